@@ -1,0 +1,362 @@
+//! Regions under one lock: what a pool and its blocks share, and what outlives the pool while a block lives.
+
+use core::fmt;
+use core::hint::black_box;
+use core::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use crate::block::{Block, Terms};
+use crate::buddy::Map;
+use crate::cache::{self, Budget, Depot, Remains};
+use crate::class::{Class, MAX_ALIGN, MOST, alignment};
+use crate::sync::Lock;
+use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, StorageError};
+
+mod kept;
+mod state;
+use state::{Place, Plan, State};
+
+/// Numbers an arena whose blocks no thread keeps.
+pub(crate) const PLAIN: u64 = 0;
+
+/// Makes storages of at least so many bytes.
+pub(crate) type Source<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
+
+/// One storage, and what a block needs to know to find its way home. Never changes.
+#[derive(Debug)]
+pub(crate) struct Region<S: Storage> {
+    pub(crate) storage: S,
+    pub(crate) arena: NonNull<Arena<S>>,
+    /// The number of the arena, which no other arena ever has, or `PLAIN`.
+    pub(crate) id: u64,
+    slot: usize,
+}
+
+impl<S: Storage> Region<S> {
+    /// Returns the distance in bytes of an address in this region from its start.
+    #[inline]
+    pub(crate) fn offset(&self, at: NonNull<u8>) -> usize {
+        at.addr().get().wrapping_sub(self.storage.base().addr().get())
+    }
+}
+
+/// The regions of one pool.
+///
+/// # Invariants
+/// 1. It is freed when the pool is gone and no block is live, by whoever sees both first, under the lock.
+///    Blocks that threads keep do not count: the threads are told by a flag, and do not touch them again.
+/// 2. Each region's `arena` points to it and each region's `slot` is its place in `State::slots`, as long as the region
+///    lives; a region with live blocks is not removed.
+pub(crate) struct Arena<S: Storage> {
+    lock: Lock<State<S>>,
+    /// Held while a region is made, outside of `lock`: one thread grows the pool, the others wait for the outcome.
+    turn: Mutex<()>,
+    growth: Growth,
+    source: Option<Source<S>>,
+    /// What threads keep and where they leave it, if they do.
+    keeping: Option<Box<Keeping>>,
+    /// The greatest block that shares a region with others.
+    shared: usize,
+    /// The greatest block of all.
+    most: usize,
+}
+
+/// What an arena has whose blocks are kept by threads.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    id: u64,
+    budget: Budget,
+    depot: Depot,
+}
+
+impl Keeping {
+    /// Returns what an arena needs whose threads keep `budget` bytes each.
+    pub(crate) fn new(budget: usize) -> Keeping {
+        Keeping { id: cache::new_id(), budget: Budget { thread: budget, greatest: 0 }, depot: Depot::new() }
+    }
+}
+
+impl<S: Storage> Arena<S> {
+    /// Returns an arena that makes regions by `source` when it needs them.
+    pub(crate) fn growing(growth: Growth, source: Source<S>, keeping: Option<Keeping>) -> NonNull<Arena<S>> {
+        let most = growth.limit.min(MOST) & !(MAX_ALIGN - 1);
+        let shared = (growth.largest / 2).min(most);
+        let shared = if shared == 0 { 0 } else { 1 << shared.ilog2() };
+        Self::place(Arena {
+            lock: Lock::new(State::new()),
+            turn: Mutex::new(()),
+            growth,
+            source: Some(source),
+            keeping: Self::keeping(keeping, shared),
+            shared,
+            most,
+        })
+    }
+
+    /// Returns an arena over one storage that never grows.
+    pub(crate) fn fixed(storage: S, keeping: Option<Keeping>) -> Result<NonNull<Arena<S>>, StorageError> {
+        let size = storage.size();
+        let leaves = (size / MIN_BLOCK) as u64;
+        let most = Map::MAX_LEAVES as usize * MIN_BLOCK;
+        let map = Map::new(leaves).ok_or(StorageError::Size { asked: size, most })?;
+        let greatest = Map::greatest(leaves).bytes();
+        let arena = Self::place(Arena {
+            lock: Lock::new(State::new()),
+            turn: Mutex::new(()),
+            growth: Growth::default().limit(size),
+            source: None,
+            keeping: Self::keeping(keeping, greatest),
+            shared: greatest,
+            most: greatest,
+        });
+        // SAFETY: `place` has just made it.
+        let shared = unsafe { arena.as_ref() };
+        shared.lock.lock().insert(arena, shared.id(), storage, Plan::Split(map));
+        Ok(arena)
+    }
+
+    /// Blocks that have a region of their own are never kept: their sizes are no classes.
+    fn keeping(keeping: Option<Keeping>, shared: usize) -> Option<Box<Keeping>> {
+        keeping.map(|keeping| {
+            let budget = Budget { greatest: shared, ..keeping.budget };
+            Box::new(Keeping { budget, ..keeping })
+        })
+    }
+
+    fn place(arena: Arena<S>) -> NonNull<Arena<S>> {
+        NonNull::from(Box::leak(Box::new(arena)))
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Returns the number of an arena whose blocks are kept by threads.
+    pub(crate) fn id(&self) -> u64 {
+        self.keeping.as_ref().map_or(PLAIN, |keeping| keeping.id)
+    }
+
+    /// Returns the class of the block for `len` bytes, if it is one that shares a region.
+    #[inline]
+    fn class(&self, len: usize) -> Option<Class> {
+        let class = if self.keeping.is_some() { Class::for_len(len) } else { Class::power_for_len(len) };
+        class.filter(|class| class.bytes() <= self.shared)
+    }
+
+    #[inline]
+    pub(crate) fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
+        if let Some(class) = self.class(len) {
+            let taken = self.lock.lock().grant(class, len);
+            if let Some(entry) = taken {
+                // SAFETY: the bytes have just been taken, and are counted as a live block.
+                return Ok(unsafe { Block::granted(entry, class, len) });
+            }
+        }
+        match self.alloc_slowly(len) {
+            Ok(block) => Ok(block.rebuilt()),
+            Err(error) => Err(black_box(error)),
+        }
+    }
+
+    /// Takes its turn, looks once more, then makes a region.
+    #[cold]
+    #[inline(never)]
+    fn alloc_slowly(&self, len: usize) -> Result<Block<S>, AllocError> {
+        // A pool whose limit is below a page has nothing even for 0 bytes.
+        if len.max(1) > self.most {
+            return Err(self.refuse(len, Shortage::TooLarge));
+        }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let class = self.class(len);
+        // Others may have made a region, or freed blocks, meanwhile; and this thread may keep what is missing.
+        let mut found = Self::look(&mut self.lock.lock(), class, len);
+        if found.is_none() && self.drain() {
+            found = Self::look(&mut self.lock.lock(), class, len);
+        }
+        if let Some(block) = found {
+            return Ok(block);
+        }
+        let Some(source) = &self.source else { return Err(self.refuse(len, Shortage::Full)) };
+
+        // Within `most`, so that this does not overflow.
+        let needed = class.map_or(len.next_multiple_of(MAX_ALIGN), |class| class.outer().bytes());
+        let size = self.region_size(needed, class.is_some());
+        let size = size.ok_or_else(|| self.refuse(len, Shortage::Full))?;
+        let made = source(size).and_then(|storage| {
+            let plan = match class {
+                Some(_) => Map::new((storage.size() / MIN_BLOCK) as u64).map(Plan::Split),
+                None => Some(Plan::Whole { taken: false }),
+            };
+            let got = storage.size();
+            // A source may round up, not down.
+            let plan = plan.filter(|_| got >= size);
+            plan.map(|plan| (storage, plan)).ok_or(StorageError::Size { asked: size, most: got })
+        });
+        let (storage, plan) = made.map_err(|error| self.refuse(len, Shortage::Storage(error)))?;
+        let mut state = self.lock.lock();
+        state.insert(NonNull::from(self), self.id(), storage, plan);
+        // Before anybody else takes it.
+        let block = Self::look(&mut state, class, len);
+        drop(state);
+        block.ok_or_else(|| self.refuse(len, Shortage::Full))
+    }
+
+    /// Takes what is free in a region that is there.
+    fn look(state: &mut State<S>, class: Option<Class>, len: usize) -> Option<Block<S>> {
+        match class {
+            Some(class) => {
+                let entry = state.grant(class, len)?;
+                // SAFETY: the bytes have just been taken, and are counted as a live block.
+                Some(unsafe { Block::granted(entry, class, len) })
+            }
+            None => {
+                let (entry, capacity) = state.grant_whole(len)?;
+                // SAFETY: as above.
+                Some(unsafe { Block::new(entry.base, entry.region.cast(), capacity, Terms::new(len, None)) })
+            }
+        }
+    }
+
+    /// Returns the size for a new region that must hold `needed` bytes, within the limit; gives back what lies idle if
+    /// that is what it takes.
+    fn region_size(&self, needed: usize, is_shared: bool) -> Option<usize> {
+        let room = || {
+            let state = self.lock.lock();
+            let wanted =
+                if is_shared { self.growth.after(state.greatest_region()).max(needed) } else { needed };
+            (wanted, self.growth.limit.saturating_sub(state.region_bytes()) & !(MAX_ALIGN - 1))
+        };
+        let (mut wanted, mut left) = room();
+        if left < needed {
+            self.trim();
+            (wanted, left) = room();
+        }
+        (left >= needed).then_some(wanted.min(left))
+    }
+
+    fn refuse(&self, requested: usize, why: Shortage) -> AllocError {
+        let live = self.lock.lock().ledger().live_granted();
+        AllocError::new(requested, self.most, live as usize, why)
+    }
+
+    /// Takes a live block back, and frees the arena if that was the last one of a pool that is gone.
+    ///
+    /// A function of pointers: other threads may free the arena as soon as the lock is open, and a reference argument
+    /// would promise that it outlives the call.
+    ///
+    /// # Safety
+    /// The block is live, was granted by the arena of `region` with just this base, capacity and terms, and is not
+    /// used again.
+    #[inline]
+    pub(crate) unsafe fn give(region: NonNull<Region<S>>, base: NonNull<u8>, capacity: usize, terms: Terms) {
+        // SAFETY: the block is live, so its region lives (invariant 2).
+        let Region { arena, slot, .. } = unsafe { region.as_ref() };
+        let (arena, slot) = (*arena, *slot);
+        // SAFETY: the block is live, so the arena lives (invariant 1) until the lock is opened below.
+        let lock = unsafe { &(*arena.as_ptr()).lock };
+        let mut state = lock.lock();
+        let surplus = state.take_back(Place { slot, base, capacity }, terms.requested());
+        let is_last = state.is_over();
+        drop(state);
+        drop(surplus);
+        if is_last {
+            // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
+            drop(unsafe { Self::bury(arena, &mut cache::turn()) });
+        }
+    }
+
+    /// Makes room for `len` bytes in a live block where it is; returns its new terms and capacity.
+    ///
+    /// # Safety
+    /// The block is live, was granted by the arena of `region` with just this base and capacity and these terms, and has
+    /// what is returned from now on.
+    pub(crate) unsafe fn grow(
+        region: NonNull<Region<S>>,
+        base: NonNull<u8>,
+        capacity: usize,
+        terms: Terms,
+        len: usize,
+    ) -> Option<(usize, Terms)> {
+        // SAFETY: the block is live, so its region lives (invariant 2).
+        let Region { arena, slot, .. } = unsafe { region.as_ref() };
+        // SAFETY: the block is live, so the arena lives (invariant 1).
+        let arena = unsafe { arena.as_ref() };
+        let from = Class::new(terms.index());
+        let place = Place { slot: *slot, base, capacity };
+        let mut state = arena.lock.lock();
+        let (capacity, class) = if len <= capacity {
+            (capacity, from)
+        } else {
+            let to = arena.class(len)?;
+            let good = base.addr().get() & (alignment(len) - 1) == 0;
+            if !good || !state.grow(place, from?, to) {
+                return None;
+            }
+            (to.bytes(), Some(to))
+        };
+        state.ask(terms.requested(), len);
+        Some((capacity, Terms::new(len, class)))
+    }
+
+    /// Ends the pool's part: frees what is idle, and the arena too if no block is live.
+    ///
+    /// # Safety
+    /// The pool does not use the arena again.
+    pub(crate) unsafe fn leave(arena: NonNull<Arena<S>>) {
+        // SAFETY: the pool has not left yet, so the arena lives (invariant 1) until the lock is opened below.
+        let shared = unsafe { arena.as_ref() };
+        shared.drain();
+        let mut state = shared.lock.lock();
+        let idle = state.remove_idle();
+        state.orphan();
+        let is_last = state.is_over();
+        drop(state);
+        drop(idle);
+        if is_last {
+            // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
+            drop(unsafe { Self::bury(arena, &mut cache::turn()) });
+        }
+    }
+
+    /// Takes the arena out of the world, and returns it to be dropped when no lock is held.
+    ///
+    /// # Safety
+    /// The pool is gone, and no block is live. This is called once, by whom `is_over` told so.
+    #[cold]
+    unsafe fn bury(arena: NonNull<Arena<S>>, _turn: &mut cache::Turn) -> Remains {
+        // SAFETY: `place` made it from a box, and the caller promises that this happens once. Who else knows it are
+        // threads that keep blocks, and they look at their flag, under the turn that this thread has, before they use it.
+        let arena = unsafe { Box::from_raw(arena.as_ptr()) };
+        arena.lock.lock().close_locals();
+        arena
+    }
+
+    /// Gives regions without live blocks back, unless they cannot be made anew.
+    pub(crate) fn trim(&self) -> usize {
+        self.drain();
+        let mut state = self.lock.lock();
+        state.merge_all();
+        let idle = if self.source.is_some() { state.remove_idle() } else { Vec::new() };
+        drop(state);
+        // Unmapping is slow, so it happens here, with the lock open.
+        idle.iter().map(state::Entry::size).sum()
+    }
+
+    pub(crate) fn stats(&self) -> PoolStats {
+        self.lock.lock().stats()
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        self.lock.lock().validate()
+    }
+}
+
+impl<S: Storage> fmt::Debug for Arena<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PoolStats { regions, region_bytes, live_blocks, live_granted, .. } = self.stats();
+        write!(f, "{live_granted} of {region_bytes} B live in {live_blocks} blocks, {regions} regions")
+    }
+}
+
+// SAFETY: everything that changes is under locks; what is reached by pointer is reached under them too.
+unsafe impl<S: Storage> Send for Arena<S> {}

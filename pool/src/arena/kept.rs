@@ -1,0 +1,203 @@
+//! The way of blocks between regions and the threads that keep them.
+
+use core::ptr::NonNull;
+
+use super::state::Place;
+use super::{Arena, Keeping, PLAIN, Region};
+use crate::block::{Block, Terms};
+use crate::cache::{self, Entry, Local, Remains, Turn};
+use crate::class::Class;
+use crate::{AllocError, Storage};
+
+/// The most bytes of small blocks that a thread fetches at once from a region.
+const FETCH: usize = 64 << 10;
+
+impl<S: Storage> Arena<S> {
+    /// Returns a block that the calling thread keeps or fetches.
+    ///
+    /// `id` is that of this arena: who asks has it at hand, while the arena may not be in the cache.
+    #[inline(always)]
+    pub(crate) fn alloc_kept(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
+        if let Some(class) = Class::for_len(len)
+            && let Some(Some((entry, capacity))) = cache::with_local(id, |local| local.pop(class, len))
+        {
+            let terms = Terms::new(len, Some(class));
+            // SAFETY: the thread kept a free block of this class and arena, and has just counted it as live.
+            return Ok(unsafe { Block::new(entry.base, entry.region.cast(), capacity, terms) });
+        }
+        match arena.fetch(len) {
+            Ok(block) => Ok(block.rebuilt()),
+            Err(error) => Err(core::hint::black_box(error)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fetch(&self, len: usize) -> Result<Block<S>, AllocError> {
+        if let Some(keeping) = &self.keeping
+            && let Some(class) = self.class(len)
+            && self.adopt(keeping)
+            && let Some(Some((entry, _))) = cache::with_local(keeping.id, |local| {
+                let entry = local.pop(class, len);
+                entry.or_else(|| {
+                    local.enlarge(class);
+                    let entry = self.restock(keeping, local, class).then(|| local.pop(class, len))?;
+                    entry.inspect(|_| local.miss())
+                })
+            })
+        {
+            // SAFETY: as in `alloc_kept`.
+            return Ok(unsafe { Block::granted(entry, class, len) });
+        }
+        self.alloc(len)
+    }
+
+    /// Fills an empty magazine from the depot, or else from a region; says whether it got something.
+    fn restock(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
+        if keeping.depot.restock(local, class) > 0 {
+            return true;
+        }
+        let wanted = local.wanted(class).min((FETCH / class.bytes()).max(1));
+        let mut state = self.lock.lock();
+        (0..wanted).take_while(|_| state.take(class).is_some_and(|entry| local.stock(class, entry))).count()
+            > 0
+    }
+
+    /// Takes a live block back, to be kept by the calling thread if it may.
+    ///
+    /// # Safety
+    /// As for `give`.
+    #[inline]
+    pub(crate) unsafe fn keep(region: NonNull<Region<S>>, base: NonNull<u8>, capacity: usize, terms: Terms) {
+        // SAFETY: the block is live, so its region lives (invariant 2 of Arena).
+        let id = unsafe { (*region.as_ptr()).id };
+        let entry = Entry { base, region: region.cast() };
+        if cache::with_local(id, |local| local.push(terms, entry)) == Some(true) {
+            return;
+        }
+        if id == PLAIN {
+            // SAFETY: the caller's promise; the block was not taken back above.
+            unsafe { Self::give(region, base, capacity, terms) }
+        } else {
+            // SAFETY: as above.
+            unsafe { Self::keep_slowly(region, base, capacity, terms) }
+        }
+    }
+
+    /// # Safety
+    /// As for `give`.
+    #[cold]
+    unsafe fn keep_slowly(region: NonNull<Region<S>>, base: NonNull<u8>, capacity: usize, terms: Terms) {
+        // SAFETY: the block is live, so its region lives (invariant 2 of Arena).
+        let arena = unsafe { (*region.as_ptr()).arena };
+        // SAFETY: the block is live, so the arena lives (invariant 1), until it is pushed below at least.
+        let shared = unsafe { &*arena.as_ptr() };
+        let entry = Entry { base, region: region.cast() };
+        if let Some(keeping) = &shared.keeping
+            && let Some(class) = Class::new(terms.index())
+            && shared.adopt(keeping)
+        {
+            let kept = cache::with_local(keeping.id, |local| {
+                if local.push(terms, entry) {
+                    return true;
+                }
+                !local.orphaned.is_raised() && {
+                    shared.make_room(keeping, local, class);
+                    local.push(terms, entry)
+                }
+            });
+            if kept == Some(true) {
+                return;
+            }
+        }
+        // SAFETY: the caller's promise; the block was not taken back above.
+        unsafe { Self::give(region, base, capacity, terms) }
+    }
+
+    /// Makes the magazine of `class` larger if the budget has room, at the cost of others if it must; else puts half
+    /// of what is in it elsewhere.
+    fn make_room(&self, keeping: &Keeping, local: &Local, class: Class) {
+        while !local.enlarge(class) {
+            let Some(rival) = local.rival(class) else {
+                let count = local.len(class).div_ceil(2);
+                let stored = keeping.depot.store(local, class, count);
+                return self.unload(local, class, count - stored);
+            };
+            self.unload(local, rival, local.len(rival));
+            local.shut(rival);
+        }
+    }
+
+    /// Gives `count` blocks that a thread keeps back to their regions.
+    fn unload(&self, local: &Local, class: Class, count: usize) {
+        if count > 0 {
+            let mut state = self.lock.lock();
+            let entries = core::iter::from_fn(|| local.unstock(class)).take(count);
+            entries.for_each(|entry| state.untake(Self::place_of(class, entry)));
+        }
+    }
+
+    fn place_of(class: Class, entry: Entry) -> Place {
+        let region: NonNull<Region<S>> = entry.region.cast();
+        // SAFETY: a block that is kept was taken from its region, which is not removed before it comes back.
+        let slot = unsafe { (*region.as_ptr()).slot };
+        Place { slot, base: entry.base, capacity: class.bytes() }
+    }
+
+    /// Gives all that this thread and the depot keep back to the regions; says whether there was something.
+    pub(crate) fn drain(&self) -> bool {
+        let Some(keeping) = &self.keeping else { return false };
+        let mut blocks = 0;
+        // What is locked must not be locked again: one list, then the other lock.
+        let mut entries = Vec::new();
+        keeping.depot.drain(|class, entry| entries.push((class, entry)));
+        let mut state = self.lock.lock();
+        for (class, entry) in entries {
+            state.untake(Self::place_of(class, entry));
+            blocks += 1;
+        }
+        cache::with_local(keeping.id, |local| {
+            for class in (0..cache::CLASSES).filter_map(Class::new) {
+                while let Some(entry) = local.unstock(class) {
+                    state.untake(Self::place_of(class, entry));
+                    blocks += 1;
+                }
+            }
+        });
+        state.merge_all();
+        blocks > 0
+    }
+
+    /// Makes sure that the calling thread has its magazines at hand; says no if it is ending.
+    fn adopt(&self, keeping: &Keeping) -> bool {
+        if cache::with_local(keeping.id, |_| ()).is_some() {
+            return true;
+        }
+        let pool = NonNull::from(self);
+        let make = || Local::new(keeping.budget);
+        let register = |local| self.lock.lock().register(local);
+        // SAFETY: `bury` closes what is registered before it frees the arena, and `retire` is of this type.
+        unsafe { cache::adopt(keeping.id, pool.cast(), Self::retire, make, register) }
+    }
+
+    /// Takes all back that a thread keeps which is about to end.
+    ///
+    /// # Safety
+    /// `pool` is an arena of this type, which lives, and `local` is registered with it; its thread, which calls this,
+    /// does not use it again.
+    unsafe fn retire(pool: NonNull<()>, local: &Local, turn: &mut Turn) -> Option<Remains> {
+        let arena: NonNull<Arena<S>> = pool.cast();
+        // SAFETY: the caller's promise: it lives, and who buries it waits for the turn.
+        let mut state = unsafe { (*arena.as_ptr()).lock.lock() };
+        for class in (0..cache::CLASSES).filter_map(Class::new) {
+            while let Some(entry) = local.unstock(class) {
+                state.untake(Self::place_of(class, entry));
+            }
+        }
+        state.unregister(local);
+        let is_last = state.is_over();
+        drop(state);
+        // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
+        is_last.then(|| unsafe { Self::bury(arena, turn) })
+    }
+}

@@ -1,0 +1,437 @@
+//! What the lock of an arena protects.
+
+use core::ptr::NonNull;
+
+use super::{Arena, Region};
+use crate::buddy::{Leaf, Map};
+use crate::cache::{self, Ledger, Local};
+use crate::class::{Class, Order};
+use crate::{MIN_BLOCK, PoolStats, Storage};
+
+/// The regions of an arena, and its counters.
+#[derive(Debug)]
+pub(super) struct State<S: Storage> {
+    slots: Vec<Option<Entry<S>>>,
+    /// For each order, the first slot that may have room: those before it were looked at in vain.
+    first: [u32; ORDERS],
+    tally: Tally,
+    /// What was handed out and taken back under the lock, and by threads that have ended.
+    ledger: Ledger,
+    locals: Vec<Registered>,
+    /// The pool is gone.
+    orphaned: bool,
+    /// Somebody was told that all is over.
+    buried: bool,
+}
+
+/// The magazines of a thread.
+///
+/// # Invariants
+/// 1. They live as long as they are in `State::locals`: their thread unregisters them before it frees them, unless they
+///    were closed, and who closes them forgets them.
+#[derive(Debug)]
+struct Registered(NonNull<Local>);
+
+// SAFETY: only counts are read and flags raised through it, all atomic.
+unsafe impl Send for Registered {}
+
+impl Registered {
+    fn get(&self) -> &Local {
+        // SAFETY: invariant 1.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// Where a block that comes back lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) slot: usize,
+    pub(super) base: NonNull<u8>,
+    pub(super) capacity: usize,
+}
+
+/// Counters of what the regions have given out, whether it lives or is kept for the next request.
+#[derive(Debug, Default)]
+struct Tally {
+    blocks: u64,
+    bytes: usize,
+    peak: usize,
+    /// Blocks that could not be taken back, because the map says that they are not live. Never seen; see `validate`.
+    strays: u64,
+    /// Splits and merges of regions that are gone.
+    splits: u64,
+    merges: u64,
+}
+
+/// Idle regions of one block that are kept for the next.
+const IDLE: usize = 8;
+
+/// Orders that blocks can have.
+const ORDERS: usize = Order::MAX.get() as usize + 1;
+
+/// One region and the state of its bytes.
+#[derive(Debug)]
+pub(super) struct Entry<S: Storage> {
+    region: Owned<S>,
+    plan: Plan,
+    live: u64,
+    /// When it fell idle, counted in frees.
+    idle_since: u64,
+}
+
+/// How a region is handed out.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a pool has few regions, and a box would be one more step on the way"
+)]
+pub(super) enum Plan {
+    /// In many blocks.
+    Split(Map),
+    /// As one block.
+    Whole {
+        /// It is a live block.
+        taken: bool,
+    },
+}
+
+/// A region in a box that blocks point to.
+///
+/// # Invariants
+/// 1. Made by `Box::leak`, freed when this value is dropped and not before.
+#[derive(Debug)]
+struct Owned<S: Storage>(NonNull<Region<S>>);
+
+impl<S: Storage> Owned<S> {
+    #[inline]
+    fn get(&self) -> &Region<S> {
+        // SAFETY: invariant 1; a region never changes, so there is no unique reference to it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<S: Storage> Drop for Owned<S> {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+// SAFETY: it is a box of a region; the region's storage is Send and Sync, and the arena it points to may be used from
+// any thread.
+unsafe impl<S: Storage> Send for Owned<S> {}
+
+impl<S: Storage> Entry<S> {
+    pub(super) fn size(&self) -> usize {
+        self.region.get().storage.size()
+    }
+
+    /// Counts bytes that have just been taken.
+    #[inline]
+    fn count(&mut self, offset: usize, capacity: usize, tally: &mut Tally) -> cache::Entry {
+        self.live += 1;
+        tally.blocks += 1;
+        tally.bytes += capacity;
+        tally.peak = tally.peak.max(tally.bytes);
+        let base = self.region.get().storage.base();
+        // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
+        let base = unsafe { base.add(offset) };
+        cache::Entry { base, region: self.region.0.cast() }
+    }
+
+    #[inline]
+    fn take(&mut self, class: Class, tally: &mut Tally) -> Option<cache::Entry> {
+        let Plan::Split(map) = &mut self.plan else { return None };
+        let Leaf(leaf) = map.alloc_class(class)?;
+        Some(self.count(leaf as usize * MIN_BLOCK, class.bytes(), tally))
+    }
+}
+
+impl<S: Storage> State<S> {
+    pub(super) fn new() -> State<S> {
+        State {
+            slots: Vec::new(),
+            first: [0; ORDERS],
+            tally: Tally::default(),
+            ledger: Ledger::default(),
+            locals: Vec::new(),
+            orphaned: false,
+            buried: false,
+        }
+    }
+
+    /// Adds a region, in which the next block is looked for first.
+    pub(super) fn insert(&mut self, arena: NonNull<Arena<S>>, id: u64, storage: S, plan: Plan) {
+        let free = self.slots.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.slots.len());
+        if free.is_none() {
+            self.slots.push(None);
+        }
+        let region = NonNull::from(Box::leak(Box::new(Region { storage, arena, id, slot })));
+        self.has_room(slot);
+        self.slots[slot] = Some(Entry { region: Owned(region), plan, live: 0, idle_since: 0 });
+    }
+
+    /// Counts a block that is handed out.
+    #[inline]
+    fn hand_out(&mut self, capacity: usize, requested: usize) {
+        self.ledger.allocs += 1;
+        self.ledger.asked += requested as u64;
+        self.ledger.granted += capacity as u64;
+    }
+
+    /// Takes a block of a class out of any region that has one, and counts it as live.
+    #[inline]
+    pub(super) fn grant(&mut self, class: Class, requested: usize) -> Option<cache::Entry> {
+        let entry = self.take(class)?;
+        self.hand_out(class.bytes(), requested);
+        Some(entry)
+    }
+
+    /// Takes a block of a class out of the first region that has one, so that the last ones fall idle.
+    #[inline]
+    pub(super) fn take(&mut self, class: Class) -> Option<cache::Entry> {
+        let order = usize::from(class.outer().get());
+        let first = self.first[order] as usize;
+        if let Some(Some(entry)) = self.slots.get_mut(first)
+            && let Some(taken) = entry.take(class, &mut self.tally)
+        {
+            return Some(taken);
+        }
+        self.take_further(class, order, first)
+    }
+
+    #[cold]
+    fn take_further(&mut self, class: Class, order: usize, first: usize) -> Option<cache::Entry> {
+        let slots = self.slots.iter_mut().enumerate().skip(first);
+        let mut found =
+            slots.filter_map(|(slot, entry)| Some((slot, entry.as_mut()?.take(class, &mut self.tally)?)));
+        let (slot, taken) =
+            found.next().map_or((self.slots.len(), None), |(slot, taken)| (slot, Some(taken)));
+        self.first[order] = slot as u32;
+        taken
+    }
+
+    /// Notes that a region has more room than before.
+    #[inline]
+    fn has_room(&mut self, slot: usize) {
+        self.first.iter_mut().for_each(|first| *first = (*first).min(slot as u32));
+    }
+
+    /// Hands out the smallest idle region of one block that holds `len` bytes, and at most twice as many.
+    pub(super) fn grant_whole(&mut self, len: usize) -> Option<(cache::Entry, usize)> {
+        let fits = |entry: &&mut Entry<S>| {
+            matches!(entry.plan, Plan::Whole { taken: false })
+                && (len..=len.saturating_mul(2)).contains(&entry.size())
+        };
+        let entry = self.slots.iter_mut().flatten().filter(fits).min_by_key(|entry| entry.size())?;
+        entry.plan = Plan::Whole { taken: true };
+        let size = entry.size();
+        let taken = entry.count(0, size, &mut self.tally);
+        self.hand_out(size, len);
+        Some((taken, size))
+    }
+
+    /// Takes a live block back. Returns a region that has been idle for long, to be dropped with the lock open.
+    #[inline]
+    pub(super) fn take_back(&mut self, place: Place, requested: usize) -> Option<Entry<S>> {
+        self.ledger.frees += 1;
+        self.ledger.dismissed += requested as u64;
+        self.ledger.returned += place.capacity as u64;
+        self.untake(place);
+        let entry = self.slots.get_mut(place.slot)?.as_mut()?;
+        if matches!(entry.plan, Plan::Split(_)) {
+            return None;
+        }
+        entry.idle_since = self.ledger.frees;
+        self.oldest_idle()
+    }
+
+    /// Takes the region of one block out that has been idle for longest, if there are too many.
+    #[cold]
+    fn oldest_idle(&mut self) -> Option<Entry<S>> {
+        let is_idle = |entry: &Entry<S>| matches!(entry.plan, Plan::Whole { taken: false });
+        if self.slots.iter().flatten().filter(|entry| is_idle(entry)).count() <= IDLE {
+            return None;
+        }
+        let slots = self.slots.iter_mut().filter(|slot| slot.as_ref().is_some_and(is_idle));
+        slots.min_by_key(|slot| slot.as_ref().map(|entry| entry.idle_since))?.take()
+    }
+
+    /// Makes a live block larger where it is; says no if what it takes is not free, or its address is not good enough.
+    pub(super) fn grow(&mut self, place: Place, from: Class, to: Class) -> bool {
+        let Some(Some(entry)) = self.slots.get_mut(place.slot) else { return false };
+        let Plan::Split(map) = &mut entry.plan else { return false };
+        let leaf = Leaf((entry.region.get().offset(place.base) / MIN_BLOCK) as u64);
+        let grown = map.grow(leaf, from, to);
+        if grown {
+            self.tally.bytes += to.bytes() - from.bytes();
+            self.tally.peak = self.tally.peak.max(self.tally.bytes);
+            // So that what its birth and its end count agree.
+            self.ledger.granted += to.bytes() as u64;
+            self.ledger.returned += from.bytes() as u64;
+        }
+        grown
+    }
+
+    /// Notes that a live block is now for another number of bytes.
+    pub(super) fn ask(&mut self, before: usize, now: usize) {
+        self.ledger.dismissed += before as u64;
+        self.ledger.asked += now as u64;
+    }
+
+    /// Gives a block back to its region.
+    #[inline]
+    pub(super) fn untake(&mut self, Place { slot, base, capacity }: Place) {
+        self.tally.blocks -= 1;
+        self.tally.bytes -= capacity;
+        let Some(Some(entry)) = self.slots.get_mut(slot) else {
+            self.tally.strays += 1;
+            return;
+        };
+        entry.live -= 1;
+        let offset = entry.region.get().offset(base);
+        match &mut entry.plan {
+            Plan::Split(map) => {
+                let leaf = Leaf((offset / MIN_BLOCK) as u64);
+                let freed = Class::for_len(capacity).map(|class| map.free_class(leaf, class));
+                self.tally.strays += u64::from(freed != Some(Ok(())));
+            }
+            Plan::Whole { taken } => *taken = false,
+        }
+        self.has_room(slot);
+    }
+
+    /// Knows the magazines of one more thread.
+    pub(super) fn register(&mut self, local: NonNull<Local>) {
+        self.locals.push(Registered(local));
+    }
+
+    /// Forgets the magazines of a thread, but not what they have counted.
+    pub(super) fn unregister(&mut self, local: &Local) {
+        self.locals.retain(|known| !core::ptr::eq(known.0.as_ptr(), local));
+        self.ledger.add(&local.ledger());
+    }
+
+    /// Tells all threads not to touch what they keep any more, and forgets them.
+    pub(super) fn close_locals(&mut self) {
+        self.locals.drain(..).for_each(|local| local.get().closed.raise());
+    }
+
+    /// Says that the pool is gone: threads are to keep nothing more.
+    pub(super) fn orphan(&mut self) {
+        self.orphaned = true;
+        self.locals.iter().for_each(|local| local.get().orphaned.raise());
+    }
+
+    /// Says, once, that the pool is gone and so is every block.
+    ///
+    /// All allocations happened before the pool went, so their counts are final. A count of frees is at most what it
+    /// will be, so if the sums agree each count is final too, and what the owners did with their blocks is over.
+    #[inline]
+    pub(super) fn is_over(&mut self) -> bool {
+        self.orphaned && !self.buried && {
+            self.buried = self.ledger().live_blocks() == 0;
+            self.buried
+        }
+    }
+
+    /// Returns what was handed out and taken back in all places.
+    pub(super) fn ledger(&self) -> Ledger {
+        let mut sum = self.ledger;
+        self.locals.iter().for_each(|local| sum.add(&local.get().ledger()));
+        sum
+    }
+
+    pub(super) fn region_bytes(&self) -> usize {
+        self.slots.iter().flatten().map(Entry::size).sum()
+    }
+
+    /// Returns the size of the greatest region of many blocks, 0 without any.
+    pub(super) fn greatest_region(&self) -> usize {
+        let split = self.slots.iter().flatten().filter(|entry| matches!(entry.plan, Plan::Split(_)));
+        split.map(Entry::size).max().unwrap_or(0)
+    }
+
+    pub(super) fn merge_all(&mut self) {
+        for entry in self.slots.iter_mut().flatten() {
+            if let Plan::Split(map) = &mut entry.plan {
+                map.merge_all();
+            }
+        }
+    }
+
+    /// Takes all regions without live blocks out, to be dropped with the lock open.
+    pub(super) fn remove_idle(&mut self) -> Vec<Entry<S>> {
+        let idle: Vec<Entry<S>> =
+            self.slots.iter_mut().filter_map(|slot| slot.take_if(|entry| entry.live == 0)).collect();
+        for entry in &idle {
+            if let Plan::Split(map) = &entry.plan {
+                self.tally.splits += map.splits();
+                self.tally.merges += map.merges();
+            }
+        }
+        idle
+    }
+
+    pub(super) fn stats(&self) -> PoolStats {
+        let tally = &self.tally;
+        let ledger = self.ledger();
+        let mut stats = PoolStats {
+            live_blocks: ledger.live_blocks(),
+            live_requested: ledger.live_requested(),
+            live_granted: ledger.live_granted(),
+            peak_granted: tally.peak as u64,
+            kept: (tally.bytes as u64).saturating_sub(ledger.live_granted()),
+            region_bytes: self.region_bytes() as u64,
+            allocs: ledger.allocs,
+            frees: ledger.frees,
+            hits: ledger.hits,
+            misses: ledger.allocs.saturating_sub(ledger.hits),
+            splits: tally.splits,
+            merges: tally.merges,
+            ..PoolStats::default()
+        };
+        for entry in self.slots.iter().flatten() {
+            stats.regions += 1;
+            if let Plan::Split(map) = &entry.plan {
+                stats.splits += map.splits();
+                stats.merges += map.merges();
+            }
+        }
+        stats
+    }
+
+    pub(super) fn validate(&self) -> Result<(), String> {
+        let (mut live, mut granted) = (0, 0);
+        for (slot, entry) in self.slots.iter().enumerate() {
+            let Some(entry) = entry else { continue };
+            if entry.region.get().slot != slot {
+                return Err(format!("the region in slot {slot} thinks it is in {}", entry.region.get().slot));
+            }
+            live += entry.live;
+            let used = match &entry.plan {
+                Plan::Split(map) => {
+                    map.validate().map_err(|what| format!("region {slot}: {what}"))?;
+                    (map.leaves() - map.free_leaves()) as usize * MIN_BLOCK
+                }
+                Plan::Whole { taken } => usize::from(*taken) * entry.size(),
+            };
+            if (used == 0) != (entry.live == 0) {
+                return Err(format!("region {slot}: {used} bytes are in {} live blocks", entry.live));
+            }
+            granted += used;
+        }
+        let Tally { blocks, bytes, strays, .. } = self.tally;
+        if strays != 0 {
+            return Err(format!("{strays} blocks came back that were not live"));
+        }
+        if live != blocks {
+            return Err(format!("{live} blocks are out, {blocks} are counted"));
+        }
+        if granted != bytes {
+            return Err(format!("{granted} bytes are out in blocks, {bytes} are counted"));
+        }
+        Ok(())
+    }
+}

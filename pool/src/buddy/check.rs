@@ -1,0 +1,91 @@
+//! Walks a whole map and names the first thing that is wrong with it.
+
+use super::bitmap::Word;
+use super::level::{Group, GroupId, List};
+use super::{LEVELS, Map};
+
+impl Map {
+    /// Checks every invariant in `README.md`.
+    ///
+    /// # Errors
+    /// A sentence that names the first broken one.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        let mut free = 0;
+        for number in 0..LEVELS {
+            self.validate_lists(number)?;
+            for (id, group) in (0u64..).zip(self.levels[number].groups.iter()) {
+                self.validate_group(number, id, group)
+                    .map_err(|what| format!("level {number}, group {id} ({:?}): {what}", group.list))?;
+                free += u64::from(group.free.count()) << (6 * number);
+            }
+        }
+        if free != self.free {
+            return Err(format!("{} leaves are free, {} are counted", free, self.free));
+        }
+        Ok(())
+    }
+
+    fn validate_group(&self, number: usize, id: u64, group: &Group) -> Result<(), &'static str> {
+        let Group { free, starts, list, .. } = *group;
+        if list == List::CLOSED {
+            if free.meets(Word::ALL) || starts.meets(Word::ALL) {
+                return Err("closed, but with children");
+            }
+            if number == self.top {
+                return Err("the top is closed");
+            }
+            return Ok(());
+        }
+        if free.meets(starts) {
+            return Err("a child is free and live");
+        }
+        let right = free.greatest().map_or(List::FULL, |run| List(run as u8));
+        if list != right {
+            return Err("in the wrong list");
+        }
+        if number < self.top {
+            let above = &self.levels[number + 1].groups[(id >> 6) as usize];
+            let bit = (id & 63) as u32;
+            if above.free.has(bit) || !above.starts.has(bit) {
+                return Err("split, but free or part of a block above");
+            }
+        }
+        // What is neither free nor a start continues a block; there must be one to continue.
+        let orphans = Word::ALL.without(free).without(starts);
+        if orphans.has(0) || orphans.meets(Word(free.0 << 1)) {
+            return Err("the middle of a block without its start");
+        }
+        Ok(())
+    }
+
+    fn validate_lists(&self, number: usize) -> Result<(), String> {
+        let level = &self.levels[number];
+        let mut linked = 0;
+        for (list, &head) in (0u8..).zip(&level.heads) {
+            if (level.linked >> list & 1 == 1) != (head != GroupId::NONE) {
+                return Err(format!("level {number}: the summary of list {list} is wrong"));
+            }
+            let (mut prev, mut at) = (GroupId::NONE, head);
+            while at != GroupId::NONE {
+                let Some(group) = level.groups.get(at.child() as usize) else {
+                    return Err(format!("level {number}: list {list} names {at:?}"));
+                };
+                linked += 1;
+                if group.list != List(list) || group.prev != prev || linked > level.groups.len() {
+                    return Err(format!("level {number}: list {list} is broken at {at:?}"));
+                }
+                (prev, at) = (at, group.next);
+            }
+        }
+        let claimed = level.groups.iter().filter(|group| group.list.0 <= List::KEPT.0).count();
+        if claimed != linked {
+            return Err(format!("level {number}: {claimed} groups claim to be in lists, {linked} are"));
+        }
+        if let Some(kept) = level.kept()
+            && level.groups[kept.child() as usize].next != GroupId::NONE
+        {
+            return Err(format!("level {number}: more than one whole group was kept"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! One level of the map: groups of 64 children, and lists of the groups that have something free.
+
+use core::fmt;
+
+use super::bitmap::Word;
+
+/// Names a group of one level, and so a child of the level above.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct GroupId(u32);
+
+impl GroupId {
+    /// Ends lists.
+    pub(super) const NONE: GroupId = GroupId(u32::MAX);
+
+    /// Returns the group that child number `child` of the level above is, once split.
+    #[inline]
+    pub(super) const fn of(child: u64) -> GroupId {
+        GroupId(child as u32)
+    }
+
+    /// Returns the number of this group among the children of the level above.
+    #[inline]
+    pub(super) const fn child(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline]
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::NONE { f.write_str("G-") } else { write!(f, "G{}", self.0) }
+    }
+}
+
+/// Where a group is: in the list of the groups whose greatest free run is `1 << n`, or in none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct List(pub(super) u8);
+
+impl List {
+    /// All 64 children are free, but the group was kept instead of merged.
+    pub(super) const KEPT: List = List(6);
+    /// Split, in no list: nothing is free.
+    pub(super) const FULL: List = List(7);
+    /// Not split: one block, or part of one, of the level above.
+    pub(super) const CLOSED: List = List(8);
+
+    #[inline]
+    fn of(free: Word) -> List {
+        free.greatest().map_or(List::FULL, |run| List(run as u8))
+    }
+
+    #[inline]
+    fn is_linked(self) -> bool {
+        self.0 <= Self::KEPT.0
+    }
+}
+
+/// 64 neighbouring children.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// The children that are free. None while closed.
+    pub(super) free: Word,
+    /// The children where a live block starts, or that are split into a group of the level below. None while closed.
+    pub(super) starts: Word,
+    pub(super) prev: GroupId,
+    pub(super) next: GroupId,
+    pub(super) list: List,
+}
+
+const _: () = assert!(size_of::<Group>() == 32, "two groups a cache line");
+
+/// All groups of one level.
+#[derive(Debug)]
+pub(super) struct Level {
+    pub(super) groups: Box<[Group]>,
+    pub(super) heads: [GroupId; 7],
+    /// Bit n says that `heads[n]` is not empty.
+    pub(super) linked: u8,
+}
+
+impl Level {
+    pub(super) fn empty() -> Level {
+        Level { groups: Box::default(), heads: [GroupId::NONE; 7], linked: 0 }
+    }
+
+    /// Returns level `number` of a region of `leaves` free leaves; none if there is no memory for it.
+    pub(super) fn new(leaves: u64, number: usize, is_top: bool) -> Option<Level> {
+        let children = leaves >> (6 * number);
+        let count = leaves.div_ceil(64 << (6 * number)) as usize;
+        let closed = Group {
+            free: Word::NONE,
+            starts: Word::NONE,
+            prev: GroupId::NONE,
+            next: GroupId::NONE,
+            list: List::CLOSED,
+        };
+        let mut groups = Vec::new();
+        groups.try_reserve_exact(count).ok()?;
+        groups.resize(count, closed);
+        let mut level = Level { groups: groups.into_boxed_slice(), heads: [GroupId::NONE; 7], linked: 0 };
+        // At the end of the region a group has fewer than 64 whole children; it stays split for ever, and the children
+        // that are cut short or missing count as split too.
+        let last = count as u64 - 1;
+        let whole = children - last * 64;
+        if is_top || whole < 64 {
+            let free = Word::first(whole as u32);
+            let group = &mut level.groups[last as usize];
+            group.free = free;
+            group.starts = Word::ALL.without(free);
+            group.list = List::FULL;
+            level.relist(GroupId::of(last), List::of(free));
+        }
+        Some(level)
+    }
+
+    /// Says whether nothing at all is free on this level.
+    #[inline]
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.linked == 0
+    }
+
+    /// Says whether `group` is split.
+    #[inline]
+    pub(super) fn is_open(&self, group: GroupId) -> bool {
+        self.groups[group.index()].list != List::CLOSED
+    }
+
+    /// Says whether a block of exactly `1 << run` children starts at `child`, or a split child if `run` is 0.
+    #[inline]
+    pub(super) fn is_live(&self, child: u64, run: u32) -> bool {
+        let (group, bit) = locate(child);
+        let Group { free, starts, .. } = self.groups[group.index()];
+        let block = Word::run(bit, run);
+        let end = bit + (1 << run);
+        // A block ends where something else begins.
+        starts.has(bit)
+            && !free.meets(block)
+            && !starts.without(Word::run(bit, 0)).meets(block)
+            && (end == 64 || free.with(starts).has(end))
+    }
+
+    /// Takes `1 << run` free children from the group that has the least to offer; none if none has enough.
+    #[inline]
+    pub(super) fn take(&mut self, run: u32) -> Option<u64> {
+        let enough = self.linked >> run << run;
+        if enough == 0 {
+            return None;
+        }
+        let id = self.heads[enough.trailing_zeros() as usize];
+        let group = &mut self.groups[id.index()];
+        let bit = group.free.find(run)?;
+        group.free = group.free.without(Word::run(bit, run));
+        group.starts = group.starts.with(Word::run(bit, 0));
+        let list = List::of(group.free);
+        self.relist(id, list);
+        Some(id.child() << 6 | u64::from(bit))
+    }
+
+    /// Splits a closed group and takes its first `1 << run` children.
+    pub(super) fn open(&mut self, id: GroupId, run: u32) -> u64 {
+        let group = &mut self.groups[id.index()];
+        group.free = Word::ALL.without(Word::run(0, run));
+        group.starts = Word::run(0, 0);
+        group.list = List::FULL;
+        let list = List::of(group.free);
+        self.relist(id, list);
+        id.child() << 6
+    }
+
+    /// Splits a closed group, part of a live block, into two live halves.
+    pub(super) fn open_halved(&mut self, id: GroupId) {
+        let group = &mut self.groups[id.index()];
+        group.starts = Word::run(0, 0).with(Word::run(32, 0));
+        group.list = List::FULL;
+    }
+
+    /// Splits a closed group, which nobody has, into 64 free children.
+    pub(super) fn open_free(&mut self, id: GroupId) {
+        let group = &mut self.groups[id.index()];
+        group.free = Word::ALL;
+        group.starts = Word::NONE;
+        group.list = List::FULL;
+        self.relist(id, List::KEPT);
+    }
+
+    /// Takes just the `1 << run` children from `child`; says no if they are not all free.
+    pub(super) fn claim(&mut self, child: u64, run: u32) -> bool {
+        let (id, bit) = locate(child);
+        let group = &mut self.groups[id.index()];
+        let block = Word::run(bit, run);
+        if group.free.with(block) != group.free {
+            return false;
+        }
+        group.free = group.free.without(block);
+        group.starts = group.starts.with(Word::run(bit, 0));
+        let list = List::of(group.free);
+        self.relist(id, list);
+        true
+    }
+
+    /// Says that a live block starts at `child`, in the middle of what was one.
+    #[inline]
+    pub(super) fn start(&mut self, child: u64) {
+        let (id, bit) = locate(child);
+        let group = &mut self.groups[id.index()];
+        group.starts = group.starts.with(Word::run(bit, 0));
+    }
+
+    /// Gives `1 << run` children back. If that makes their group whole, takes it out of its list and returns it, to be
+    /// kept or closed.
+    #[inline]
+    pub(super) fn give(&mut self, child: u64, run: u32) -> Option<GroupId> {
+        let (id, bit) = locate(child);
+        let group = &mut self.groups[id.index()];
+        group.free = group.free.with(Word::run(bit, run));
+        group.starts = group.starts.without(Word::run(bit, 0));
+        let is_whole = group.free == Word::ALL;
+        let list = if is_whole { List::FULL } else { List::of(group.free) };
+        self.relist(id, list);
+        is_whole.then_some(id)
+    }
+
+    /// Keeps a whole group as it is, unless this level keeps one already.
+    pub(super) fn keep(&mut self, id: GroupId) -> bool {
+        let is_first = self.kept().is_none();
+        if is_first {
+            self.relist(id, List::KEPT);
+        }
+        is_first
+    }
+
+    /// Returns the group that is whole and kept.
+    pub(super) fn kept(&self) -> Option<GroupId> {
+        let id = self.heads[usize::from(List::KEPT.0)];
+        (id != GroupId::NONE).then_some(id)
+    }
+
+    /// Closes a whole group; its child of the level above is to be given back next.
+    pub(super) fn close(&mut self, id: GroupId) {
+        self.relist(id, List::FULL);
+        let group = &mut self.groups[id.index()];
+        group.free = Word::NONE;
+        group.list = List::CLOSED;
+    }
+
+    /// Moves an open group from the list it is in to `to`.
+    #[inline]
+    fn relist(&mut self, id: GroupId, to: List) {
+        let Group { prev, next, list, .. } = self.groups[id.index()];
+        if list == to {
+            return;
+        }
+        if list.is_linked() {
+            if prev == GroupId::NONE {
+                self.heads[usize::from(list.0)] = next;
+                self.linked &= !(u8::from(next == GroupId::NONE) << list.0);
+            } else {
+                self.groups[prev.index()].next = next;
+            }
+            if next != GroupId::NONE {
+                self.groups[next.index()].prev = prev;
+            }
+        }
+        let mut first = GroupId::NONE;
+        if to.is_linked() {
+            first = core::mem::replace(&mut self.heads[usize::from(to.0)], id);
+            self.linked |= 1 << to.0;
+            if first != GroupId::NONE {
+                self.groups[first.index()].prev = id;
+            }
+        }
+        let group = &mut self.groups[id.index()];
+        group.prev = GroupId::NONE;
+        group.next = first;
+        group.list = to;
+    }
+}
+
+/// Returns the group that a child belongs to, and its bit there.
+#[inline]
+fn locate(child: u64) -> (GroupId, u32) {
+    (GroupId::of(child >> 6), (child & 63) as u32)
+}

@@ -1,0 +1,149 @@
+//! Blocks of five, six or seven eighths of a power of two: cut from one, and given back in its pieces.
+//!
+//! ```text
+//! 0               4       6   7   8 eighths of the outer block
+//! |---------------|---|---|-------|     5: a half, an eighth; free: an eighth, a quarter
+//! |---------------|-------|-------|     6: a half, a quarter; free: a quarter
+//! |---------------|-------|---|---|     7: a half, a quarter, an eighth; free: an eighth
+//! ```
+//! Each piece is a block of the map like any other, so nothing else has to know.
+
+use super::{GroupId, Leaf, Map, NotLive, place};
+use crate::class::{Class, Order};
+
+impl Map {
+    /// Takes a free block of a class; none if there is no room for its outer block.
+    #[inline]
+    pub(crate) fn alloc_class(&mut self, class: Class) -> Option<Leaf> {
+        let outer = class.outer();
+        let at = self.alloc(outer)?;
+        let eighths = class.eighths();
+        if eighths < 8 {
+            self.cut(at, outer, eighths);
+        }
+        Some(at)
+    }
+
+    /// Gives a block of a class back.
+    ///
+    /// # Errors
+    /// [`NotLive`] if no such block starts there; pieces in front of the one that is missing are back nevertheless.
+    #[inline]
+    pub(crate) fn free_class(&mut self, at: Leaf, class: Class) -> Result<(), NotLive> {
+        if class.eighths() == 8 {
+            return self.free(at, class.outer());
+        }
+        pieces(at, class).try_for_each(|(at, order)| self.free(at, order))
+    }
+
+    /// Makes a live block of class `from` one of class `to` where it is; says no if what it takes is not free.
+    pub(crate) fn grow(&mut self, at: Leaf, from: Class, to: Class) -> bool {
+        // Nobody sees the map meanwhile, so the block can be given up, and taken again with what follows it.
+        if self.free_class(at, from).is_err() {
+            return false;
+        }
+        // Whole groups that were kept open are one child to those above only once they are closed.
+        self.merge_all();
+        if self.claim_class(at, to) {
+            return true;
+        }
+        let again = self.claim_class(at, from);
+        debug_assert!(again, "it was free just now");
+        false
+    }
+
+    /// Takes a block just there; says no, and takes nothing, if it is not all free.
+    fn claim_class(&mut self, at: Leaf, class: Class) -> bool {
+        let failed = pieces(at, class).find(|&(at, order)| !self.claim(at, order));
+        if let Some((end, _)) = failed {
+            for (at, order) in pieces(at, class).take_while(|&(at, _)| at < end) {
+                let given = self.free(at, order);
+                debug_assert_eq!(given, Ok(()));
+            }
+        }
+        failed.is_none()
+    }
+
+    /// Takes a block of the map just there; says no if it is not all free.
+    fn claim(&mut self, at: Leaf, order: Order) -> bool {
+        let (number, run) = place(order);
+        let fits = at.0.checked_add(order.leaves()).is_some_and(|end| end <= self.leaves);
+        let child = at.0 >> (6 * number);
+        let claimed = fits
+            && at.0 & (order.leaves() - 1) == 0
+            && number <= self.top
+            && self.open_above(number, child)
+            && self.levels[number].claim(child, run);
+        if claimed {
+            self.free -= order.leaves();
+        }
+        claimed
+    }
+
+    /// Makes sure that the group of a child is split; says no if it is part of a live block.
+    fn open_above(&mut self, number: usize, child: u64) -> bool {
+        let group = GroupId::of(child >> 6);
+        // The group of the top level is always split, so this ends.
+        if self.levels[number].is_open(group) {
+            return true;
+        }
+        let opened =
+            self.open_above(number + 1, group.child()) && self.levels[number + 1].claim(group.child(), 0);
+        if opened {
+            self.levels[number].open_free(group);
+            self.splits += 1;
+        }
+        opened
+    }
+
+    /// Cuts a live block, and gives all but its first `keep` eighths, 5 to 7, back.
+    fn cut(&mut self, at: Leaf, outer: Order, keep: u32) {
+        let (half, quarter) = (outer.half(), outer.half().half());
+        let eighth = quarter.half();
+        let middle = self.halve(at, outer);
+        let last = self.halve(middle, half);
+        // The pieces are live, as they were cut just now, so giving them back succeeds.
+        let given = match keep {
+            5 => {
+                let rest = self.halve(middle, quarter);
+                self.free(rest, eighth).and_then(|()| self.free(last, quarter))
+            }
+            6 => self.free(last, quarter),
+            _ => {
+                let rest = self.halve(last, quarter);
+                self.free(rest, eighth)
+            }
+        };
+        debug_assert_eq!(given, Ok(()));
+    }
+
+    /// Makes two live blocks of a live one, and returns where the second starts.
+    fn halve(&mut self, at: Leaf, order: Order) -> Leaf {
+        let (number, run) = place(order);
+        let child = at.0 >> (6 * number);
+        if run > 0 {
+            self.levels[number].start(child + (1 << (run - 1)));
+        } else {
+            self.levels[number - 1].open_halved(GroupId::of(child));
+            self.splits += 1;
+        }
+        Leaf(at.0 + order.half().leaves())
+    }
+}
+
+/// Returns the blocks of the map that a block of a class consists of.
+pub(super) fn pieces(at: Leaf, class: Class) -> impl Iterator<Item = (Leaf, Order)> {
+    let outer = class.outer();
+    let mut at = at.0;
+    let mut order = outer;
+    // The bits of the number of eighths are the pieces, greatest first.
+    (0..4).rev().filter_map(move |bit| {
+        let piece = order;
+        order = order.half();
+        (class.eighths() >> bit & 1 == 1).then(|| {
+            let start = Leaf(at);
+            at += piece.leaves();
+            (start, piece)
+        })
+    })
+}

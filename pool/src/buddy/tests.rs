@@ -1,0 +1,200 @@
+use super::bitmap::Word;
+use super::*;
+
+/// What the map must answer, kept the simple way: one entry a leaf.
+struct Oracle {
+    taken: Vec<bool>,
+}
+
+impl Oracle {
+    fn new(leaves: u64) -> Oracle {
+        Oracle { taken: vec![false; leaves as usize] }
+    }
+
+    /// Says whether some aligned run is free: the map must find one if and only if there is one.
+    fn has_room(&self, order: Order) -> bool {
+        self.taken.chunks_exact(order.leaves() as usize).any(|run| !run.contains(&true))
+    }
+
+    fn mark(&mut self, at: Leaf, order: Order, taken: bool) {
+        let run = &mut self.taken[at.0 as usize..(at.0 + order.leaves()) as usize];
+        assert!(run.iter().all(|&leaf| leaf != taken), "{at:?} {order:?} overlaps");
+        run.fill(taken);
+    }
+}
+
+fn order(number: u64) -> Order {
+    Order::new(number as u8).unwrap()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Allocates and frees at random, and compares each answer with the oracle's.
+fn walk(leaves: u64, steps: u64, seed: u64) {
+    let mut random = Random(seed);
+    let mut map = Map::new(leaves).unwrap();
+    let mut oracle = Oracle::new(leaves);
+    let mut live: Vec<(Leaf, Order)> = Vec::new();
+    let orders = u64::from(Map::greatest(leaves).get()) + 2;
+    for step in 0..steps {
+        // Drifts between nearly empty and nearly full.
+        if live.is_empty() || random.below(100) < if step / 300 % 2 == 0 { 65 } else { 35 } {
+            let order = order(random.below(orders).min(random.below(orders)));
+            let got = map.alloc(order);
+            assert_eq!(got.is_some(), oracle.has_room(order), "{leaves} leaves, {order:?}");
+            if let Some(at) = got {
+                assert_eq!(at.0 % order.leaves(), 0);
+                oracle.mark(at, order, true);
+                live.push((at, order));
+            }
+        } else {
+            let (at, order) = live.swap_remove(random.below(live.len() as u64) as usize);
+            map.free(at, order).unwrap();
+            oracle.mark(at, order, false);
+            assert_eq!(map.free(at, order), Err(NotLive { at, order }), "freed twice");
+        }
+        if step % 64 == 0 {
+            map.validate().unwrap();
+        }
+    }
+    for (at, order) in live {
+        map.free(at, order).unwrap();
+    }
+    map.merge_all();
+    map.validate().unwrap();
+    assert_eq!(map.free_leaves(), leaves);
+    assert!(map.alloc(Map::greatest(leaves)).is_some(), "all merged");
+}
+
+#[test]
+fn agrees_with_the_oracle() {
+    for (seed, leaves) in (1..).zip([1, 2, 3, 63, 64, 65, 100, 4095, 4096, 4097, 4160, 8192, 16384, 12345]) {
+        walk(leaves, 4000, seed);
+    }
+}
+
+#[test]
+fn agrees_with_the_oracle_on_four_levels() {
+    walk(1 << 18, 1500, 99);
+    walk((1 << 18) + (1 << 12) + 64 + 1, 1500, 100);
+}
+
+#[test]
+fn takes_back_only_exactly_what_is_live() {
+    let mut map = Map::new(8192).unwrap();
+    let blocks: Vec<_> = [0, 3, 6, 7, 12, 1].map(|o| (map.alloc(order(o)).unwrap(), order(o))).to_vec();
+    for at in (0..8192).map(Leaf) {
+        for other in (0..=14).map(order) {
+            if !blocks.contains(&(at, other)) {
+                assert_eq!(map.free(at, other), Err(NotLive { at, order: other }));
+            }
+        }
+    }
+    for at in [8192, u64::MAX].map(Leaf) {
+        assert!(map.free(at, order(0)).is_err());
+    }
+    map.validate().unwrap();
+    for (at, order) in blocks {
+        map.free(at, order).unwrap();
+    }
+    map.validate().unwrap();
+}
+
+#[test]
+fn refuses_sizes_it_cannot_map() {
+    assert!(Map::new(0).is_none());
+    assert!(Map::new(Map::MAX_LEAVES + 1).is_none());
+}
+
+#[test]
+fn keeps_one_group_a_level_until_it_is_needed() {
+    let mut map = Map::new(4096 * 2).unwrap();
+    let leaf = map.alloc(order(0)).unwrap();
+    assert_eq!(map.splits(), 2);
+    map.free(leaf, order(0)).unwrap();
+    assert_eq!(map.merges(), 0, "kept");
+    let again = map.alloc(order(0)).unwrap();
+    assert_eq!(map.splits(), 2, "used again");
+    map.free(again, order(0)).unwrap();
+    let all = map.alloc(order(13)).unwrap();
+    assert_eq!(map.merges(), 2, "merged for the whole");
+    map.free(all, order(13)).unwrap();
+    map.validate().unwrap();
+}
+
+#[test]
+fn validation_sees_what_is_wrong() {
+    let broken = |damage: fn(&mut Map)| {
+        let mut map = Map::new(8192).unwrap();
+        map.alloc(order(0)).unwrap();
+        map.validate().unwrap();
+        damage(&mut map);
+        map.validate().unwrap_err()
+    };
+    assert!(broken(|map| map.free += 1).contains("counted"));
+    assert!(broken(|map| map.levels[0].linked = 0).contains("summary"));
+    assert!(broken(|map| map.levels[0].groups[0].free = Word::ALL).contains("free and live"));
+    assert!(broken(|map| map.levels[1].groups[0].starts = Word::NONE).contains("split, but free"));
+}
+
+#[test]
+fn blocks_of_eighths_leave_the_rest_to_others() {
+    use super::part::pieces;
+    use crate::class::Class;
+    for leaves in [64, 4096, 5000, 1 << 15] {
+        let mut random = Random(leaves);
+        let mut map = Map::new(leaves).unwrap();
+        let mut taken = vec![false; leaves as usize];
+        let mut live: Vec<(Leaf, Class)> = Vec::new();
+        let mark = |taken: &mut [bool], at: Leaf, class: Class, to: bool| {
+            let run = &mut taken[at.0 as usize..][..class.bytes() / crate::MIN_BLOCK];
+            assert!(run.iter().all(|&leaf| leaf != to), "{at:?} {class:?} overlaps");
+            run.fill(to);
+        };
+        for step in 0..6000 {
+            if live.is_empty() || random.below(100) < if step / 300 % 2 == 0 { 60 } else { 40 } {
+                let most = u64::from(Map::greatest(leaves).get()) * 4;
+                let class = Class::new(random.below(most).min(random.below(most)) as usize).unwrap();
+                if let Some(at) = map.alloc_class(class) {
+                    assert_eq!(at.0 % class.outer().leaves(), 0);
+                    mark(&mut taken, at, class, true);
+                    live.push((at, class));
+                }
+            } else {
+                let (at, class) = live.swap_remove(random.below(live.len() as u64) as usize);
+                map.free_class(at, class).unwrap();
+                mark(&mut taken, at, class, false);
+            }
+            if let Some(&(at, from)) = live.last()
+                && let Some(to) = Class::new(from.index() + 1 + random.below(5) as usize)
+            {
+                let (start, end) = (at.0 as usize + from.bytes() / 64, at.0 as usize + to.bytes() / 64);
+                let room = taken.get(start..end).is_some_and(|run| !run.contains(&true));
+                let fits = pieces(at, to).all(|(at, order)| at.0 % order.leaves() == 0);
+                assert_eq!(map.grow(at, from, to), room && fits, "{at:?} {from:?} {to:?}");
+                if room && fits {
+                    taken[start..end].fill(true);
+                    live.last_mut().unwrap().1 = to;
+                }
+            }
+            if step % 50 == 0 {
+                map.validate().unwrap();
+            }
+            assert_eq!(map.free_leaves(), taken.iter().filter(|&&leaf| !leaf).count() as u64);
+        }
+        for (at, class) in live.drain(..) {
+            map.free_class(at, class).unwrap();
+            assert!(map.free_class(at, class).is_err(), "not twice");
+        }
+        map.validate().unwrap();
+        let all = Map::greatest(leaves);
+        assert!(map.alloc(all).is_some(), "one block again");
+    }
+}

@@ -1,0 +1,35 @@
+//! Threads without magazines of their own, for models of the parts: loom knows no thread that ends.
+
+use core::ptr::NonNull;
+
+use super::{Local, Remains};
+
+/// The right to end magazines, of which there are none.
+#[derive(Debug)]
+pub(crate) struct Turn(());
+
+pub(crate) fn new_id() -> u64 {
+    1
+}
+
+pub(crate) fn turn() -> Turn {
+    Turn(())
+}
+
+pub(crate) fn with_local<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Option<R> {
+    None
+}
+
+type Retire = unsafe fn(pool: NonNull<()>, local: &Local, turn: &mut Turn) -> Option<Remains>;
+
+/// # Safety
+/// None needed: this does nothing.
+pub(crate) unsafe fn adopt(
+    _id: u64,
+    _pool: NonNull<()>,
+    _retire: Retire,
+    _make: impl FnOnce() -> Local,
+    _register: impl FnOnce(NonNull<Local>),
+) -> bool {
+    false
+}

@@ -1,0 +1,49 @@
+//! Free blocks kept close to the threads that will ask for them: magazines in front, a depot behind.
+//!
+//! Nothing here knows where blocks come from, or touches their bytes. See `README.md` beside this file for the picture.
+
+use core::ptr::NonNull;
+
+use crate::class::Class;
+
+mod depot;
+#[allow(unsafe_code, reason = "slots by pointer: a bounds check is a tenth of the way")]
+mod local;
+#[cfg_attr(loom, path = "alone.rs")]
+#[allow(unsafe_code, reason = "reaches the magazines of the calling thread by pointer")]
+mod thread;
+
+pub(crate) use depot::Depot;
+pub(crate) use local::{Budget, Ledger, Local};
+pub(crate) use thread::{Turn, adopt, new_id, turn, with_local};
+
+/// The classes that are kept: 64 B to 8 MiB.
+#[cfg(not(loom))]
+pub(crate) const CLASSES: usize = 63;
+#[cfg(loom)]
+pub(crate) const CLASSES: usize = 2;
+
+/// What is left of a pool when its last block has gone; to be dropped with no lock held.
+pub(crate) type Remains = Box<dyn Send>;
+
+/// One free block, of a class and a pool that whoever holds it knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) base: NonNull<u8>,
+    /// The region it lies in, whose type the pool knows.
+    pub(crate) region: NonNull<()>,
+}
+
+// SAFETY: an entry is two addresses, and owns the block at one of them; a block may be used from any thread.
+#[expect(unsafe_code, reason = "a free block goes from thread to thread")]
+unsafe impl Send for Entry {}
+
+#[cfg(not(loom))]
+const _: () = match Class::for_len(8 << 20) {
+    Some(class) => assert!(class.index() + 1 == CLASSES),
+    None => panic!("8 MiB have a class"),
+};
+
+#[cfg(test)]
+#[allow(unsafe_code, reason = "models watch memory that is not theirs")]
+mod tests;

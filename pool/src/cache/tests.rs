@@ -1,0 +1,142 @@
+use super::*;
+use crate::block::Terms;
+
+fn class(bytes: usize) -> Class {
+    Class::for_len(bytes).unwrap()
+}
+
+fn entry<T>(at: &T) -> Entry {
+    Entry { base: NonNull::from(at).cast(), region: NonNull::dangling() }
+}
+
+#[cfg(not(loom))]
+#[test]
+fn magazines_double_within_their_budget() {
+    let local = Local::new(Budget { thread: 64 << 10, greatest: 1 << 30 });
+    let (small, large) = (class(64), class(60 << 10));
+    let bytes = [0u8; 256];
+    let terms = Terms::new(1, Some(small));
+    assert!(!local.push(terms, entry(&bytes[0])), "they start with nothing");
+    let mut kept = 0;
+    while local.enlarge(small) {
+        while local.push(terms, entry(&bytes[kept])) {
+            kept += 1;
+        }
+    }
+    assert_eq!((kept, local.rival(small)), (64, None));
+    assert!(!local.enlarge(large), "4 KiB of 64 are set aside");
+    assert_eq!(local.rival(large), Some(small));
+    while local.unstock(small).is_some() {}
+    local.shut(small);
+    assert!(local.enlarge(large));
+    assert!(!local.enlarge(class(128 << 10)), "more than the budget");
+    let ledger = local.ledger();
+    assert_eq!((ledger.frees, ledger.returned, ledger.dismissed), (64, 64 * 64, 64));
+}
+
+#[cfg(not(loom))]
+#[test]
+fn the_depot_moves_what_fits() {
+    let (from, to) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new());
+    let bytes = [0u8; 8];
+    let class = class(128);
+    for byte in &bytes {
+        while !from.push(Terms::new(100, Some(class)), entry(byte)) {
+            assert!(from.enlarge(class));
+        }
+    }
+    assert_eq!(to.store(&from, class, 5), 5);
+    assert_eq!(from.len(class), 3);
+    let other = Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
+    assert_eq!(to.restock(&other, class), 0, "no room yet");
+    assert!(other.enlarge(class) && other.enlarge(class));
+    assert_eq!(to.restock(&other, class), 1);
+    let mut rest = 0;
+    to.drain(|of, _| {
+        assert_eq!(of, class);
+        rest += 1;
+    });
+    assert_eq!(rest, 4);
+}
+
+#[cfg(loom)]
+mod models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+
+    const BUDGET: Budget = Budget { thread: 256, greatest: 128 };
+
+    /// Uses the bytes of a block, which loom watches.
+    fn touch(entry: Entry) {
+        // SAFETY: the models keep their cells to the end; that nobody else uses them now is what loom checks.
+        let cell: &UnsafeCell<u32> = unsafe { entry.base.cast().as_ref() };
+        // SAFETY: as above.
+        cell.with_mut(|value| unsafe { *value += 1 });
+    }
+
+    fn keep(local: &Local, entry: Entry) {
+        let terms = Terms::new(1, Some(class(64)));
+        while !local.push(terms, entry) {
+            assert!(local.enlarge(class(64)));
+        }
+    }
+
+    #[test]
+    fn blocks_freed_here_are_allocated_there() {
+        loom::model(|| {
+            let depot = Arc::new(Depot::new());
+            let cells = Arc::new([UnsafeCell::new(0), UnsafeCell::new(0)]);
+            let consumer = {
+                let (depot, cells) = (depot.clone(), cells.clone());
+                loom::thread::spawn(move || {
+                    let local = Local::new(BUDGET);
+                    for cell in &*cells {
+                        touch(entry(cell));
+                        keep(&local, entry(cell));
+                    }
+                    assert_eq!(depot.store(&local, class(64), 2), 2);
+                })
+            };
+            let local = Local::new(BUDGET);
+            while local.enlarge(class(64)) && local.wanted(class(64)) < 2 {}
+            if depot.restock(&local, class(64)) > 0 {
+                while let Some((entry, bytes)) = local.pop(class(64), 1) {
+                    assert_eq!(bytes, 64);
+                    touch(entry);
+                }
+            }
+            consumer.join().unwrap();
+        });
+    }
+
+    /// What a pool and a thread see of each other's.
+    struct Seen(Local);
+    // SAFETY: as in a pool, only counts are read and flags raised from elsewhere.
+    unsafe impl Send for Seen {}
+    // SAFETY: as above.
+    unsafe impl Sync for Seen {}
+
+    #[test]
+    fn who_counts_the_last_free_may_unmap() {
+        loom::model(|| {
+            let cell = Arc::new(UnsafeCell::new(0));
+            let seen = Arc::new(Seen(Local::new(BUDGET)));
+            let user = {
+                let (cell, seen) = (cell.clone(), seen.clone());
+                loom::thread::spawn(move || {
+                    let Seen(local) = &*seen;
+                    local.enlarge(class(64));
+                    touch(entry(&*cell));
+                    local.push(Terms::new(1, Some(class(64))), entry(&*cell));
+                })
+            };
+            seen.0.orphaned.raise();
+            if seen.0.ledger().frees == 1 {
+                // The memory goes; a user who is not done would be seen by loom.
+                touch(entry(&*cell));
+            }
+            user.join().unwrap();
+        });
+    }
+}

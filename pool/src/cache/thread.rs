@@ -1,0 +1,159 @@
+//! Which magazines are the calling thread's.
+
+use core::cell::{Cell, RefCell};
+use core::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Local, Remains};
+
+/// Places in the table of a thread, each for every so manyth pool.
+const PLACES: usize = 16;
+
+/// No pool has this number.
+const NOBODY: u64 = u64::MAX;
+
+/// Where a thread finds its magazines for a pool by the pool's number. Nothing runs when it goes.
+struct Table {
+    places: [Cell<(u64, NonNull<Local>)>; PLACES],
+    /// The thread is ending: it keeps nothing any more.
+    ending: Cell<bool>,
+}
+
+impl Table {
+    const EMPTY: (u64, NonNull<Local>) = (NOBODY, NonNull::dangling());
+
+    fn forget(&self) {
+        self.places.iter().for_each(|place| place.set(Self::EMPTY));
+    }
+}
+
+/// What a thread does for one pool when it ends.
+///
+/// # Safety
+/// It is called once, by the thread whose magazines these are, which holds the `Turn`, before the magazines are closed.
+type Retire = unsafe fn(pool: NonNull<()>, local: &Local, turn: &mut Turn) -> Option<Remains>;
+
+/// The magazines of one thread for one pool.
+///
+/// # Invariants
+/// 1. `local` was made by `Box::leak` and is freed when this value goes, not before.
+/// 2. While `local` is not closed, `pool` lives and `retire` is the function for it.
+struct Owned {
+    id: u64,
+    local: NonNull<Local>,
+    pool: NonNull<()>,
+    retire: Retire,
+}
+
+/// Everything a thread owns. When it goes, what is kept is given back.
+struct Owner(RefCell<Vec<Owned>>);
+
+thread_local! {
+    static TABLE: Table = const {
+        Table { places: [const { Cell::new(Table::EMPTY) }; PLACES], ending: Cell::new(false) }
+    };
+    static OWNER: Owner = const { Owner(RefCell::new(Vec::new())) };
+}
+
+/// The right to end magazines: pools that go and threads that go take turns, since each frees what the other knows.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
+
+/// Returns a number that no other pool of this process ever has.
+pub(crate) fn new_id() -> u64 {
+    static LAST: Mutex<u64> = Mutex::new(0);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    *last += 1;
+    *last
+}
+
+/// Waits for the right to end magazines.
+pub(crate) fn turn() -> Turn {
+    static TURN: Mutex<()> = Mutex::new(());
+    Turn(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Calls `action` with the calling thread's magazines for the pool `id`; returns none if it has none at hand.
+#[inline]
+pub(crate) fn with_local<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
+    TABLE.with(|table| {
+        let (found, local) = table.places[id as usize % PLACES].get();
+        // SAFETY: what is in the table is owned by this thread's `OWNER`, which clears the table before it frees.
+        (found == id).then(|| action(unsafe { local.as_ref() }))
+    })
+}
+
+/// Finds magazines of the calling thread that another pool has pushed out of the table, or makes new ones with `make`;
+/// returns none if the thread is ending.
+///
+/// `register` is called for new ones, before anybody uses them.
+///
+/// # Safety
+/// `pool` lives until the magazines are closed or retired, and `retire` is the function for it.
+#[cold]
+pub(crate) unsafe fn adopt(
+    id: u64,
+    pool: NonNull<()>,
+    retire: Retire,
+    make: impl FnOnce() -> Local,
+    register: impl FnOnce(NonNull<Local>),
+) -> bool {
+    if TABLE.with(|table| table.ending.get()) {
+        return false;
+    }
+    let adopted = OWNER.try_with(|Owner(owned)| {
+        let Ok(mut owned) = owned.try_borrow_mut() else { return None };
+        if let Some(known) = owned.iter().find(|known| known.id == id) {
+            return Some(known.local);
+        }
+        if owned.iter().any(Owned::is_closed) {
+            // The table may name what is about to go.
+            TABLE.with(Table::forget);
+            owned.retain(|owned| !owned.is_closed());
+        }
+        let local = NonNull::from(Box::leak(Box::new(make())));
+        register(local);
+        owned.push(Owned { id, local, pool, retire });
+        Some(local)
+    });
+    let Ok(Some(local)) = adopted else { return false };
+    TABLE.with(|table| table.places[id as usize % PLACES].set((id, local)));
+    true
+}
+
+impl Owned {
+    fn local(&self) -> &Local {
+        // SAFETY: invariant 1.
+        unsafe { self.local.as_ref() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.local().closed.is_raised()
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1.
+        drop(unsafe { Box::from_raw(self.local.as_ptr()) });
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        TABLE.with(|table| {
+            table.ending.set(true);
+            table.forget();
+        });
+        for owned in self.0.take() {
+            let mut turn = turn();
+            let mut remains = None;
+            if !owned.is_closed() {
+                // SAFETY: invariant 2; the turn is held, and this happens once, as `owned` goes.
+                remains = unsafe { (owned.retire)(owned.pool, owned.local(), &mut turn) };
+            }
+            drop(turn);
+            drop(remains);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Block classes: which sizes blocks have, and how they are aligned.
+
+use core::fmt;
+
+mod size;
+pub(crate) use size::Class;
+
+/// The smallest block, and the unit (a *leaf*) all offsets in a region are counted in: one cache line.
+pub const MIN_BLOCK: usize = 64;
+
+/// The largest alignment a block is given for its size alone.
+pub const MAX_ALIGN: usize = 4096;
+
+/// The most bytes that a block of any pool can have: as many as the largest address space has.
+pub(crate) const MOST: usize = 1 << 55;
+
+/// Returns the alignment that a block for `len` bytes has at least: the largest power of two ≤ min(`len`, 4096), at
+/// least 64.
+///
+/// ```
+/// assert_eq!(mpj_pool::alignment(0), 64);
+/// assert_eq!(mpj_pool::alignment(200), 128);
+/// assert_eq!(mpj_pool::alignment(1 << 30), 4096);
+/// ```
+pub const fn alignment(len: usize) -> usize {
+    let len = if len < MIN_BLOCK { MIN_BLOCK } else { len };
+    let largest = 1 << len.ilog2();
+    if largest > MAX_ALIGN { MAX_ALIGN } else { largest }
+}
+
+/// A block class: blocks of order `o` have `64 << o` bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Order(u8);
+
+impl Order {
+    /// The largest order.
+    pub(crate) const MAX: Order = Order::of_block(MOST);
+
+    /// Returns order `order`, none above [`MAX`](Self::MAX).
+    #[cfg(test)]
+    pub(crate) fn new(order: u8) -> Option<Order> {
+        (order <= Self::MAX.0).then_some(Order(order))
+    }
+
+    /// Returns the order of the smallest block that holds `len` bytes; none if no block can.
+    #[cfg(test)]
+    pub(crate) const fn for_len(len: usize) -> Option<Order> {
+        if len > Self::MAX.bytes() {
+            return None;
+        }
+        // len ≤ 64 gives 0; otherwise the number of bits above the lowest six that `len - 1` takes.
+        let last = len.saturating_sub(1) | (MIN_BLOCK - 1);
+        Some(Order((last.ilog2() + 1 - MIN_BLOCK.trailing_zeros()) as u8))
+    }
+
+    /// Returns the order of blocks of exactly `bytes` bytes, a power of two ≥ 64.
+    #[inline]
+    pub(crate) const fn of_block(bytes: usize) -> Order {
+        Order((bytes.trailing_zeros() - MIN_BLOCK.trailing_zeros()) as u8)
+    }
+
+    /// Returns the size of such a block in bytes.
+    #[inline]
+    pub(crate) const fn bytes(self) -> usize {
+        MIN_BLOCK << self.0
+    }
+
+    /// Returns the size of such a block in leaves.
+    #[inline]
+    pub(crate) const fn leaves(self) -> u64 {
+        1 << self.0
+    }
+
+    /// Returns the order of half a block of this one, or of the smallest.
+    #[inline]
+    pub(crate) const fn half(self) -> Order {
+        Order(self.0.saturating_sub(1))
+    }
+
+    /// Returns the number, 0 for 64-byte blocks.
+    #[inline]
+    pub(crate) const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "O{}", self.0)
+    }
+}
+
+const _: () = assert!(usize::BITS == 64, "sizes and offsets are 64 bits wide everywhere");
+const _: () = assert!(MIN_BLOCK.is_power_of_two() && MAX_ALIGN.is_power_of_two() && MIN_BLOCK <= MAX_ALIGN);
+const _: () = assert!(Order::MAX.bytes() <= isize::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smallest_block_that_fits() {
+        for len in (0..5000).chain([1 << 20, (1 << 20) + 1, (1 << 40) - 1, Order::MAX.bytes()]) {
+            let order = Order::for_len(len).unwrap();
+            assert!(order.bytes() >= len, "{len}");
+            assert!(order.get() == 0 || order.bytes() / 2 < len, "{len}");
+            assert!(order.bytes().min(MAX_ALIGN) >= alignment(len), "{len}");
+            assert_eq!(Order::of_block(order.bytes()), order);
+        }
+        assert_eq!(Order::for_len(Order::MAX.bytes() + 1), None);
+        assert_eq!(Order::new(50), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! Collections in a pool: an allocator in the sense of `allocator-api2`.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::NonNull;
+
+use allocator_api2::alloc::{AllocError, Allocator};
+
+use crate::strategy::Private;
+use crate::{Block, MAX_ALIGN, Magazine, Pool, RawBuffer};
+
+/// An allocator whose memory comes from a pool, for `allocator_api2::vec::Vec`, `hashbrown::HashMap` and the like.
+///
+/// A collection does not say which block it gives back, so the handle lies in front of its bytes, in 64 bytes of their
+/// own: that is why only [`Private`] storage will do. Alignments up to 2048 are possible.
+///
+/// ```
+/// use allocator_api2::vec::Vec;
+/// use mpj_pool::{Growth, InPool, Magazine, Pages, Pool};
+///
+/// let pool = Magazine::growing(Growth::default(), Pages::create);
+/// let mut squares = Vec::new_in(InPool::new(&pool));
+/// squares.extend((0..1000u64).map(|n| n * n));
+/// assert_eq!(squares[999], 998_001);
+/// assert_eq!(pool.stats().live_blocks, 1);
+/// drop(squares);
+/// assert_eq!(pool.stats().live_blocks, 0);
+/// ```
+pub struct InPool<'p, S: Private> {
+    pool: &'p Magazine<S>,
+}
+
+impl<'p, S: Private> InPool<'p, S> {
+    /// The bytes that the handle takes in front of a collection's.
+    const HEAD: usize = 64;
+
+    /// Returns an allocator on `pool`.
+    pub fn new(pool: &'p Magazine<S>) -> InPool<'p, S> {
+        const { assert!(size_of::<Block<S>>() <= Self::HEAD && align_of::<Block<S>>() <= Self::HEAD) };
+        InPool { pool }
+    }
+
+    /// Returns how far behind the start of a block the bytes for `layout` start.
+    fn head(layout: Layout) -> usize {
+        layout.align().max(Self::HEAD)
+    }
+
+    /// Returns the bytes of `block` behind its handle, which moves there.
+    fn leave(block: Block<S>, head: usize) -> NonNull<[u8]> {
+        let (base, capacity) = (block.as_ptr(), block.capacity());
+        let place = base.cast::<Block<S>>();
+        // SAFETY: a block is aligned to 64 at least and has `head` ≥ 64 bytes in front of those that are given out.
+        unsafe { place.write(block) };
+        // SAFETY: a block for `head + size` bytes is no shorter than `head`.
+        let bytes = unsafe { base.add(head) };
+        NonNull::slice_from_raw_parts(bytes, capacity - head)
+    }
+
+    /// Takes the handle back.
+    ///
+    /// # Safety
+    /// `bytes` came from `leave` with this head, and is not used again.
+    unsafe fn fetch(bytes: NonNull<u8>, head: usize) -> Block<S> {
+        // SAFETY: the caller's promise: the block starts `head` bytes before.
+        let base = unsafe { bytes.sub(head) };
+        // SAFETY: `leave` has written the handle there, and this is the one time that it is read.
+        unsafe { base.cast::<Block<S>>().read() }
+    }
+}
+
+// SAFETY: memory comes from blocks, which neither move nor end before `deallocate` takes their handle; clones are the
+// same pool. Blocks are aligned to the largest power of two ≤ min(length, 4096), so `head + size` bytes with a head of
+// `align` ≤ 2048 are aligned to `align`.
+unsafe impl<S: Private> Allocator for InPool<'_, S> {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        let head = Self::head(layout);
+        if head > MAX_ALIGN / 2 {
+            return Err(AllocError);
+        }
+        let len = head.checked_add(layout.size()).ok_or(AllocError)?;
+        let block = self.pool.alloc(len).map_err(|_| AllocError)?;
+        Ok(Self::leave(block, head))
+    }
+
+    unsafe fn deallocate(&self, bytes: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise: the bytes came from `allocate` with this alignment, and are not used again.
+        drop(unsafe { Self::fetch(bytes, Self::head(layout)) });
+    }
+
+    unsafe fn grow(&self, bytes: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        let head = Self::head(old);
+        if new.align() <= old.align() {
+            let len = head.checked_add(new.size()).ok_or(AllocError)?;
+            // SAFETY: the caller's promise; the handle goes back there below, whatever comes of it.
+            let block = unsafe { Self::fetch(bytes, head) };
+            match block.try_grow(len) {
+                Ok(block) => return Ok(Self::leave(block, head)),
+                Err(block) => Self::leave(block, head),
+            };
+        }
+        let target = self.allocate(new)?;
+        // SAFETY: both are `old.size()` bytes long at least, and different blocks.
+        unsafe { target.cast::<u8>().copy_from_nonoverlapping(bytes, old.size()) };
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate(bytes, old) };
+        Ok(target)
+    }
+}
+
+impl<S: Private> Clone for InPool<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Private> Copy for InPool<'_, S> {}
+
+impl<S: Private> fmt::Debug for InPool<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InPool").field(self.pool).finish()
+    }
+}

@@ -1,0 +1,62 @@
+//! Why a pool has no block to give.
+
+use core::fmt;
+
+use crate::StorageError;
+
+/// A request that a pool could not meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct AllocError {
+    /// The bytes asked for.
+    pub requested: usize,
+    /// The most bytes that one request to this pool can get.
+    pub limit: usize,
+    /// The bytes granted in live blocks when the request failed.
+    pub live: usize,
+    /// What stood in the way.
+    pub why: Shortage,
+}
+
+/// What stood in the way of an allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Shortage {
+    /// The pool can never hold such a block.
+    TooLarge,
+    /// The pool has reached its limit; it can succeed once others free blocks.
+    Full,
+    /// The pool wanted another region and did not get it.
+    Storage(StorageError),
+}
+
+impl AllocError {
+    /// Describes a failed request to a pool of one's own making.
+    pub const fn new(requested: usize, limit: usize, live: usize, why: Shortage) -> AllocError {
+        AllocError { requested, limit, live, why }
+    }
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AllocError { requested, limit, live, .. } = *self;
+        match self.why {
+            Shortage::TooLarge => {
+                write!(f, "block of {requested} bytes asked for, the pool gives {limit} at most")
+            }
+            Shortage::Full => write!(f, "no room for a block of {requested} bytes, {live} bytes are in use"),
+            Shortage::Storage(_) => {
+                write!(f, "no new region for a block of {requested} bytes, {live} bytes are in use")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AllocError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match &self.why {
+            Shortage::Storage(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Pooled, aligned, registrable memory for messages.
+//!
+//! A [`Storage`] is a stable range of bytes; a [`Pool`] hands out blocks of such ranges; a block is a [`RawBuffer`], and
+//! dropping it, on any thread, gives it back. Blocks are not zeroed, pages are not returned between messages, and every
+//! block is aligned to the largest power of two ≤ min(its length, 4096), at least 64.
+//!
+//! ```
+//! use mpj_pool::{Pool, RawBuffer};
+//!
+//! let mut block = mpj_pool::global().alloc(1000)?;
+//! let bytes = block.as_uninit_mut();
+//! assert_eq!(bytes.len(), 1024);
+//! bytes[0].write(42);
+//! # Ok::<(), mpj_pool::AllocError>(())
+//! ```
+//!
+//! What it gives a server or a simulation: memory for messages that is allocated here and freed there, megabytes at a
+//! time, without a lock, a page fault or a `memset`; aligned, and registered or shared if need be.
+//!
+//! # Which storage?
+//! | storage | its memory | take it |
+//! |---|---|---|
+//! | [`Pages`] | anonymous pages, huge if the system lets, faulted in when made | by default |
+//! | [`Heap`] | the global allocator, faulted in when touched | for small pools, and under tools that watch the allocator |
+//! | [`Huge`] | huge pages of the system's reserve, or [`Pages`] if it has none | for regions of gigabytes |
+//! | [`File`] | a file with a name; its functions are unsafe | for pools larger than memory, to be found by name |
+//! | [`Registered`] | any of these, known to a device | for zero copies by RDMA |
+//! | [`Shared`] | a sealed memfd that other processes may map | to send blocks to other processes of the host by offset |
+//!
+//! Yours: implement [`Storage`]; it says what you must promise.
+//!
+//! # Which pool?
+//! | pool | what it is | take it |
+//! |---|---|---|
+//! | [`global()`] | the process's own [`DefaultPool`] | by default |
+//! | [`Magazine::growing`] | a pool of your own, with a limit if you like | to bound or to separate memory |
+//! | [`Magazine::fixed`] | a pool over one storage | for a shared segment or a registered region |
+//! | [`Buddy1`], [`Buddy2`], [`Unpooled`] | the mpjbuf paper's pools, and none | to compare; see [`strategy::visit`] |
+//! | [`Buddy`] | the same without magazines: one lock, nothing kept | where the last byte of a small pool counts |
+//!
+//! # What it costs
+//! | | time | memory |
+//! |---|---|---|
+//! | a block that the thread has freed before | a few ns, the same at 64 B and 8 MiB; no atomic instruction | the size class: +9 % on average, +25 % at most above 256 B |
+//! | a block freed on another thread | a lock for dozens of blocks | the same |
+//! | a block that nobody kept | one lock, some tens of ns, however many live | cut from a power of two, the rest stays free |
+//! | the first block of a region | the system's time to hand out the pages, once | regions double, 1 MiB to 16 MiB by default |
+//! | a block above half a region | a mapping of its own; the last eight idle ones are kept | whole pages |
+//! | what a thread keeps | | 8 MiB in blocks up to 512 KiB, 8 MiB in greater ones, a 32nd of the pool's limit at most |
+//! | bookkeeping | | 0.8 % of a region, outside of it; 40 KiB a thread |
+//!
+//! `cargo run --release -p mpj-pool --example cost` prints the figures of your machine.
+//!
+//! # Examples
+//! A server: one thread receives into blocks, others work on them and drop them there.
+//!
+//! ```
+//! use std::sync::mpsc::sync_channel;
+//! use mpj_pool::{Growth, Magazine, Pages, Pool, Written};
+//!
+//! let pool = Magazine::growing(Growth::default().limit(64 << 20), Pages::create);
+//! let (send, receive) = sync_channel::<Written<_>>(8);
+//! let worker = std::thread::spawn(move || receive.iter().map(|message| message.as_ref().len()).sum::<usize>());
+//! for request in 0..100usize {
+//!     let mut message = Written::new(pool.alloc(10_000)?);
+//!     message.push(&request.to_le_bytes())?; // or read from a socket
+//!     send.send(message)?;
+//! }
+//! drop(send);
+//! assert_eq!(worker.join().unwrap(), 800);
+//! assert_eq!(pool.stats().live_blocks, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Collections in a pool: [`InPool`](crate#features). A block that goes to another process by its offset:
+//! `examples/two_processes.rs`.
+//!
+//! # Features
+//! * `allocator-api2`: `InPool`, an allocator for `allocator_api2::vec::Vec` and hashbrown's maps.
+//! * `bytes`: [`Written`] is a `bytes::BufMut` and becomes a `bytes::Bytes` without a copy.
+//!
+//! Neither is on by default. Nothing here compiles C.
+//!
+//! # Safety model
+//! * A block's bytes belong to its handle alone; whoever reads or writes through the pointer in `unsafe` code needs the
+//!   handle alive and borrowed accordingly.
+//! * What is free is recorded outside of the memory that is handed out, so no write into a block, late, remote or wild,
+//!   can corrupt a pool.
+//! * A [`Shared`] segment is refused unless it is sealed: no peer can truncate it under a reader.
+//! * Peers that map a segment are trusted not to write into blocks that were not sent to them: one user on one host is
+//!   one domain of trust. What they write is still checked by whoever reads it.
+
+mod buddy;
+mod cache;
+mod class;
+mod error;
+mod raw;
+mod stats;
+mod storage;
+pub mod strategy;
+
+#[allow(unsafe_code, reason = "blocks point to their arena without counting it")]
+mod arena;
+#[allow(unsafe_code, reason = "promises that its bytes are its own")]
+mod block;
+#[cfg(feature = "allocator-api2")]
+#[allow(unsafe_code, reason = "keeps a handle in front of a collection's bytes")]
+mod collect;
+#[allow(unsafe_code, reason = "the cell under the lock")]
+mod sync;
+#[allow(unsafe_code, reason = "knows which bytes are written")]
+mod written;
+
+use std::sync::OnceLock;
+
+pub use block::Block;
+pub use class::{MAX_ALIGN, MIN_BLOCK, alignment};
+#[cfg(feature = "allocator-api2")]
+pub use collect::InPool;
+pub use error::{AllocError, Shortage};
+pub use raw::{Pool, RawBuffer, RegionKey};
+pub use stats::PoolStats;
+pub use storage::{
+    Access, Backing, DeviceKeys, File, Heap, Huge, Pages, RegisterError, Registered, Registrar, Shared,
+    SharedView, Storage, StorageError,
+};
+pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, Private, Unpooled};
+pub use written::{NoRoom, Written};
+
+/// The type of the pool that [`global`] returns; it may become another as better ones appear.
+pub type DefaultPool = Magazine<Pages>;
+
+/// A block of a [`DefaultPool`].
+pub type DefaultBlock = <DefaultPool as Pool>::Block;
+
+/// Returns the pool of this process, made on first use, without a limit.
+///
+/// ```
+/// use mpj_pool::{Pool, RawBuffer};
+/// assert_eq!(mpj_pool::global().alloc(4096)?.as_ptr().addr().get() % 4096, 0);
+/// # Ok::<(), mpj_pool::AllocError>(())
+/// ```
+pub fn global() -> &'static DefaultPool {
+    static POOL: OnceLock<DefaultPool> = OnceLock::new();
+    POOL.get_or_init(|| Magazine::growing(Growth::DEFAULT, Pages::create))
+}

@@ -1,0 +1,123 @@
+//! The two traits everything above the pools is written against.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use crate::{AllocError, PoolStats};
+
+/// Names a region of memory to a peer or a device: a segment id, or an rkey.
+///
+/// Together with an offset it names a byte to somebody who has the region mapped or may reach it remotely.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RegionKey(pub u64);
+
+/// One block of bytes at a fixed address, owned by its handle.
+///
+/// # Safety
+/// For as long as `self` exists, wherever it is moved:
+/// 1. `as_ptr()..as_ptr() + capacity()` is one allocation, readable and writable, that neither moves nor unmaps;
+/// 2. no other handle reads or writes those bytes;
+/// 3. `as_ptr()` and `capacity()` always answer the same.
+///
+/// The bytes may be uninitialised.
+#[expect(
+    unsafe_code,
+    reason = "the contract devices and buffers rely on when they read and write through the pointer"
+)]
+pub unsafe trait RawBuffer: Send {
+    /// Returns the first byte of the block.
+    fn as_ptr(&self) -> NonNull<u8>;
+
+    /// Returns the usable length in bytes, at least what was asked for.
+    fn capacity(&self) -> usize;
+
+    /// Returns the key of the registered or shared region the block lies in, and the block's offset there in bytes.
+    fn region(&self) -> Option<(RegionKey, usize)> {
+        None
+    }
+
+    /// Returns the key that a device wants with the block's address, if its memory is registered with one.
+    fn local_key(&self) -> Option<u32> {
+        None
+    }
+
+    /// Views the block as bytes that need not be initialised.
+    ///
+    /// Nothing in the type says which bytes have been written; whoever reads one must know.
+    fn as_uninit(&self) -> &[MaybeUninit<u8>] {
+        // SAFETY: invariant 1 gives one live allocation of `capacity()` bytes, invariant 2 and `&self` exclude writers.
+        #[expect(unsafe_code, reason = "see above")]
+        unsafe {
+            core::slice::from_raw_parts(self.as_ptr().as_ptr().cast(), self.capacity())
+        }
+    }
+
+    /// Views the block as writable bytes that need not be initialised.
+    fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: invariants 1 and 2, and `&mut self` makes this the only view.
+        #[expect(unsafe_code, reason = "see above")]
+        unsafe {
+            core::slice::from_raw_parts_mut(self.as_ptr().as_ptr().cast(), self.capacity())
+        }
+    }
+}
+
+/// A source of blocks.
+///
+/// `alloc` and the drop of a block may be called from any thread, also from different ones for the same block. A block may
+/// outlive its pool, which keeps the memory until the last block goes.
+///
+/// ```
+/// use mpj_pool::{AllocError, Pool, RawBuffer};
+///
+/// /// Returns a copy of `bytes` in a block of any pool.
+/// fn copy<P: Pool>(pool: &P, bytes: &[u8]) -> Result<P::Block, AllocError> {
+///     let mut block = pool.alloc(bytes.len())?;
+///     block.as_uninit_mut()[..bytes.len()].write_copy_of_slice(bytes);
+///     Ok(block)
+/// }
+///
+/// assert!(copy(mpj_pool::global(), b"hello")?.capacity() >= 5);
+/// # Ok::<(), AllocError>(())
+/// ```
+pub trait Pool: Send + Sync + fmt::Debug {
+    /// The handle of one block; dropping it gives the memory back.
+    type Block: RawBuffer + fmt::Debug + 'static;
+
+    /// Returns a block of at least `len` bytes, not zeroed, aligned to the largest power of two ≤ min(len, 4096), at
+    /// least 64. A request of 0 bytes gets the smallest block.
+    ///
+    /// # Errors
+    /// [`AllocError`] says what was asked for and what there is.
+    fn alloc(&self, len: usize) -> Result<Self::Block, AllocError>;
+
+    /// Returns a block as [`alloc`](Self::alloc) does, all of it zero.
+    ///
+    /// This writes every byte, which takes longer than anything else here; receive buffers need no zeros.
+    ///
+    /// # Errors
+    /// As for `alloc`.
+    fn alloc_zeroed(&self, len: usize) -> Result<Self::Block, AllocError> {
+        let mut block = self.alloc(len)?;
+        block.as_uninit_mut().fill(MaybeUninit::new(0));
+        Ok(block)
+    }
+
+    /// Returns the largest `len` for which [`alloc`](Self::alloc) can succeed on an empty pool.
+    fn max_block(&self) -> usize;
+
+    /// Returns counters, summed over threads and regions at the time of the call.
+    fn stats(&self) -> PoolStats;
+
+    /// Gives memory that no block uses back to the operating system; returns how many bytes.
+    fn trim(&self) -> usize {
+        0
+    }
+
+    /// Checks every internal count and list; slow, for tests.
+    ///
+    /// # Errors
+    /// A sentence that names the first broken invariant.
+    fn validate(&self) -> Result<(), String>;
+}

@@ -1,0 +1,129 @@
+//! Memory in a file with a name: larger than the machine's memory, or to be found by other processes.
+
+use core::ptr::NonNull;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
+
+use super::shared::{HEADER, Header, SharedView, check_header, new_epoch};
+use super::{Backing, Storage, StorageError, whole_pages};
+use crate::RegionKey;
+
+/// Memory in a file of the file system: the kernel writes to it what does not fit into memory.
+///
+/// In `/dev/shm` it is a segment that other processes find by its name. It has the header of a [`Shared`](crate::Shared)
+/// segment, which is written last, so nobody takes a file for finished that is not. Pages come and go as they are used:
+/// nothing is faulted in. The file stays when the value goes; remove it when you like, mappings live on.
+///
+/// The functions are unsafe as nothing seals a file: whoever can write it can truncate it, and then an access to what
+/// was cut off kills this process (SIGBUS).
+#[derive(Debug)]
+pub struct File {
+    view: SharedView,
+}
+
+impl File {
+    /// Makes a file of `len` bytes, rounded up to a multiple of 4096, that did not exist, for this user alone.
+    ///
+    /// The room on the disk is taken at once, so that a full disk is an error here and not a signal later.
+    ///
+    /// # Errors
+    /// [`StorageError::Size`] above what an address space holds; [`StorageError::Refused`] if the file is there, or
+    /// cannot be made, or its file system has no room or takes none in advance.
+    ///
+    /// # Safety
+    /// For as long as the value lives nobody truncates the file, and only who was sent an offset writes there.
+    ///
+    /// ```
+    /// use mpj_pool::{File, Magazine, Pool, Storage};
+    /// let path = std::env::temp_dir().join(format!("mpj-pool-doc-{}", std::process::id()));
+    /// // SAFETY: nobody else knows the file.
+    /// let file = unsafe { File::create(&path, 1 << 20) }?;
+    /// let key = file.key();
+    /// // SAFETY: as above.
+    /// let view = unsafe { File::attach(&path) }?;
+    /// std::fs::remove_file(&path)?;
+    /// assert_eq!(key, Some(view.key()));
+    /// let block = Magazine::fixed(file)?.alloc(1000)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub unsafe fn create(path: impl AsRef<Path>, len: usize) -> Result<File, StorageError> {
+        let size = whole_pages(len, HEADER, SharedView::MOST)?;
+        let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = rustix::fs::open(path.as_ref(), flags, Mode::RUSR | Mode::WUSR).map_err(os("open"))?;
+        let made = Self::fill(&fd, size, len);
+        let view = made.and_then(|epoch| SharedView::map(fd, size, epoch, false));
+        if view.is_err() {
+            // Nobody can use what was left half made; that it cannot be removed would be no news.
+            let _ = rustix::fs::unlink(path.as_ref());
+        }
+        Ok(File { view: view? })
+    }
+
+    fn fill(fd: &OwnedFd, size: usize, len: usize) -> Result<u64, StorageError> {
+        let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
+        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, (HEADER + size) as u64)
+            .map_err(os("fallocate"))?;
+        let header = Header { size: size as u64, epoch: new_epoch() };
+        let written = rustix::io::pwrite(fd, &header.encode(), 0).map_err(os("pwrite"))?;
+        if written < Header::LEN {
+            return Err(StorageError::Short { needed: Header::LEN as u64, found: written as u64 });
+        }
+        Ok(header.epoch)
+    }
+
+    /// Maps a file that another process has made with [`create`](Self::create).
+    ///
+    /// The header is read once, copied out, and checked against the file before anything is mapped.
+    ///
+    /// # Errors
+    /// [`StorageError::Owner`] if it is another user's, [`Unfinished`](StorageError::Unfinished) if its header is still
+    /// blank, [`Short`](StorageError::Short), [`Magic`](StorageError::Magic), [`Version`](StorageError::Version),
+    /// [`Length`](StorageError::Length), or [`Refused`](StorageError::Refused) if it cannot be opened or is no file.
+    ///
+    /// # Safety
+    /// For as long as the view lives nobody truncates the file.
+    pub unsafe fn attach(path: impl AsRef<Path>) -> Result<SharedView, StorageError> {
+        let os = |call| move |error: rustix::io::Errno| StorageError::os(0, call, error);
+        // Not to wait for the other end of a pipe that has the name.
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path.as_ref(), flags, Mode::empty()).map_err(os("open"))?;
+        let stat = rustix::fs::fstat(&fd).map_err(os("fstat"))?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(StorageError::os(0, "open", rustix::io::Errno::INVAL));
+        }
+        let needed = rustix::process::geteuid().as_raw();
+        if stat.st_uid != needed {
+            return Err(StorageError::Owner { needed, found: stat.st_uid });
+        }
+        let (size, epoch) = check_header(&fd, stat.st_size as u64)?;
+        SharedView::map(fd, size, epoch, false)
+    }
+
+    /// Returns the number that tells this file from every other one made on this host.
+    pub fn epoch(&self) -> u64 {
+        self.view.epoch()
+    }
+}
+
+// SAFETY: 1: `create` has mapped all of the file, and its caller promised that it stays so. 2: mappings start on a page,
+// and the header is 4096 bytes. 3: no field changes. 4: `create` makes a new file each time; who attaches gets addresses.
+unsafe impl Storage for File {
+    fn base(&self) -> NonNull<u8> {
+        self.view.base()
+    }
+
+    fn size(&self) -> usize {
+        self.view.size()
+    }
+
+    fn backing(&self) -> Backing {
+        Backing::File
+    }
+
+    fn key(&self) -> Option<RegionKey> {
+        Some(self.view.key())
+    }
+}

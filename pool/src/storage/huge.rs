@@ -1,0 +1,102 @@
+//! Huge pages that the system has set aside, or ordinary ones if it has none.
+
+use core::ptr::NonNull;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, MemfdFlags};
+
+use super::{Backing, Pages, Storage, StorageError, whole_pages};
+
+/// The size of the huge pages asked for.
+const HUGE: usize = 2 << 20;
+
+/// Memory in huge pages of 2 MiB from the system's reserve (`vm.nr_hugepages`), or [`Pages`] if that is empty.
+///
+/// One translation covers 512 times as much, and a device that registers the memory needs as many fewer entries. What it
+/// became says [`backing`](Storage::backing):
+///
+/// ```
+/// use mpj_pool::{Backing, Huge, Storage};
+/// let huge = Huge::create(1 << 20)?;
+/// match huge.backing() {
+///     Backing::Huge { page } => assert_eq!(huge.size() % page, 0),
+///     other => assert!(matches!(other, Backing::Pages { .. })),
+/// }
+/// # Ok::<(), mpj_pool::StorageError>(())
+/// ```
+#[derive(Debug)]
+pub struct Huge {
+    inner: Inner,
+}
+
+/// # Invariants
+/// 1. `Reserved` maps a file that nobody else has, whole, with memory behind each page.
+#[derive(Debug)]
+enum Inner {
+    Reserved { map: MmapRaw, size: usize },
+    Pages(Pages),
+}
+
+impl Huge {
+    /// Maps `len` bytes, rounded up to huge pages if there are as many, and faults them in.
+    ///
+    /// # Errors
+    /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more
+    /// pages of either size.
+    pub fn create(len: usize) -> Result<Huge, StorageError> {
+        let inner = match Self::reserved(len) {
+            Ok(inner) => inner,
+            Err(_) => Inner::Pages(Pages::create(len)?),
+        };
+        Ok(Huge { inner })
+    }
+
+    fn reserved(len: usize) -> Result<Inner, StorageError> {
+        let size = whole_pages(len, HUGE, isize::MAX as usize & !(HUGE - 1))?;
+        let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let fd = rustix::fs::memfd_create("mpj-pool-huge", flags).map_err(os("memfd_create"))?;
+        // Takes the pages out of the reserve, so that none is missing when it is touched.
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, size as u64).map_err(os("fallocate"))?;
+        let map = MmapOptions::new()
+            .len(size)
+            .populate()
+            .map_raw(&fd)
+            .map_err(|error| StorageError::os(len, "mmap", error))?;
+        Ok(Inner::Reserved { map, size })
+    }
+}
+
+// SAFETY: for pages: as `Pages` does. Otherwise 1: by invariant 1 the mapping is whole and stays so, as the file has no
+// name and its descriptor is closed; it is unmapped with the value. 2: huge pages are aligned to their size. 3: no field
+// changes. 4: nobody else has the file.
+unsafe impl Storage for Huge {
+    fn base(&self) -> NonNull<u8> {
+        match &self.inner {
+            // SAFETY: a mapping does not start at address zero.
+            Inner::Reserved { map, .. } => unsafe { NonNull::new_unchecked(map.as_mut_ptr()) },
+            Inner::Pages(pages) => pages.base(),
+        }
+    }
+
+    fn size(&self) -> usize {
+        match &self.inner {
+            Inner::Reserved { size, .. } => *size,
+            Inner::Pages(pages) => pages.size(),
+        }
+    }
+
+    fn page_size(&self) -> usize {
+        match &self.inner {
+            Inner::Reserved { .. } => HUGE,
+            Inner::Pages(pages) => pages.page_size(),
+        }
+    }
+
+    fn backing(&self) -> Backing {
+        match &self.inner {
+            Inner::Reserved { .. } => Backing::Huge { page: HUGE },
+            Inner::Pages(pages) => pages.backing(),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Memory that several processes map: a sealed memfd.
+
+use core::ptr::NonNull;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+
+use super::{Backing, Storage, StorageError, whole_pages};
+use crate::RegionKey;
+
+mod header;
+pub(super) use header::{HEADER, Header, new_epoch};
+
+/// With these seals nobody can shrink the file (memory would vanish: SIGBUS), grow it (header and file would
+/// disagree), or lift the seals.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Memory that other processes may map, of which this process hands out the blocks.
+///
+/// The file behind it is sealed: it keeps its size, so no peer can make an access fail. It starts with a header page:
+///
+/// ```text
+/// 0        8         12       16     24      32           4096             4096 + size
+/// | magic  | version | header | size | epoch | zero ...   | bytes of blocks |     all little-endian
+/// ```
+///
+/// A peer gets the descriptor by inheritance or SCM_RIGHTS and calls [`Shared::attach`]; both sides then name bytes
+/// by their offset. The [key](Storage::key) is the epoch, which differs for each segment made on a host.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use mpj_pool::{Buddy, Pool, RawBuffer, Shared, Storage};
+///
+/// let segment = Shared::create(1 << 20)?;
+/// let view = Shared::attach(segment.as_fd().try_clone_to_owned()?)?;
+/// let pool = Buddy::fixed(segment)?;
+/// let block = pool.alloc(1000)?;
+/// let (key, offset) = block.region().expect("shared memory has a key");
+/// assert_eq!(key, view.key());
+/// assert!(view.at(offset, 1000).is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Shared {
+    view: SharedView,
+}
+
+/// Another process's view of a [`Shared`] segment: addresses only, no blocks.
+///
+/// Reading or writing through the addresses is unsafe: who may do so when is between the processes, and a peer may
+/// write at any time. Read once, copy out, check, then use.
+///
+/// # Invariants
+/// 1. `map` maps a file of `HEADER + size` bytes, which bears the seals `SEALS`, or of which whoever had it mapped
+///    promised that it keeps its size.
+#[derive(Debug)]
+pub struct SharedView {
+    map: MmapRaw,
+    fd: OwnedFd,
+    size: usize,
+    epoch: u64,
+}
+
+impl Shared {
+    /// Makes a segment of `len` bytes, rounded up to a multiple of 4096, and faults it in.
+    ///
+    /// # Errors
+    /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more.
+    pub fn create(len: usize) -> Result<Shared, StorageError> {
+        let size = whole_pages(len, HEADER, SharedView::MOST)?;
+        let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("mpj-pool", flags).map_err(os("memfd_create"))?;
+        let total = (HEADER + size) as u64;
+        // Extends the file and backs it with memory, so that a full host is an error here and not a signal later.
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, total).map_err(os("fallocate"))?;
+        let header = Header { size: size as u64, epoch: new_epoch() };
+        rustix::io::pwrite(&fd, &header.encode(), 0).map_err(os("pwrite"))?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(os("fcntl"))?;
+        Ok(Shared { view: SharedView::map(fd, size, header.epoch, true)? })
+    }
+
+    /// Maps a segment that another process, or another part of this one, has made.
+    ///
+    /// The header is read once, copied out, and checked against the file before anything is mapped.
+    ///
+    /// # Errors
+    /// One variant for each thing that can be wrong with a descriptor: no memfd ([`StorageError::Refused`]),
+    /// [`Unsealed`](StorageError::Unsealed), [`Short`](StorageError::Short), [`Magic`](StorageError::Magic),
+    /// [`Version`](StorageError::Version), [`Length`](StorageError::Length).
+    pub fn attach(fd: OwnedFd) -> Result<SharedView, StorageError> {
+        let os = |call| move |error: rustix::io::Errno| StorageError::os(0, call, error);
+        // Seals first: from here on the size stays what it is.
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(os("fcntl"))?;
+        if !seals.contains(SEALS) {
+            return Err(StorageError::Unsealed { needed: SEALS.bits(), found: seals.bits() });
+        }
+        let file = rustix::fs::fstat(&fd).map_err(os("fstat"))?.st_size as u64;
+        let (size, epoch) = check_header(&fd, file)?;
+        SharedView::map(fd, size, epoch, true)
+    }
+
+    /// Returns the number that tells this segment from every other one made on this host.
+    pub fn epoch(&self) -> u64 {
+        self.view.epoch
+    }
+}
+
+impl AsFd for Shared {
+    /// Returns the descriptor to pass to a peer; it is close-on-exec.
+    ///
+    /// Whoever holds it shares the memory. Writing through it as a file changes blocks behind their owners' backs, just
+    /// as writing to `/proc/self/mem` does.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.view.fd.as_fd()
+    }
+}
+
+/// Reads the header of a file of `file` bytes, once, and returns the size behind it and the epoch if all is right.
+pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), StorageError> {
+    if file <= HEADER as u64 {
+        return Err(StorageError::Short { needed: HEADER as u64 + 1, found: file });
+    }
+    let mut bytes = [0; Header::LEN];
+    let read = rustix::io::pread(fd, &mut bytes, 0).map_err(|error| StorageError::os(0, "pread", error))?;
+    if read < bytes.len() {
+        return Err(StorageError::Short { needed: bytes.len() as u64, found: read as u64 });
+    }
+    let header = Header::decode(&bytes)?;
+    let there = file - HEADER as u64;
+    match usize::try_from(header.size) {
+        Ok(size) if header.size == there && size <= SharedView::MOST => Ok((size, header.epoch)),
+        _ => Err(StorageError::Length { header: header.size, file: there }),
+    }
+}
+
+impl SharedView {
+    /// The most bytes that a segment can have.
+    pub(super) const MOST: usize = (isize::MAX as usize & !(HEADER - 1)) - HEADER;
+
+    /// Maps a file of `HEADER + size` bytes, and faults it in if `now`.
+    pub(super) fn map(fd: OwnedFd, size: usize, epoch: u64, now: bool) -> Result<SharedView, StorageError> {
+        let mut options = MmapOptions::new();
+        if now {
+            options.populate();
+        }
+        let map =
+            options.len(HEADER + size).map_raw(&fd).map_err(|error| StorageError::os(size, "mmap", error))?;
+        Ok(SharedView { map, fd, size, epoch })
+    }
+
+    /// Returns the view if its epoch is `needed`.
+    ///
+    /// # Errors
+    /// [`StorageError::Epoch`] with both numbers.
+    pub fn expect_epoch(self, needed: u64) -> Result<SharedView, StorageError> {
+        if self.epoch == needed { Ok(self) } else { Err(StorageError::Epoch { needed, found: self.epoch }) }
+    }
+
+    /// Returns the number that tells this segment from every other one made on this host.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns the key that the blocks of this segment bear in the process that made it.
+    pub fn key(&self) -> RegionKey {
+        RegionKey(self.epoch)
+    }
+
+    /// Returns the first byte after the header.
+    pub fn base(&self) -> NonNull<u8> {
+        let base = self.map.as_mut_ptr().wrapping_add(HEADER);
+        // SAFETY: invariant 1: the mapping is longer than its header, so the address is inside it, and not null.
+        unsafe { NonNull::new_unchecked(base) }
+    }
+
+    /// Returns the number of bytes after the header.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the address of `len` bytes at `offset`; none if they do not all lie in the segment.
+    pub fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: `offset + len ≤ size`, so the sum stays inside the mapping by invariant 1.
+        (end <= self.size).then(|| unsafe { self.base().add(offset) })
+    }
+}
+
+impl AsFd for SharedView {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+// SAFETY: 1: invariant 1 of SharedView: the mapping is whole, and the seals keep it so; it is unmapped with the value.
+// 2: mappings start on a page, and the header is 4096 bytes. 3: no field changes. 4: `Shared` is made by `create` alone,
+// one for each file; every other mapping of it is a `SharedView`, which gives out addresses only.
+unsafe impl Storage for Shared {
+    fn base(&self) -> NonNull<u8> {
+        self.view.base()
+    }
+
+    fn size(&self) -> usize {
+        self.view.size
+    }
+
+    fn backing(&self) -> Backing {
+        Backing::Shared
+    }
+
+    fn key(&self) -> Option<RegionKey> {
+        Some(self.view.key())
+    }
+}
+
+const _: () =
+    assert!(HEADER.is_multiple_of(crate::class::MAX_ALIGN), "the first block starts behind the header");

@@ -1,0 +1,199 @@
+//! Pools chosen by name when a program runs.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use super::{Buddy, Buddy1, Buddy2, Growth, Magazine, Unpooled};
+use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey, Shared};
+
+/// A pool of a kind that is known only when the program runs.
+///
+/// Each allocation costs a virtual call and a box, some 10 to 20 ns more than the pool itself. A program that compares
+/// pools times their types, in [`visit`].
+pub trait AnyPool: Send + Sync + fmt::Debug {
+    /// As [`Pool::alloc`].
+    ///
+    /// # Errors
+    /// As there.
+    fn alloc(&self, len: usize) -> Result<AnyBlock, AllocError>;
+    /// As [`Pool::max_block`].
+    fn max_block(&self) -> usize;
+    /// As [`Pool::stats`].
+    fn stats(&self) -> PoolStats;
+    /// As [`Pool::trim`].
+    fn trim(&self) -> usize;
+    /// As [`Pool::validate`].
+    ///
+    /// # Errors
+    /// As there.
+    fn validate(&self) -> Result<(), String>;
+}
+
+/// A block of an [`AnyPool`].
+pub type AnyBlock = Box<dyn RawBlock>;
+
+/// What any block can do.
+pub trait RawBlock: Send + fmt::Debug {
+    /// As [`RawBuffer::as_ptr`].
+    fn as_ptr(&self) -> NonNull<u8>;
+    /// As [`RawBuffer::capacity`].
+    fn capacity(&self) -> usize;
+    /// As [`RawBuffer::region`].
+    fn region(&self) -> Option<(RegionKey, usize)>;
+    /// As [`RawBuffer::as_uninit_mut`].
+    fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>];
+}
+
+impl<B: RawBuffer + fmt::Debug> RawBlock for B {
+    fn as_ptr(&self) -> NonNull<u8> {
+        RawBuffer::as_ptr(self)
+    }
+
+    fn capacity(&self) -> usize {
+        RawBuffer::capacity(self)
+    }
+
+    fn region(&self) -> Option<(RegionKey, usize)> {
+        RawBuffer::region(self)
+    }
+
+    fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        RawBuffer::as_uninit_mut(self)
+    }
+}
+
+impl<P: Pool> AnyPool for P {
+    fn alloc(&self, len: usize) -> Result<AnyBlock, AllocError> {
+        Pool::alloc(self, len).map(|block| Box::new(block) as AnyBlock)
+    }
+
+    fn max_block(&self) -> usize {
+        Pool::max_block(self)
+    }
+
+    fn stats(&self) -> PoolStats {
+        Pool::stats(self)
+    }
+
+    fn trim(&self) -> usize {
+        Pool::trim(self)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        Pool::validate(self)
+    }
+}
+
+/// The strategies, by the names that [`by_name`] and [`visit`] know.
+pub const STRATEGIES: [&str; 5] = ["magazine", "buddy", "buddy1", "buddy2", "none"];
+
+/// The storages that [`by_name`] and [`visit`] know.
+pub const STORAGES: [&str; 4] = ["pages", "heap", "huge", "shared"];
+
+/// A name that is none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum NameError {
+    /// No strategy has the name.
+    Strategy(String),
+    /// No storage has the name.
+    Storage(String),
+    /// This strategy does not work on this storage: it writes into free blocks, and others could too.
+    Pair(&'static str, &'static str),
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Strategy(name) => write!(f, "no pool strategy {name:?}, there are {STRATEGIES:?}"),
+            NameError::Storage(name) => write!(f, "no storage {name:?}, there are {STORAGES:?}"),
+            NameError::Pair(strategy, storage) => {
+                write!(f, "{strategy} needs storage of its own, not {storage}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for NameError {}
+
+/// Something to do with a pool of any type.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn visit<P: Pool + 'static>(self, pool: P) -> Self::Output;
+}
+
+/// Makes the pool of that name and shows it to `visitor` with its own type, so that a bench measures just what a user
+/// gets who names the type.
+///
+/// ```
+/// use mpj_pool::{Growth, Pool, strategy};
+///
+/// struct Alloc(usize);
+/// impl strategy::Visitor for Alloc {
+///     type Output = bool;
+///     fn visit<P: Pool + 'static>(self, pool: P) -> bool {
+///         pool.alloc(self.0).is_ok()
+///     }
+/// }
+///
+/// for name in strategy::STRATEGIES {
+///     assert_eq!(strategy::visit(name, "heap", Growth::PAPER, Alloc(4096)), Ok(true));
+/// }
+/// ```
+///
+/// # Errors
+/// [`NameError`] if a name is none, or the two do not go together.
+pub fn visit<V: Visitor>(
+    strategy: &str,
+    storage: &str,
+    growth: Growth,
+    visitor: V,
+) -> Result<V::Output, NameError> {
+    macro_rules! on {
+        ($storage:ty, $buddy1:expr) => {
+            match strategy {
+                "magazine" => visitor.visit(Magazine::growing(growth, <$storage>::create)),
+                "buddy" => visitor.visit(Buddy::growing(growth, <$storage>::create)),
+                "buddy1" => $buddy1,
+                "buddy2" => visitor.visit(Buddy2::growing(growth, <$storage>::create)),
+                "none" => visitor.visit(Unpooled::new(growth.limit, <$storage>::create)),
+                _ => return Err(NameError::Strategy(strategy.to_owned())),
+            }
+        };
+    }
+    Ok(match storage {
+        "pages" => on!(Pages, visitor.visit(Buddy1::growing(growth, Pages::create))),
+        "heap" => on!(Heap, visitor.visit(Buddy1::growing(growth, Heap::create))),
+        "huge" => on!(Huge, visitor.visit(Buddy1::growing(growth, Huge::create))),
+        "shared" => on!(Shared, return Err(NameError::Pair("buddy1", "shared"))),
+        _ => return Err(NameError::Storage(storage.to_owned())),
+    })
+}
+
+/// Makes the pool of that name.
+///
+/// ```
+/// use mpj_pool::{Growth, strategy};
+/// let pool = strategy::by_name("magazine", "pages", Growth::default())?;
+/// assert!(pool.alloc(1000)?.capacity() >= 1000);
+/// assert!(strategy::by_name("slab", "pages", Growth::default()).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`NameError`] if a name is none, or the two do not go together.
+pub fn by_name(strategy: &str, storage: &str, growth: Growth) -> Result<Box<dyn AnyPool>, NameError> {
+    struct Boxed;
+    impl Visitor for Boxed {
+        type Output = Box<dyn AnyPool>;
+
+        fn visit<P: Pool + 'static>(self, pool: P) -> Box<dyn AnyPool> {
+            Box::new(pool)
+        }
+    }
+    visit(strategy, storage, growth, Boxed)
+}

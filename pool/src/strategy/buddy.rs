@@ -1,0 +1,179 @@
+//! A buddy pool: any block size, one lock.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use crate::arena::Arena;
+use crate::class::MAX_ALIGN;
+use crate::{AllocError, Block, Pool, PoolStats, Storage, StorageError};
+
+/// How a pool grows: regions double in size, from the first to the largest, until the limit.
+///
+/// Blocks of up to half the largest region share regions; a greater one gets a region of its own, of just its size.
+///
+/// ```
+/// use mpj_pool::{Buddy, Growth, Pages, Pool};
+/// let pool = Buddy::growing(Growth::default().limit(16 << 20), Pages::create);
+/// assert_eq!(pool.max_block(), 16 << 20);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Growth {
+    pub(crate) first: usize,
+    pub(crate) largest: usize,
+    pub(crate) limit: usize,
+}
+
+impl Growth {
+    /// From 1 MiB to 16 MiB, without limit.
+    pub const DEFAULT: Growth = Growth { first: 1 << 20, largest: 16 << 20, limit: usize::MAX };
+
+    /// As in the mpjbuf paper: from 8 MiB on, doubling up to 1 GiB, without limit.
+    pub const PAPER: Growth = Growth { first: 8 << 20, largest: 1 << 30, limit: usize::MAX };
+
+    /// Sets the size of the first region, rounded up to a power of two and at least 4096; default 1 MiB.
+    pub const fn first(mut self, bytes: usize) -> Growth {
+        self.first = power(bytes);
+        self.largest = if self.largest < self.first { self.first } else { self.largest };
+        self
+    }
+
+    /// Sets the size at which regions stop doubling, rounded up to a power of two and at least 4096; default 16 MiB.
+    pub const fn largest(mut self, bytes: usize) -> Growth {
+        self.largest = power(bytes);
+        self.first = if self.first > self.largest { self.largest } else { self.first };
+        self
+    }
+
+    /// Sets how many bytes all regions together may have, rounded down to a multiple of 4096; default as many as the
+    /// system gives. Idle regions are given back before a request fails for it.
+    pub const fn limit(mut self, bytes: usize) -> Growth {
+        self.limit = bytes;
+        self
+    }
+
+    /// Returns the size of the region after one of `greatest` bytes.
+    pub(crate) fn after(&self, greatest: usize) -> usize {
+        greatest.saturating_mul(2).clamp(self.first, self.largest)
+    }
+}
+
+impl Default for Growth {
+    fn default() -> Growth {
+        Growth::DEFAULT
+    }
+}
+
+/// Rounds up to a power of two between a page and the half of the address space.
+const fn power(bytes: usize) -> usize {
+    const MOST: usize = 1 << (usize::BITS - 2);
+    if bytes <= MAX_ALIGN {
+        MAX_ALIGN
+    } else if bytes >= MOST {
+        MOST
+    } else {
+        bytes.next_power_of_two()
+    }
+}
+
+/// A pool over buddy allocators, one for each region.
+///
+/// Blocks have the smallest power of two bytes that holds the request, at least 64. What is free and what is not is
+/// written outside of the managed memory. Allocating and freeing takes one lock, for some tens of nanoseconds,
+/// whatever the size and however many blocks live.
+///
+/// ```
+/// use mpj_pool::{Buddy, Growth, Heap, Pool, RawBuffer};
+///
+/// let pool = Buddy::growing(Growth::default(), Heap::create);
+/// let mut block = pool.alloc(1500)?;
+/// assert_eq!(block.capacity(), 2048);
+/// assert_eq!(block.as_ptr().addr().get() % 1024, 0);
+/// block.as_uninit_mut()[..3].write_copy_of_slice(b"mpj");
+/// drop(pool); // the block keeps what it needs
+/// # Ok::<(), mpj_pool::AllocError>(())
+/// ```
+///
+/// # Invariants
+/// 1. `arena` lives until `drop` leaves it.
+pub struct Buddy<S: Storage + 'static> {
+    arena: NonNull<Arena<S>>,
+}
+
+impl<S: Storage> Buddy<S> {
+    /// Returns an empty pool that gets its regions from `source` as it needs them.
+    ///
+    /// `source` is called with a size in bytes and may return a larger storage, not a smaller one. It must not use the
+    /// pool.
+    pub fn growing(
+        growth: Growth,
+        source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
+    ) -> Buddy<S> {
+        Buddy { arena: Arena::growing(growth, Box::new(source), None) }
+    }
+
+    /// Returns a pool of just the bytes of `storage`, such as a shared segment or a registered region.
+    ///
+    /// ```
+    /// use mpj_pool::{Buddy, Pool, Shared};
+    /// let pool = Buddy::fixed(Shared::create(1 << 20)?)?;
+    /// let all = pool.alloc(1 << 20)?;
+    /// assert!(pool.alloc(1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StorageError::Size`] if it has less than 64 bytes, more than 8 TiB, or more than there is memory to keep track
+    /// of.
+    pub fn fixed(storage: S) -> Result<Buddy<S>, StorageError> {
+        Ok(Buddy { arena: Arena::fixed(storage, None)? })
+    }
+
+    #[inline]
+    fn arena(&self) -> &Arena<S> {
+        // SAFETY: invariant 1.
+        unsafe { self.arena.as_ref() }
+    }
+}
+
+// SAFETY: the arena may be used, and left, from any thread.
+unsafe impl<S: Storage> Send for Buddy<S> {}
+// SAFETY: as above; everything that changes is under the arena's locks.
+unsafe impl<S: Storage> Sync for Buddy<S> {}
+
+impl<S: Storage> Pool for Buddy<S> {
+    type Block = Block<S>;
+
+    #[inline]
+    fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
+        self.arena().alloc(len)
+    }
+
+    fn max_block(&self) -> usize {
+        self.arena().most()
+    }
+
+    fn stats(&self) -> PoolStats {
+        self.arena().stats()
+    }
+
+    fn trim(&self) -> usize {
+        self.arena().trim()
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.arena().validate()
+    }
+}
+
+impl<S: Storage> Drop for Buddy<S> {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1, and the pool is not used after this.
+        unsafe { Arena::leave(self.arena) }
+    }
+}
+
+impl<S: Storage> fmt::Debug for Buddy<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Buddy").field(self.arena()).finish()
+    }
+}

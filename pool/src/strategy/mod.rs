@@ -1,0 +1,16 @@
+//! The pools, one file each, and all of them by name.
+
+mod any;
+#[allow(unsafe_code, reason = "owns an arena that blocks may outlive")]
+mod buddy;
+#[allow(unsafe_code, reason = "owns an arena that blocks may outlive")]
+mod magazine;
+mod paper;
+#[allow(unsafe_code, reason = "promises that a storage is one block")]
+mod unpooled;
+
+pub use any::{AnyBlock, AnyPool, NameError, RawBlock, STORAGES, STRATEGIES, Visitor, by_name, visit};
+pub use buddy::{Buddy, Growth};
+pub use magazine::Magazine;
+pub use paper::{Buddy1, Buddy2, Links, Lists, PaperBlock, Private};
+pub use unpooled::{Unpooled, UnpooledBlock};

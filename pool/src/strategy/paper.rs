@@ -1,0 +1,265 @@
+//! The two pools of the mpjbuf paper, as baselines: one lock around Knuth's buddy system, written down in two ways.
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::class::{MAX_ALIGN, alignment};
+use crate::{AllocError, Growth, PoolStats, RegionKey, Shortage, Storage, StorageError};
+
+#[allow(unsafe_code, reason = "tags and links lie in the blocks, as in the paper")]
+mod buddy1;
+mod buddy2;
+
+pub use buddy1::{Buddy1, Links, Private};
+pub use buddy2::{Buddy2, Lists};
+
+/// The smallest block: mpjbuf's chunk.
+const CHUNK: usize = 128;
+
+/// A block's size as a power: `CHUNK << level`.
+type Level = u8;
+
+/// Where a block lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    region: usize,
+    offset: usize,
+    level: Level,
+}
+
+/// How a strategy writes down what is free.
+pub(crate) trait Book: Send + Default + fmt::Debug + 'static {
+    /// Returns the bytes in front of a block of `len` bytes that the strategy needs for itself.
+    fn overhead(len: usize) -> usize;
+
+    /// Adds a region that is one free block of `level`.
+    fn insert(&mut self, base: NonNull<u8>, level: Level);
+
+    /// Takes a block of `level`, split off a greater one if it must be.
+    fn take(&mut self, level: Level) -> Option<Spot>;
+
+    /// Takes a block back, and merges it with its buddies.
+    fn give(&mut self, spot: Spot);
+
+    /// Returns the bytes that are free, or what is wrong.
+    fn check(&self) -> Result<usize, String>;
+}
+
+/// What a pool and its blocks share.
+pub(crate) struct Shared<S, B> {
+    state: Mutex<State<S, B>>,
+    growth: Growth,
+    source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
+}
+
+#[derive(Debug)]
+struct State<S, B> {
+    // The book before the regions that it may write to.
+    book: B,
+    regions: Vec<S>,
+    stats: PoolStats,
+}
+
+/// A block of [`Buddy1`] or [`Buddy2`].
+pub struct PaperBlock<S: Storage, B: 'static> {
+    shared: Arc<Shared<S, B>>,
+    base: NonNull<u8>,
+    capacity: usize,
+    requested: usize,
+    spot: Spot,
+    /// Ends the block; a function, so that this type needs no bound that its users would have to name.
+    end: fn(&mut PaperBlock<S, B>),
+}
+
+impl<S: Storage, B: Book> Shared<S, B> {
+    fn new(
+        growth: Growth,
+        source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
+    ) -> Arc<Shared<S, B>> {
+        let state = State { book: B::default(), regions: Vec::new(), stats: PoolStats::default() };
+        Arc::new(Shared { state: Mutex::new(state), growth, source })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<S, B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the greatest region: regions are powers of two, so that blocks have buddies.
+    fn greatest(&self) -> usize {
+        let most = self.growth.limit.min(1 << 47);
+        if most < MAX_ALIGN { 0 } else { 1 << most.ilog2() }
+    }
+
+    fn most(&self) -> usize {
+        self.greatest().saturating_sub(B::overhead(usize::MAX))
+    }
+
+    fn alloc(self: &Arc<Self>, len: usize) -> Result<PaperBlock<S, B>, AllocError> {
+        let mut state = self.lock();
+        if len.max(1) > self.most() {
+            return Err(self.refuse(&state, len, Shortage::TooLarge));
+        }
+        let overhead = B::overhead(len);
+        let size = (len + overhead).max(CHUNK).next_power_of_two();
+        let level = level(size);
+        let spot = match state.book.take(level) {
+            Some(spot) => spot,
+            None => {
+                self.grow(&mut state, len, size)?;
+                let spot = state.book.take(level);
+                spot.ok_or_else(|| self.refuse(&state, len, Shortage::Full))?
+            }
+        };
+        let capacity = size - overhead;
+        let stats = &mut state.stats;
+        stats.allocs += 1;
+        stats.misses += 1;
+        stats.live_blocks += 1;
+        stats.live_requested += len as u64;
+        stats.live_granted += capacity as u64;
+        stats.peak_granted = stats.peak_granted.max(stats.live_granted);
+        let base = buddy1::within(&state.regions[spot.region], spot.offset + overhead);
+        drop(state);
+        let shared = Arc::clone(self);
+        Ok(PaperBlock { shared, base, capacity, requested: len, spot, end: give })
+    }
+
+    fn grow(&self, state: &mut State<S, B>, len: usize, size: usize) -> Result<(), AllocError> {
+        let held = state.stats.region_bytes as usize;
+        let greatest = state.regions.iter().map(Storage::size).max().unwrap_or(0);
+        let left = self.growth.limit.saturating_sub(held);
+        let mut wanted = self.growth.after(greatest).max(size).next_power_of_two();
+        while wanted > left && wanted > size {
+            wanted /= 2;
+        }
+        if wanted > left {
+            return Err(self.refuse(state, len, Shortage::Full));
+        }
+        let made = (self.source)(wanted).and_then(|storage| match storage.size() {
+            size if size >= wanted => Ok(storage),
+            most => Err(StorageError::Size { asked: wanted, most }),
+        });
+        let storage = made.map_err(|error| self.refuse(state, len, Shortage::Storage(error)))?;
+        state.book.insert(storage.base(), level(wanted));
+        state.regions.push(storage);
+        state.stats.regions += 1;
+        state.stats.region_bytes += wanted as u64;
+        Ok(())
+    }
+
+    fn refuse(&self, state: &State<S, B>, len: usize, why: Shortage) -> AllocError {
+        AllocError::new(len, self.most(), state.stats.live_granted as usize, why)
+    }
+
+    fn stats(&self) -> PoolStats {
+        self.lock().stats
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let state = self.lock();
+        let free = state.book.check()?;
+        let held = state.stats.region_bytes as usize;
+        if state.stats.live_blocks == 0 && free != held {
+            return Err(format!("{free} of {held} bytes are free, but no block is live"));
+        }
+        if free + state.stats.live_granted as usize > held {
+            return Err(format!("{free} bytes free and {} live in {held}", state.stats.live_granted));
+        }
+        Ok(())
+    }
+}
+
+/// Takes a block back.
+fn give<S: Storage, B: Book>(block: &mut PaperBlock<S, B>) {
+    let mut state = block.shared.lock();
+    state.book.give(block.spot);
+    let stats = &mut state.stats;
+    stats.frees += 1;
+    stats.live_blocks -= 1;
+    stats.live_requested -= block.requested as u64;
+    stats.live_granted -= block.capacity as u64;
+}
+
+impl<S: Storage, B> PaperBlock<S, B> {
+    fn keyed(&self) -> Option<(RegionKey, usize)> {
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let storage = &state.regions[self.spot.region];
+        storage.key().map(|key| (key, self.base.addr().get() - storage.base().addr().get()))
+    }
+
+    /// Returns the number of bytes that were asked for.
+    pub fn requested(&self) -> usize {
+        self.requested
+    }
+}
+
+impl<S: Storage, B> Drop for PaperBlock<S, B> {
+    fn drop(&mut self) {
+        (self.end)(self);
+    }
+}
+
+impl<S: Storage, B> fmt::Debug for PaperBlock<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Spot { region, offset, .. } = self.spot;
+        write!(f, "Block({} of {} B in region {region} at +{offset:#x})", self.requested, self.capacity)
+    }
+}
+
+impl<S: Storage, B> fmt::Debug for Shared<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let PoolStats { regions, region_bytes, live_blocks, live_granted, .. } = state.stats;
+        write!(f, "{live_granted} of {region_bytes} B live in {live_blocks} blocks, {regions} regions")
+    }
+}
+
+fn level(size: usize) -> Level {
+    (size / CHUNK).ilog2() as Level
+}
+
+fn bytes(level: Level) -> usize {
+    CHUNK << level
+}
+
+/// Implements the pool face of a strategy.
+macro_rules! pool {
+    ($name:ident, $book:ty, $bound:path) => {
+        impl<S: $bound> $name<S> {
+            /// Returns an empty pool that gets its regions from `source` as it needs them, each a power of two.
+            ///
+            /// `source` is called with a size in bytes and may return a larger storage, not a smaller one. It must not
+            /// use the pool.
+            pub fn growing(
+                growth: $crate::Growth,
+                source: impl Fn(usize) -> Result<S, $crate::StorageError> + Send + Sync + 'static,
+            ) -> $name<S> {
+                $name { shared: super::Shared::new(growth, Box::new(source)) }
+            }
+        }
+
+        impl<S: $bound> $crate::Pool for $name<S> {
+            type Block = super::PaperBlock<S, $book>;
+
+            fn alloc(&self, len: usize) -> Result<Self::Block, $crate::AllocError> {
+                self.shared.alloc(len)
+            }
+
+            fn max_block(&self) -> usize {
+                self.shared.most()
+            }
+
+            fn stats(&self) -> $crate::PoolStats {
+                self.shared.stats()
+            }
+
+            fn validate(&self) -> Result<(), String> {
+                self.shared.validate()
+            }
+        }
+    };
+}
+use pool;
+
+const _: () = assert!(alignment(usize::MAX) == MAX_ALIGN && CHUNK >= 64);

@@ -1,0 +1,233 @@
+//! The paper's first strategy: a tag in each block, and links in each free one.
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use super::{Book, CHUNK, Level, PaperBlock, Shared, Spot, bytes, pool};
+use crate::class::alignment;
+use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
+
+/// Storage that nobody else can write: no peer, no device, no other process.
+///
+/// # Safety
+/// Whoever writes to the memory of this storage does so through a block of a pool over it, while the block lives.
+pub unsafe trait Private: Storage {}
+
+// SAFETY: memory of this process's allocator.
+unsafe impl Private for Heap {}
+// SAFETY: a private mapping.
+unsafe impl Private for Pages {}
+// SAFETY: a mapping of a file that nobody else has.
+unsafe impl Private for Huge {}
+
+/// The paper's first pool, as mpjbuf has it: small in memory, quick for its time.
+///
+/// Every block starts with a tag: live, or free and of which level. A free block goes on with links to the next and the
+/// previous of its level. The tag is one byte, but a block starts at its alignment behind it; so a request for a power
+/// of two takes twice as much, as it does in mpjbuf. Only [`Private`] storage will do, since who writes to a free block
+/// breaks the pool.
+///
+/// It is here to be compared with. Take [`Magazine`](crate::Magazine).
+///
+/// ```
+/// use mpj_pool::{Buddy1, Growth, Heap, Pool, RawBuffer};
+/// let pool = Buddy1::growing(Growth::PAPER, Heap::create);
+/// let block = pool.alloc(128)?;
+/// assert_eq!(block.capacity(), 128, "and 128 for a tag");
+/// # Ok::<(), mpj_pool::AllocError>(())
+/// ```
+///
+/// ```compile_fail
+/// use mpj_pool::{Buddy1, Growth, Shared};
+/// let pool = Buddy1::growing(Growth::PAPER, Shared::create); // a peer could write to the links
+/// ```
+#[derive(Debug)]
+pub struct Buddy1<S: Private> {
+    shared: Arc<Shared<S, Links>>,
+}
+
+pool!(Buddy1, Links, Private);
+
+/// Ends lists.
+const NIL: u32 = u32::MAX;
+/// The tag of a live block; others are the level of a free one.
+const LIVE: u8 = 255;
+
+/// Lists through the free blocks of all regions.
+///
+/// # Invariants
+/// 1. Each of `bases` is the start of a region of `bytes(level)` bytes, private, which outlives this value's last use.
+/// 2. At each block's start lies its tag, at each free block's also its links, all written by this value. Users of live
+///    blocks keep away from the first `overhead` bytes, 64 at least.
+#[derive(Default)]
+pub struct Links {
+    bases: Vec<(NonNull<u8>, Level)>,
+    /// For each level, the first free block of each region that has one.
+    lists: Vec<Vec<(usize, u32)>>,
+}
+
+// SAFETY: regions may be used from any thread, and the value is used under a lock.
+unsafe impl Send for Links {}
+
+impl Links {
+    /// Returns the address of `at` bytes into a region; `at + 9` is at most the length of the region.
+    fn address(&self, region: usize, at: usize) -> NonNull<u8> {
+        let (base, level) = self.bases[region];
+        debug_assert!(at + 9 <= bytes(level));
+        // SAFETY: invariant 1, and block starts, which is all this is called for, lie a chunk or more before the end.
+        unsafe { base.add(at) }
+    }
+
+    fn tag(&self, region: usize, offset: usize) -> u8 {
+        // SAFETY: invariants 1 and 2: a block starts there, so its tag has been written.
+        unsafe { self.address(region, offset).read() }
+    }
+
+    fn set_tag(&mut self, region: usize, offset: usize, tag: u8) {
+        // SAFETY: invariants 1 and 2: a block starts there, and its user does not touch the tag.
+        unsafe { self.address(region, offset).write(tag) }
+    }
+
+    /// Returns the previous and the next free block, in chunks.
+    fn links(&self, region: usize, offset: usize) -> [u32; 2] {
+        let at = self.address(region, offset + 1).cast::<[u32; 2]>();
+        // SAFETY: invariants 1 and 2: a free block starts there, so its links have been written; not aligned.
+        unsafe { at.read_unaligned() }
+    }
+
+    fn set_links(&mut self, region: usize, offset: usize, links: [u32; 2]) {
+        let at = self.address(region, offset + 1).cast::<[u32; 2]>();
+        // SAFETY: invariants 1 and 2: a free block starts there, and a chunk has room for tag and links; not aligned.
+        unsafe { at.write_unaligned(links) }
+    }
+
+    fn push(&mut self, region: usize, offset: usize, level: Level) {
+        let here = (offset / CHUNK) as u32;
+        let list = &mut self.lists[usize::from(level)];
+        let next = match list.iter_mut().find(|(of, _)| *of == region) {
+            Some((_, first)) => core::mem::replace(first, here),
+            None => {
+                list.push((region, here));
+                NIL
+            }
+        };
+        self.set_tag(region, offset, level);
+        self.set_links(region, offset, [NIL, next]);
+        if next != NIL {
+            let [_, after] = self.links(region, next as usize * CHUNK);
+            self.set_links(region, next as usize * CHUNK, [here, after]);
+        }
+    }
+
+    fn unlink(&mut self, region: usize, offset: usize, level: Level) {
+        let [prev, next] = self.links(region, offset);
+        if next != NIL {
+            let [_, after] = self.links(region, next as usize * CHUNK);
+            self.set_links(region, next as usize * CHUNK, [prev, after]);
+        }
+        if prev != NIL {
+            let [before, _] = self.links(region, prev as usize * CHUNK);
+            self.set_links(region, prev as usize * CHUNK, [before, next]);
+            return;
+        }
+        let list = &mut self.lists[usize::from(level)];
+        if let Some(at) = list.iter().position(|(of, _)| *of == region) {
+            if next == NIL {
+                list.swap_remove(at);
+            } else {
+                list[at].1 = next;
+            }
+        }
+    }
+}
+
+impl Book for Links {
+    fn overhead(len: usize) -> usize {
+        alignment(len)
+    }
+
+    fn insert(&mut self, base: NonNull<u8>, level: Level) {
+        let region = self.bases.len();
+        self.bases.push((base, level));
+        let levels = self.lists.len().max(usize::from(level) + 1);
+        self.lists.resize_with(levels, Vec::new);
+        self.push(region, 0, level);
+    }
+
+    fn take(&mut self, level: Level) -> Option<Spot> {
+        let from = (usize::from(level)..self.lists.len()).find(|&from| !self.lists[from].is_empty())?;
+        let &(region, first) = self.lists[from].first()?;
+        let offset = first as usize * CHUNK;
+        self.unlink(region, offset, from as Level);
+        for below in (level..from as Level).rev() {
+            self.push(region, offset + bytes(below), below);
+        }
+        self.set_tag(region, offset, LIVE);
+        Some(Spot { region, offset, level })
+    }
+
+    fn give(&mut self, Spot { region, mut offset, mut level }: Spot) {
+        let (_, top) = self.bases[region];
+        while level < top && self.tag(region, offset ^ bytes(level)) == level {
+            let buddy = offset ^ bytes(level);
+            self.unlink(region, buddy, level);
+            offset &= !bytes(level);
+            level += 1;
+        }
+        self.push(region, offset, level);
+    }
+
+    fn check(&self) -> Result<usize, String> {
+        let mut free = 0;
+        for (level, list) in (0..).zip(&self.lists) {
+            for &(region, first) in list {
+                let (mut prev, mut at) = (NIL, first);
+                while at != NIL {
+                    let offset = at as usize * CHUNK;
+                    let [before, next] = self.links(region, offset);
+                    if self.tag(region, offset) != level || before != prev {
+                        return Err(format!("level {level}: the list is broken at +{offset:#x}"));
+                    }
+                    free += bytes(level);
+                    (prev, at) = (at, next);
+                }
+            }
+        }
+        Ok(free)
+    }
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Links({} regions)", self.bases.len())
+    }
+}
+
+/// Returns an address in a storage, which has more than `offset` bytes.
+pub(super) fn within<S: Storage>(storage: &S, offset: usize) -> NonNull<u8> {
+    debug_assert!(offset < storage.size());
+    // SAFETY: the books hand out spots in their regions only, and blocks are longer than their overhead.
+    unsafe { storage.base().add(offset) }
+}
+
+// SAFETY: the block owns its bytes; what it shares with its pool is under a lock.
+unsafe impl<S: Storage, B: Send> Send for PaperBlock<S, B> {}
+// SAFETY: through a shared block only fields that never change are read.
+unsafe impl<S: Storage, B: Send> Sync for PaperBlock<S, B> {}
+
+// SAFETY: 1: the spot lies in a region, which `shared` keeps; regions are only ever added. 2: a book grants each spot to
+// one block until it is given back, and keeps its own notes in front of `base` or elsewhere. 3: no field changes.
+unsafe impl<S: Storage, B: Send + 'static> RawBuffer for PaperBlock<S, B> {
+    fn as_ptr(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn region(&self) -> Option<(RegionKey, usize)> {
+        self.keyed()
+    }
+}

@@ -1,0 +1,119 @@
+//! The paper's second strategy: a list of all blocks for each level of each region, searched one by one.
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use super::{Book, Level, Shared, Spot, bytes, pool};
+use crate::Storage;
+
+/// The paper's second pool, as mpjbuf has it: no byte of a block is its own, but it searches.
+///
+/// Each region has a list for each level with all its blocks, live ones too. Who wants a free one, or the buddy of one,
+/// looks through the list; so the more blocks live, the longer it takes.
+///
+/// It is here to be compared with. Take [`Magazine`](crate::Magazine).
+///
+/// ```
+/// use mpj_pool::{Buddy2, Growth, Heap, Pool, RawBuffer};
+/// let pool = Buddy2::growing(Growth::PAPER, Heap::create);
+/// assert_eq!(pool.alloc(128)?.capacity(), 128);
+/// # Ok::<(), mpj_pool::AllocError>(())
+/// ```
+#[derive(Debug)]
+pub struct Buddy2<S: Storage> {
+    shared: Arc<Shared<S, Lists>>,
+}
+
+pool!(Buddy2, Lists, Storage);
+
+/// One block, live or free.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    offset: usize,
+    free: bool,
+}
+
+/// The blocks of each region by level.
+#[derive(Default, Debug)]
+pub struct Lists {
+    regions: Vec<Vec<Vec<Node>>>,
+}
+
+impl Book for Lists {
+    fn overhead(_len: usize) -> usize {
+        0
+    }
+
+    fn insert(&mut self, _base: NonNull<u8>, level: Level) {
+        let mut levels = vec![Vec::new(); usize::from(level) + 1];
+        levels[usize::from(level)].push(Node { offset: 0, free: true });
+        self.regions.push(levels);
+    }
+
+    fn take(&mut self, level: Level) -> Option<Spot> {
+        self.regions.iter_mut().enumerate().find_map(|(region, levels)| {
+            let offset = take(levels, level)?;
+            Some(Spot { region, offset, level })
+        })
+    }
+
+    fn give(&mut self, Spot { region, mut offset, mut level }: Spot) {
+        let levels = &mut self.regions[region];
+        loop {
+            let list = &mut levels[usize::from(level)];
+            let buddy = offset ^ bytes(level);
+            let free = list.iter().position(|node| node.offset == buddy && node.free);
+            let own = list.iter().position(|node| node.offset == offset);
+            let (Some(buddy), Some(own)) = (free, own) else {
+                if let Some(own) = own {
+                    list[own].free = true;
+                }
+                return;
+            };
+            // The later one first, so that the other stays where it is.
+            list.swap_remove(buddy.max(own));
+            list.swap_remove(buddy.min(own));
+            offset &= !bytes(level);
+            level += 1;
+            levels[usize::from(level)].push(Node { offset, free: true });
+        }
+    }
+
+    fn check(&self) -> Result<usize, String> {
+        let mut free = 0;
+        for (number, levels) in self.regions.iter().enumerate() {
+            let mut all: Vec<(usize, usize)> = Vec::new();
+            for (level, list) in (0..).zip(levels) {
+                all.extend(list.iter().map(|node| (node.offset, bytes(level))));
+                free += list.iter().filter(|node| node.free).count() * bytes(level);
+            }
+            all.sort_unstable();
+            let mut end = 0;
+            for (offset, size) in all {
+                if offset != end {
+                    return Err(format!(
+                        "region {number}: a block at +{offset:#x}, the one before ends at {end:#x}"
+                    ));
+                }
+                end = offset + size;
+            }
+        }
+        Ok(free)
+    }
+}
+
+/// Takes a block of `level`, of what is there or of the halves of one of the next level.
+fn take(levels: &mut [Vec<Node>], level: Level) -> Option<usize> {
+    let list = levels.get_mut(usize::from(level))?;
+    if let Some(node) = list.iter_mut().find(|node| node.free) {
+        node.free = false;
+        return Some(node.offset);
+    }
+    let whole = take(levels, level + 1)?;
+    let above = &mut levels[usize::from(level) + 1];
+    let at = above.iter().position(|node| node.offset == whole)?;
+    above.swap_remove(at);
+    let halves = [(whole, false), (whole + bytes(level), true)];
+    levels[usize::from(level)].extend(halves.map(|(offset, free)| Node { offset, free }));
+    Some(whole)
+}

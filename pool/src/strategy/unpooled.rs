@@ -1,0 +1,137 @@
+//! No pool: each block is a storage of its own.
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::class::MAX_ALIGN;
+use crate::{AllocError, Pool, PoolStats, RawBuffer, RegionKey, Shortage, Storage, StorageError};
+
+/// Makes a storage for each block and ends it with the block: what pools are compared with.
+///
+/// ```
+/// use mpj_pool::{Heap, Pool, Unpooled};
+/// let none = Unpooled::new(usize::MAX, Heap::create);
+/// drop(none.alloc(100)?);
+/// assert_eq!(none.stats().regions, 0);
+/// # Ok::<(), mpj_pool::AllocError>(())
+/// ```
+pub struct Unpooled<S: Storage> {
+    source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
+    limit: usize,
+    stats: Arc<Mutex<PoolStats>>,
+}
+
+/// A block of [`Unpooled`].
+pub struct UnpooledBlock<S: Storage> {
+    storage: S,
+    requested: usize,
+    stats: Arc<Mutex<PoolStats>>,
+}
+
+impl<S: Storage> Unpooled<S> {
+    /// Returns a source of blocks that have at most `limit` bytes together.
+    pub fn new(
+        limit: usize,
+        source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
+    ) -> Unpooled<S> {
+        Unpooled { source: Box::new(source), limit: limit & !(MAX_ALIGN - 1), stats: Arc::default() }
+    }
+
+    fn refuse(&self, requested: usize, why: Shortage) -> AllocError {
+        AllocError::new(requested, self.max_block(), self.stats().live_granted as usize, why)
+    }
+}
+
+impl<S: Storage> Pool for Unpooled<S> {
+    type Block = UnpooledBlock<S>;
+
+    fn alloc(&self, len: usize) -> Result<UnpooledBlock<S>, AllocError> {
+        if len.max(1) > self.max_block() {
+            return Err(self.refuse(len, Shortage::TooLarge));
+        }
+        let size = len.max(1).next_multiple_of(MAX_ALIGN) as u64;
+        let room = |stats: &PoolStats| stats.region_bytes + size <= self.limit as u64;
+        if !room(&self.stats()) {
+            return Err(self.refuse(len, Shortage::Full));
+        }
+        let storage = (self.source)(size as usize)
+            .and_then(|storage| match storage.size() {
+                got if got as u64 >= size => Ok(storage),
+                most => Err(StorageError::Size { asked: size as usize, most }),
+            })
+            .map_err(|error| self.refuse(len, Shortage::Storage(error)))?;
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.allocs += 1;
+        stats.misses += 1;
+        stats.live_blocks += 1;
+        stats.regions += 1;
+        stats.live_requested += len as u64;
+        stats.live_granted += storage.size() as u64;
+        stats.region_bytes += storage.size() as u64;
+        stats.peak_granted = stats.peak_granted.max(stats.live_granted);
+        drop(stats);
+        Ok(UnpooledBlock { storage, requested: len, stats: Arc::clone(&self.stats) })
+    }
+
+    fn max_block(&self) -> usize {
+        self.limit.min(isize::MAX as usize & !(MAX_ALIGN - 1))
+    }
+
+    fn stats(&self) -> PoolStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let stats = self.stats();
+        if stats.live_blocks == stats.regions && stats.live_granted == stats.region_bytes {
+            Ok(())
+        } else {
+            Err(format!("{} blocks in {} storages", stats.live_blocks, stats.regions))
+        }
+    }
+}
+
+impl<S: Storage> Drop for UnpooledBlock<S> {
+    fn drop(&mut self) {
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.frees += 1;
+        stats.live_blocks -= 1;
+        stats.regions -= 1;
+        stats.live_requested -= self.requested as u64;
+        stats.live_granted -= self.storage.size() as u64;
+        stats.region_bytes -= self.storage.size() as u64;
+    }
+}
+
+// SAFETY: all by the contract of Storage: the value owns one, whole, and gives its address to nobody else.
+unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
+    fn as_ptr(&self) -> NonNull<u8> {
+        self.storage.base()
+    }
+
+    fn capacity(&self) -> usize {
+        self.storage.size()
+    }
+
+    fn region(&self) -> Option<(RegionKey, usize)> {
+        self.storage.key().map(|key| (key, 0))
+    }
+
+    fn local_key(&self) -> Option<u32> {
+        self.storage.local_key()
+    }
+}
+
+impl<S: Storage> fmt::Debug for UnpooledBlock<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} of {} B, unpooled)", self.requested, self.storage.size())
+    }
+}
+
+impl<S: Storage> fmt::Debug for Unpooled<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PoolStats { live_blocks, live_granted, .. } = self.stats();
+        write!(f, "Unpooled({live_granted} B live in {live_blocks} blocks)")
+    }
+}

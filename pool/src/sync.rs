@@ -1,0 +1,218 @@
+//! The one lock of this crate, and what one thread writes and others read, over core's atomics or loom's.
+
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+#[cfg(loom)]
+use loom::{cell, sync::atomic};
+
+#[cfg(not(loom))]
+use core::sync::atomic;
+
+use atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[cfg(not(loom))]
+mod cell {
+    /// Core's cell with the face of loom's.
+    #[derive(Debug)]
+    pub(super) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+    /// The right to change what is in the cell, for as long as the value lives.
+    #[derive(Debug)]
+    pub(super) struct MutPtr<T>(*mut T);
+
+    impl<T> UnsafeCell<T> {
+        pub(super) const fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(core::cell::UnsafeCell::new(value))
+        }
+
+        pub(super) fn get_mut(&self) -> MutPtr<T> {
+            MutPtr(self.0.get())
+        }
+    }
+
+    impl<T> MutPtr<T> {
+        /// # Safety
+        /// Nobody else may use the value meanwhile, and the cell must live.
+        #[expect(clippy::mut_from_ref, reason = "the shape of loom's function")]
+        pub(super) unsafe fn deref(&self) -> &mut T {
+            // SAFETY: the caller's promise.
+            unsafe { &mut *self.0 }
+        }
+    }
+}
+
+/// A mutual exclusion whose last access to its own memory is the store that unlocks it.
+///
+/// That is why it is not std's: the last block of a dropped pool frees the pool, lock included, right after another
+/// thread may have unlocked it. std does not promise that this is sound.
+///
+/// Held for tens of nanoseconds, never across a call to the system. Waiters spin, then yield, then sleep.
+#[derive(Debug)]
+pub(crate) struct Lock<T> {
+    held: AtomicBool,
+    value: cell::UnsafeCell<T>,
+}
+
+// SAFETY: at most one thread at a time reaches the value, and only through the lock.
+unsafe impl<T: Send> Sync for Lock<T> {}
+// SAFETY: who owns the lock owns the value.
+unsafe impl<T: Send> Send for Lock<T> {}
+
+/// The right to use what the lock protects; dropping it unlocks.
+///
+/// # Invariants
+/// 1. While the guard lives, the lock lives and is held, by this guard alone.
+pub(crate) struct Guard<'a, T> {
+    // Fields drop in order: the right to the value ends before the lock opens.
+    value: cell::MutPtr<T>,
+    _unlock: Unlock,
+    scope: PhantomData<&'a Lock<T>>,
+}
+
+/// Opens a lock when dropped. A pointer, not a reference: another thread may free the lock the moment it is open.
+struct Unlock(NonNull<AtomicBool>);
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Lock<T> {
+        Lock { held: AtomicBool::new(false), value: cell::UnsafeCell::new(value) }
+    }
+
+    /// Waits until no other guard lives.
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        // SYNC lock (acquire)
+        if self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait();
+        }
+        Guard { value: self.value.get_mut(), _unlock: Unlock(NonNull::from(&self.held)), scope: PhantomData }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut round = 0;
+        loop {
+            // Look before trying: a failed exchange takes the cache line from the holder.
+            // SYNC lock (acquire)
+            if !self.held.load(Ordering::Relaxed)
+                && self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+            pause(round);
+            round += 1;
+        }
+    }
+}
+
+/// Lets some time go by: a few cycles at first, then the rest of the time slice, then longer and longer sleeps.
+#[cfg(not(loom))]
+fn pause(round: u32) {
+    use std::time::Duration;
+    match round {
+        0..100 => core::hint::spin_loop(),
+        100..120 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(u64::from((round - 119).min(20)) * 10)),
+    }
+}
+
+#[cfg(loom)]
+fn pause(_round: u32) {
+    loom::thread::yield_now();
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 1: the lock lives, and nobody else uses the value.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: invariant 1: the lock lives, and nobody else uses the value; `&mut self` makes this the only reference.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl Drop for Unlock {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: invariant 1 of Guard, whose field this is: the lock lives until the store below.
+        let held = unsafe { self.0.as_ref() };
+        // SYNC lock (release)
+        held.store(false, Ordering::Release);
+    }
+}
+
+/// A number that one thread changes and any thread reads: no locked instruction on either side.
+///
+/// Who reads a value sees everything that the writer did before it wrote it.
+#[derive(Debug)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn new() -> Count {
+        Count(AtomicU64::new(0))
+    }
+
+    /// Adds `more`; only one thread may do so at a time, otherwise counts are lost (and nothing worse).
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        let sum = self.0.load(Ordering::Relaxed).wrapping_add(more);
+        // SYNC count (release)
+        self.0.store(sum, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        // SYNC count (acquire)
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A yes that one thread says once and others hear, with everything that went before it.
+#[derive(Debug)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    pub(crate) fn new() -> Flag {
+        Flag(AtomicBool::new(false))
+    }
+
+    pub(crate) fn raise(&self) {
+        // SYNC flag (release)
+        self.0.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_raised(&self) -> bool {
+        // SYNC flag (acquire)
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    #[test]
+    fn excludes_and_publishes() {
+        loom::model(|| {
+            let lock = Arc::new(Lock::new(0));
+            let other = {
+                let lock = Arc::clone(&lock);
+                loom::thread::spawn(move || *lock.lock() += 1)
+            };
+            *lock.lock() += 1;
+            other.join().unwrap();
+            assert_eq!(*lock.lock(), 2);
+        });
+    }
+}

@@ -1,0 +1,145 @@
+//! A block together with the knowledge which of its bytes hold values.
+
+use core::fmt;
+use std::io;
+
+use crate::RawBuffer;
+
+/// A block whose first `len` bytes have been written, so they can be read as what they are: bytes.
+///
+/// ```
+/// use mpj_pool::{Pool, Written};
+/// let mut text = Written::new(mpj_pool::global().alloc(100)?);
+/// text.push(b"hello")?;
+/// text.as_mut()[0] = b'H';
+/// assert_eq!(text.as_ref(), b"Hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// With the feature `bytes` it is a `bytes::BufMut`, and becomes a `bytes::Bytes` without a copy.
+///
+/// # Invariants
+/// 1. `len ≤ block.capacity()`, and the first `len` bytes are initialised. Nobody outside gets at the block meanwhile.
+pub struct Written<B> {
+    block: B,
+    len: usize,
+}
+
+/// Bytes that did not fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoRoom {
+    /// How many bytes there were.
+    pub needed: usize,
+    /// How many would have fitted.
+    pub left: usize,
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block has room for {} bytes, needed {}", self.left, self.needed)
+    }
+}
+
+impl core::error::Error for NoRoom {}
+
+impl<B: RawBuffer> Written<B> {
+    /// Takes a block of which nothing is written.
+    pub fn new(block: B) -> Written<B> {
+        Written { block, len: 0 }
+    }
+
+    /// Appends bytes, all or none.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if they do not fit.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        let spare = &mut self.block.as_uninit_mut()[self.len..];
+        let left = spare.len();
+        let target = spare.get_mut(..bytes.len()).ok_or(NoRoom { needed: bytes.len(), left })?;
+        target.write_copy_of_slice(bytes);
+        self.len += bytes.len();
+        Ok(())
+    }
+
+    /// Forgets all but the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Returns the number of bytes that can still be appended.
+    pub fn left(&self) -> usize {
+        self.block.capacity() - self.len
+    }
+
+    /// Returns the block; what is written stays, but nobody knows how much it is.
+    pub fn into_block(self) -> B {
+        self.block
+    }
+}
+
+impl<B: RawBuffer> AsRef<[u8]> for Written<B> {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: invariant 1.
+        unsafe { self.block.as_uninit()[..self.len].assume_init_ref() }
+    }
+}
+
+impl<B: RawBuffer> AsMut<[u8]> for Written<B> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: invariant 1; bytes written through the result keep it.
+        unsafe { self.block.as_uninit_mut()[..self.len].assume_init_mut() }
+    }
+}
+
+impl<B: RawBuffer> io::Write for Written<B> {
+    /// Writes as much as there is room for, which may be nothing.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(self.left());
+        self.push(&bytes[..count]).map_err(io::Error::other)?;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for Written<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Written({} B of {:?})", self.len, self.block)
+    }
+}
+
+#[cfg(feature = "bytes")]
+mod interop {
+    use bytes::buf::UninitSlice;
+    use bytes::{BufMut, Bytes};
+
+    use super::Written;
+    use crate::RawBuffer;
+
+    impl<B: RawBuffer + 'static> From<Written<B>> for Bytes {
+        /// Shares the block without a copy; it goes home with the last clone.
+        fn from(written: Written<B>) -> Bytes {
+            Bytes::from_owner(written)
+        }
+    }
+
+    // SAFETY: `chunk_mut` is all that is not written, and `remaining_mut` its length.
+    unsafe impl<B: RawBuffer> BufMut for Written<B> {
+        fn remaining_mut(&self) -> usize {
+            self.left()
+        }
+
+        unsafe fn advance_mut(&mut self, count: usize) {
+            assert!(count <= self.left(), "advanced by {count} bytes of {}", self.left());
+            // Invariant 1: the caller promises that the bytes are written.
+            self.len += count;
+        }
+
+        fn chunk_mut(&mut self) -> &mut UninitSlice {
+            let len = self.len;
+            UninitSlice::uninit(&mut self.block.as_uninit_mut()[len..])
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Heap storage on an allocator that aligns just as much as it is asked to, and checks what it gets back.
+#![allow(unsafe_code, reason = "an allocator")]
+
+mod suite;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mpj_pool::{Growth, Heap, Magazine};
+
+/// Puts every allocation at an odd multiple of its alignment.
+struct Odd;
+
+impl Odd {
+    /// Twice the alignment, and room to move by one.
+    fn wide(layout: Layout) -> Layout {
+        let align = layout.align() * 2;
+        Layout::from_size_align(layout.size() + align, align).unwrap_or(layout)
+    }
+}
+
+// SAFETY: each allocation lies in one of the system's that is larger by twice the alignment, one alignment from its
+// start, which is a multiple of twice the alignment.
+unsafe impl GlobalAlloc for Odd {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the layout is larger than the caller's, which is not empty.
+        let start = unsafe { System.alloc(Self::wide(layout)) };
+        if start.is_null() { start } else { start.wrapping_add(layout.align()) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        let start = at.wrapping_sub(layout.align());
+        WRONG.fetch_add(usize::from(!start.addr().is_multiple_of(layout.align() * 2)), Ordering::Relaxed);
+        // SAFETY: `alloc` got it from the system with this layout.
+        unsafe { System.dealloc(start, Self::wide(layout)) }
+    }
+}
+
+/// How many came back with another layout than they were allocated with.
+static WRONG: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ODD: Odd = Odd;
+
+#[test]
+fn pools_rely_on_no_more_than_they_ask_for() {
+    suite::pool(3 << 20, || Magazine::growing(Growth::default().limit(3 << 20), Heap::create));
+    suite::storage(Heap::create);
+    assert_eq!(WRONG.load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,434 @@
+//! Every pool, one line each, and what is particular to one.
+
+#![allow(unsafe_code, reason = "a storage of the tests' own")]
+
+mod suite;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mpj_pool::{
+    Buddy, Buddy1, Buddy2, Growth, Heap, MIN_BLOCK, Magazine, Pages, Pool, RawBuffer, Shared, Shortage,
+    Storage, StorageError, Unpooled, strategy,
+};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn buddy_growing_on_heap() {
+    suite::pool(3 * MIB, || Buddy::growing(Growth::default().limit(3 * MIB), Heap::create));
+}
+
+#[test]
+fn buddy_growing_on_pages() {
+    suite::pool(8 * MIB, || Buddy::growing(Growth::default().limit(8 * MIB), Pages::create));
+}
+
+#[test]
+fn buddy_growing_by_small_regions() {
+    let growth = Growth::default().first(1).largest(64 << 10).limit(2 * MIB + 12_345);
+    suite::pool(2 * MIB + 12_345, || Buddy::growing(growth, Heap::create));
+}
+
+#[test]
+fn buddy_fixed_on_heap() {
+    suite::pool(MIB, || Buddy::fixed(Heap::create(MIB).unwrap()).unwrap());
+}
+
+#[test]
+fn buddy_fixed_on_an_odd_size() {
+    suite::pool(MIB + 12_288, || Buddy::fixed(Heap::create(MIB + 12_288).unwrap()).unwrap());
+}
+
+#[test]
+fn buddy_fixed_on_pages() {
+    suite::pool(4 * MIB, || Buddy::fixed(Pages::create(4 * MIB).unwrap()).unwrap());
+}
+
+#[test]
+fn buddy_fixed_on_shared() {
+    suite::pool(2 * MIB, || Buddy::fixed(Shared::create(2 * MIB).unwrap()).unwrap());
+}
+
+#[test]
+fn magazine_growing_on_heap() {
+    suite::pool(3 * MIB, || Magazine::growing(Growth::default().limit(3 * MIB), Heap::create));
+}
+
+#[test]
+fn magazine_growing_on_pages() {
+    suite::pool(80 * MIB, || Magazine::growing(Growth::default().limit(80 * MIB), Pages::create));
+}
+
+#[test]
+fn magazine_growing_by_small_regions() {
+    let growth = Growth::default().first(1).largest(64 << 10).limit(2 * MIB + 12_345);
+    suite::pool(2 * MIB + 12_345, || Magazine::growing(growth, Heap::create));
+}
+
+#[test]
+fn magazine_fixed_on_heap() {
+    suite::pool(MIB, || Magazine::fixed(Heap::create(MIB).unwrap()).unwrap());
+}
+
+#[test]
+fn magazine_fixed_on_shared() {
+    suite::pool(2 * MIB, || Magazine::fixed(Shared::create(2 * MIB).unwrap()).unwrap());
+}
+
+#[test]
+fn buddy1_on_heap() {
+    let growth = Growth::PAPER.limit(8 * MIB);
+    suite::pool_with_tags(8 * MIB, 2, || Buddy1::growing(growth, Heap::create));
+}
+
+#[test]
+fn buddy1_on_pages() {
+    let growth = Growth::default().first(64 << 10).limit(5 * MIB);
+    suite::pool_with_tags(5 * MIB, 2, || Buddy1::growing(growth, Pages::create));
+}
+
+#[test]
+fn buddy2_on_heap() {
+    suite::pool(8 * MIB, || Buddy2::growing(Growth::PAPER.limit(8 * MIB), Heap::create));
+}
+
+#[test]
+fn buddy2_on_shared() {
+    suite::pool(4 * MIB, || Buddy2::growing(Growth::default().limit(4 * MIB), Shared::create));
+}
+
+#[test]
+fn unpooled_on_heap() {
+    suite::pool(128 * MIB, || Unpooled::new(128 * MIB, Heap::create));
+}
+
+#[test]
+fn all_by_name() {
+    for strategy in strategy::STRATEGIES {
+        for storage in strategy::STORAGES {
+            let growth = Growth::default().first(64 << 10).limit(4 * MIB);
+            let pool = match strategy::by_name(strategy, storage, growth) {
+                Err(error) => {
+                    assert_eq!(error, strategy::NameError::Pair("buddy1", "shared"));
+                    continue;
+                }
+                Ok(pool) => pool,
+            };
+            let mut block = pool.alloc(5000).unwrap();
+            block.as_uninit_mut()[4999].write(1);
+            assert_eq!(pool.stats().live_requested, 5000);
+            drop(block);
+            pool.validate().unwrap();
+        }
+    }
+    let error = strategy::by_name("magazin", "heap", Growth::default()).unwrap_err();
+    assert!(error.to_string().contains("\"magazine\""), "{error}");
+    assert!(strategy::by_name("buddy", "disk", Growth::default()).is_err());
+}
+
+#[test]
+fn blocks_grow_where_they_are() {
+    let pool = Magazine::growing(Growth::default().first(MIB), Heap::create);
+    let block = pool.alloc(1000).unwrap();
+    let at = block.as_ptr();
+    let mut block = block.try_grow(1024).unwrap();
+    assert_eq!((block.requested(), block.capacity()), (1024, 1024));
+    suite::fill(&mut block, 1);
+    let block = block.try_grow(5000).unwrap();
+    assert_eq!((block.as_ptr(), block.capacity(), block.requested()), (at, 5120, 5000));
+    for (index, byte) in block.as_uninit()[..1024].iter().enumerate() {
+        // SAFETY: `fill` has written it.
+        assert_eq!(unsafe { byte.assume_init_read() }, suite::pattern(1, index));
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.live_requested, stats.live_granted, stats.waste()), (5000, 5120, 120));
+    let neighbours: Vec<_> = (0..64).map(|_| pool.alloc(1000).unwrap()).collect();
+    let block = block.try_grow(MIB / 2).unwrap_err();
+    assert_eq!((block.as_ptr(), block.capacity()), (at, 5120));
+    assert!(block.try_grow(usize::MAX).is_err());
+    drop(neighbours);
+    assert_eq!((pool.stats().live_blocks, pool.stats().live_granted, pool.stats().live_requested), (0, 0, 0));
+    pool.trim();
+    assert_eq!((pool.stats().regions, pool.stats().kept), (0, 0));
+    pool.validate().unwrap();
+}
+
+#[test]
+fn zeroed_blocks_are_zero() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let mut block = pool.alloc(3000).unwrap();
+    suite::fill(&mut block, 7);
+    drop(block);
+    let block = pool.alloc_zeroed(3000).unwrap();
+    // SAFETY: `alloc_zeroed` has written every byte.
+    assert!(block.as_uninit().iter().all(|byte| unsafe { byte.assume_init_read() } == 0));
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn freed_bytes_are_poisoned_in_debug_builds() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let mut block = pool.alloc(3000).unwrap();
+    suite::fill(&mut block, 7);
+    drop(block);
+    let block = pool.alloc(3000).unwrap();
+    // SAFETY: the block that was freed here was written, and so was the poison.
+    assert!(block.as_uninit().iter().all(|byte| unsafe { byte.assume_init_read() } == 0xdb));
+}
+
+#[test]
+fn a_few_great_blocks_are_kept_and_no_more() {
+    let pool = Magazine::growing(Growth::default().largest(MIB), Heap::create);
+    let blocks: Vec<_> = (1..20).map(|at| pool.alloc(MIB + at * 4096).unwrap()).collect();
+    assert_eq!(pool.stats().regions, 19);
+    drop(blocks);
+    assert_eq!(pool.stats().regions, 8);
+    assert_eq!(pool.alloc(MIB + 19 * 4096).unwrap().capacity(), MIB + 19 * 4096, "the latest are kept");
+    assert_eq!(pool.stats().regions, 8);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn magazines_come_home_when_their_thread_ends() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let bytes = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            drop((0..100).map(|_| pool.alloc(1000).unwrap()).collect::<Vec<_>>());
+            pool.stats().kept
+        });
+        thread.join().unwrap()
+    });
+    assert!(bytes >= 64 << 10, "kept while the thread lived");
+    // Joining a scoped thread does not wait for what happens when it ends.
+    while pool.stats().kept > 128 << 10 {
+        std::thread::yield_now();
+    }
+    pool.trim();
+    assert_eq!((pool.stats().kept, pool.stats().regions), (0, 0));
+}
+
+#[test]
+fn a_magazine_pool_that_goes_takes_what_other_threads_keep() {
+    use std::sync::Barrier;
+    static REGIONS: AtomicUsize = AtomicUsize::new(0);
+    #[derive(Debug)]
+    struct Counted(Heap);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            REGIONS.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    // SAFETY: all as the heap does.
+    unsafe impl Storage for Counted {
+        fn base(&self) -> std::ptr::NonNull<u8> {
+            self.0.base()
+        }
+        fn size(&self) -> usize {
+            self.0.size()
+        }
+        fn backing(&self) -> mpj_pool::Backing {
+            self.0.backing()
+        }
+    }
+    let make = |len| {
+        REGIONS.fetch_add(1, Ordering::SeqCst);
+        Heap::create(len).map(Counted)
+    };
+    let (freed, gone) = (Barrier::new(2), Barrier::new(2));
+    for live in [false, true] {
+        let pool = Magazine::growing(Growth::default(), make);
+        let block = live.then(|| pool.alloc(5000).unwrap());
+        let other = pool.alloc(100).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(other);
+                freed.wait();
+                gone.wait();
+                // Another pool, so that this thread sweeps what it had.
+                drop(Magazine::growing(Growth::default(), Heap::create).alloc(1).unwrap());
+            });
+            freed.wait();
+            drop(pool);
+            assert_eq!(REGIONS.load(Ordering::SeqCst), usize::from(live));
+            drop(block);
+            assert_eq!(REGIONS.load(Ordering::SeqCst), 0, "the last block took all with it");
+            gone.wait();
+        });
+    }
+}
+
+#[test]
+fn blocks_come_back_while_a_thread_is_ending() {
+    use std::cell::RefCell;
+    thread_local! { static LATE: RefCell<Vec<mpj_pool::Block<Heap>>> = const { RefCell::new(Vec::new()) } }
+    let pool = std::sync::Arc::new(Magazine::growing(Growth::default(), Heap::create));
+    for early in [true, false] {
+        let there = pool.clone();
+        let work = move || {
+            if early {
+                drop(there.alloc(64).unwrap());
+            }
+            LATE.with_borrow_mut(|late| late.extend((0..10).map(|_| there.alloc(3000).unwrap())));
+        };
+        std::thread::spawn(work).join().unwrap();
+    }
+    assert_eq!(pool.stats().live_blocks, 0);
+    pool.trim();
+    assert_eq!(pool.stats().regions, 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn many_pools_share_the_places_of_a_thread() {
+    let pools: Vec<_> = (0..40).map(|_| Magazine::growing(Growth::default(), Heap::create)).collect();
+    for round in 0..20 {
+        let blocks: Vec<_> = pools.iter().map(|pool| pool.alloc(100 << (round % 5)).unwrap()).collect();
+        drop(blocks);
+    }
+    for pool in &pools {
+        assert_eq!((pool.stats().allocs, pool.stats().live_blocks), (20, 0));
+        pool.validate().unwrap();
+    }
+}
+
+#[test]
+fn regions_double_until_the_largest() {
+    let pool = Buddy::growing(Growth::default().first(64 << 10).largest(256 << 10), Heap::create);
+    let mut blocks = Vec::new();
+    let mut sizes = Vec::new();
+    while pool.stats().regions < 5 {
+        blocks.push(pool.alloc(1 << 15).unwrap());
+        let bytes = pool.stats().region_bytes;
+        if sizes.last() != Some(&bytes) {
+            sizes.push(bytes);
+        }
+    }
+    let kib: Vec<u64> = sizes.iter().map(|bytes| bytes >> 10).collect();
+    assert_eq!(kib, [64, 192, 448, 704, 960]);
+}
+
+#[test]
+fn great_blocks_get_regions_of_their_size() {
+    let pool = Buddy::growing(Growth::default().largest(4 * MIB), Pages::create);
+    let len = 9 * MIB + 1;
+    let block = pool.alloc(len).unwrap();
+    assert_eq!(block.capacity(), 9 * MIB + 4096);
+    let at = block.as_ptr();
+    drop(block);
+    let stats = pool.stats();
+    assert_eq!((stats.regions, stats.region_bytes), (1, 9 * MIB as u64 + 4096), "kept for the next");
+    let again = pool.alloc(6 * MIB).unwrap();
+    assert_eq!(again.as_ptr(), at, "used again for a request of like size");
+    assert!(pool.alloc(6 * MIB).is_ok_and(|other| other.as_ptr() != at));
+    drop(again);
+    assert_eq!(pool.trim(), 15 * MIB + 4096);
+    assert_eq!(pool.stats().regions, 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn idle_regions_make_room_under_the_limit() {
+    let pool = Buddy::growing(Growth::default().largest(2 * MIB).limit(8 * MIB), Heap::create);
+    drop(pool.alloc(5 * MIB).unwrap());
+    assert_eq!(pool.stats().region_bytes, 5 * MIB as u64);
+    let other = pool.alloc(8 * MIB).unwrap();
+    assert_eq!(pool.stats().region_bytes, 8 * MIB as u64, "the idle five were given back");
+    let error = pool.alloc(1).unwrap_err();
+    assert_eq!((error.why, error.live), (Shortage::Full, 8 * MIB));
+    drop(other);
+    assert!(pool.alloc(1).is_ok());
+}
+
+#[test]
+fn trim_gives_regions_back_that_are_idle() {
+    let pool = Buddy::growing(Growth::default(), Heap::create);
+    let first = pool.alloc(MIB).unwrap();
+    drop(pool.alloc(MIB).unwrap());
+    assert_eq!(pool.stats().region_bytes, 3 * MIB as u64);
+    assert_eq!(pool.trim(), 2 * MIB);
+    assert_eq!(pool.trim(), 0, "the other is in use");
+    drop(first);
+    assert_eq!(pool.trim(), MIB);
+    assert_eq!(pool.stats().allocs, 2, "counters go on");
+    let fixed = Buddy::fixed(Heap::create(MIB).unwrap()).unwrap();
+    assert_eq!(fixed.trim(), 0, "what cannot be made anew stays");
+}
+
+#[test]
+fn errors_of_the_source_come_through() {
+    let pool = Buddy::growing(Growth::default(), |len| {
+        if len > MIB { Err(StorageError::Size { asked: len, most: MIB }) } else { Heap::create(len) }
+    });
+    let block = pool.alloc(MIB).unwrap();
+    let error = pool.alloc(MIB).unwrap_err();
+    assert_eq!(error.why, Shortage::Storage(StorageError::Size { asked: 2 * MIB, most: MIB }));
+    assert_eq!((error.requested, error.live), (MIB, MIB));
+    assert!(std::error::Error::source(&error).is_some());
+    drop(block);
+    assert!(pool.alloc(MIB).is_ok(), "the pool lives on");
+    let short = Buddy::growing(Growth::default(), |_| Heap::create(4096));
+    assert!(matches!(short.alloc(1).unwrap_err().why, Shortage::Storage(StorageError::Size { .. })));
+    let greedy = Buddy::growing(Growth::default(), Pages::create);
+    assert!(matches!(
+        greedy.alloc(1 << 54).unwrap_err().why,
+        Shortage::Storage(StorageError::Refused { .. })
+    ));
+}
+
+#[test]
+fn threads_that_need_a_region_at_once_make_one() {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let pool = Buddy::growing(Growth::default(), |len| {
+        MADE.fetch_add(1, Ordering::Relaxed);
+        Heap::create(len)
+    });
+    let blocks: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| pool.alloc(1000).unwrap())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!((blocks.len(), MADE.load(Ordering::Relaxed)), (8, 1));
+}
+
+#[test]
+fn shared_blocks_know_their_offset() {
+    let segment = Shared::create(MIB).unwrap();
+    let (key, base) = (segment.key().unwrap(), segment.base());
+    let pool = Buddy::fixed(segment).unwrap();
+    let blocks = [100, 5000, 64].map(|len| pool.alloc(len).unwrap());
+    for block in &blocks {
+        let offset = block.as_ptr().addr().get() - base.addr().get();
+        assert_eq!(block.region(), Some((key, offset)));
+    }
+    assert_eq!(Buddy::fixed(Heap::create(1).unwrap()).unwrap().alloc(1).unwrap().region(), None);
+}
+
+#[test]
+fn a_pool_can_be_used_up_leaf_by_leaf() {
+    let pool = Buddy::fixed(Heap::create(12_288).unwrap()).unwrap();
+    let blocks: Vec<_> = (0..12_288 / MIN_BLOCK).map(|_| pool.alloc(1).unwrap()).collect();
+    assert_eq!(pool.alloc(0).unwrap_err().why, Shortage::Full);
+    drop(blocks);
+    assert_eq!(pool.max_block(), 8192);
+    assert_eq!(format!("{pool:?}"), "Buddy(0 of 12288 B live in 0 blocks, 1 regions)");
+}
+
+#[test]
+fn the_global_pool_serves_all_threads() {
+    let one = mpj_pool::global();
+    let other = std::thread::spawn(mpj_pool::global).join().unwrap();
+    assert!(std::ptr::eq(one, other));
+    let block = one.alloc(70_000).unwrap();
+    assert_eq!((block.capacity(), block.requested()), (80 << 10, 70_000));
+}
+
+#[test]
+fn a_limit_below_a_page_is_a_pool_without_blocks() {
+    for limit in [0, 1, 4095] {
+        let pool = Buddy::growing(Growth::default().limit(limit), Heap::create);
+        assert_eq!(pool.max_block(), 0);
+        for len in [0, 1, 4096] {
+            assert_eq!(pool.alloc(len).unwrap_err().why, Shortage::TooLarge);
+        }
+        assert_eq!(pool.stats().regions, 0);
+    }
+}

@@ -1,0 +1,170 @@
+//! Attaching shared segments: good ones, and everything that can be wrong with one.
+#![allow(unsafe_code, reason = "reads and writes through a second mapping, as a peer would")]
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use mpj_pool::{Buddy, Pool, RawBuffer, Shared, SharedView, Storage, StorageError};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+fn duplicate(segment: &Shared) -> OwnedFd {
+    segment.as_fd().try_clone_to_owned().unwrap()
+}
+
+/// Makes a memfd of `len` bytes with the header of a true segment of `like` bytes, changed by `change`, and `seals`.
+fn forge(len: u64, like: usize, seals: SealFlags, change: impl FnOnce(&mut [u8])) -> OwnedFd {
+    let mut header = [0; 4096];
+    File::from(duplicate(&Shared::create(like).unwrap())).read_exact_at(&mut header, 0).unwrap();
+    change(&mut header);
+    let fd = rustix::fs::memfd_create("forged", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let file = File::from(fd);
+    file.write_all_at(&header[..len.min(4096) as usize], 0).unwrap();
+    file.set_len(len).unwrap();
+    rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+    file.into()
+}
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+fn attach(fd: OwnedFd) -> StorageError {
+    Shared::attach(fd).map(|view: SharedView| view.size()).unwrap_err()
+}
+
+#[test]
+fn a_peer_sees_what_was_written() {
+    let segment = Shared::create(100_000).unwrap();
+    let epoch = segment.epoch();
+    let view = Shared::attach(duplicate(&segment)).unwrap().expect_epoch(epoch).unwrap();
+    assert_eq!((view.size(), Some(view.key())), (segment.size(), segment.key()));
+    assert_ne!(view.base(), segment.base(), "a mapping of its own");
+    let pool = Buddy::fixed(segment).unwrap();
+    let mut block = pool.alloc(1000).unwrap();
+    block.as_uninit_mut()[999].write(77);
+    let (_, offset) = block.region().unwrap();
+    let peer = view.at(offset + 999, 1).unwrap();
+    // SAFETY: `at` has checked the range; nothing writes the byte meanwhile.
+    assert_eq!(unsafe { peer.read_volatile() }, 77);
+    // SAFETY: as above; the block is not borrowed.
+    unsafe { peer.write_volatile(78) };
+    let own = block.as_ptr().as_ptr().wrapping_add(999);
+    // SAFETY: the byte lies in the block, and was written above.
+    assert_eq!(unsafe { own.read_volatile() }, 78);
+    drop((block, pool));
+    // SAFETY: the view keeps its own mapping.
+    unsafe { peer.write_volatile(79) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { peer.read_volatile() }, 79);
+}
+
+#[test]
+fn a_view_answers_only_for_what_is_inside() {
+    let view = Shared::attach(duplicate(&Shared::create(8192).unwrap())).unwrap();
+    assert_eq!(view.at(0, 8192), Some(view.base()));
+    assert!(view.at(8192, 0).is_some());
+    for (offset, len) in [(0, 8193), (8192, 1), (8193, 0), (usize::MAX, 1), (1, usize::MAX)] {
+        assert_eq!(view.at(offset, len), None, "{offset} {len}");
+    }
+}
+
+#[test]
+fn two_processes_share_a_block() {
+    // Cargo builds the example beside the tests, unless it was told to build this test alone.
+    let tests = std::env::current_exe().unwrap();
+    let example = tests.parent().and_then(|deps| deps.parent()).unwrap().join("examples/two_processes");
+    if example.exists() {
+        let output = std::process::Command::new(example).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("written once, copied never"));
+    }
+}
+
+#[test]
+fn the_seals_hold() {
+    let segment = Shared::create(4096).unwrap();
+    let file = File::from(duplicate(&segment));
+    assert!(file.set_len(0).is_err(), "cannot shrink");
+    assert!(file.set_len(1 << 20).is_err(), "cannot grow");
+    assert!(rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE).is_err(), "cannot seal further");
+}
+
+#[test]
+fn a_true_copy_is_accepted() {
+    assert!(Shared::attach(forge(8192, 4096, SEALS, |_| {})).is_ok());
+}
+
+#[test]
+fn an_unsealed_segment_is_refused() {
+    for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL, SEALS] {
+        let fd = forge(8192, 4096, SEALS.difference(missing), |_| {});
+        let StorageError::Unsealed { needed, found } = attach(fd) else { panic!("{missing:?}") };
+        assert_eq!(needed & !found, missing.bits());
+    }
+}
+
+#[test]
+fn a_short_one_is_refused() {
+    for len in [0, 1, 31, 32, 4095, 4096] {
+        assert_eq!(attach(forge(len, 4096, SEALS, |_| {})), StorageError::Short { needed: 4097, found: len });
+    }
+}
+
+#[test]
+fn a_zero_filled_one_is_refused() {
+    assert_eq!(attach(forge(8192, 4096, SEALS, |header| header.fill(0))), StorageError::Unfinished);
+}
+
+#[test]
+fn another_version_is_refused() {
+    let fd = forge(8192, 4096, SEALS, |header| header[8] = 2);
+    assert_eq!(attach(fd), StorageError::Version { needed: 1, found: 2 });
+}
+
+#[test]
+fn a_wrong_size_is_refused() {
+    let fd = forge(8192, 8192, SEALS, |_| {});
+    assert_eq!(attach(fd), StorageError::Length { header: 8192, file: 4096 });
+    let fd = forge(8192, 4096, SEALS, |header| header[16..24].fill(255));
+    assert_eq!(attach(fd), StorageError::Length { header: u64::MAX, file: 4096 });
+}
+
+#[test]
+fn another_header_length_is_refused() {
+    let fd = forge(8192, 4096, SEALS, |header| header[12] = 64);
+    assert_eq!(attach(fd), StorageError::Short { needed: 4096, found: 4160 });
+}
+
+#[test]
+fn another_epoch_is_refused() {
+    let segment = Shared::create(1).unwrap();
+    let (needed, found) = (segment.epoch() ^ 1, segment.epoch());
+    let error = Shared::attach(duplicate(&segment)).unwrap().expect_epoch(needed).map(|view| view.size());
+    assert_eq!(error, Err(StorageError::Epoch { needed, found }));
+}
+
+#[test]
+fn descriptors_of_other_kinds_are_refused() {
+    let (pipe, _writer) = std::io::pipe().unwrap();
+    assert!(matches!(attach(pipe.into()), StorageError::Refused { call: "fcntl", .. }));
+    let file = File::open("/proc/self/exe").unwrap();
+    assert!(matches!(attach(file.into()), StorageError::Refused { call: "fcntl", .. }));
+}
+
+#[test]
+fn a_read_only_descriptor_is_refused() {
+    let segment = Shared::create(4096).unwrap();
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&segment.as_fd()));
+    let file = File::open(path).unwrap();
+    assert!(matches!(attach(file.into()), StorageError::Refused { call: "mmap", .. }));
+}
+
+#[test]
+fn errors_read_well() {
+    for (error, text) in [
+        (StorageError::Short { needed: 4097, found: 3 }, "segment has 3 bytes, needed 4097"),
+        (StorageError::Version { needed: 1, found: 9 }, "segment is of version 9, needed 1"),
+        (StorageError::Length { header: 5, file: 4 }, "segment says 5 bytes, its file has 4"),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+}
