@@ -1,0 +1,107 @@
+//! Counting and hashing parts of a message: how many primitives a number of packed bytes holds, what they are.
+
+use crate::{Datatype, Envelope, Signature};
+
+impl Datatype {
+    /// Returns the signature of the first `leaves` primitives of `count` items, or `None` if there are fewer. A
+    /// shorter message matches a longer receive if its signature is this one (MPI 4.1 §3.3.1, §5.1.11).
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let row = Datatype::of::<f32>().contiguous(100)?;
+    /// let sent = Datatype::of::<f32>().signature().repeat(130);
+    /// assert_eq!(row.signature_prefix(2, sent.count), Some(sent));
+    /// assert_eq!(row.signature_prefix(1, sent.count), None);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn signature_prefix(&self, count: usize, leaves: u64) -> Option<Signature> {
+        let mut done = Signature::EMPTY;
+        let (mut datatype, mut count, mut left) = (self.clone(), count, leaves);
+        // Whole items at once, then into the one that is cut.
+        while left > 0 {
+            let each = datatype.elements();
+            let whole = left.checked_div(each)?;
+            left -= whole * each;
+            if whole > count as u64 || (whole == count as u64 && left > 0) {
+                return None;
+            }
+            done = done.concat(datatype.signature().repeat(whole));
+            if left > 0 {
+                (datatype, count) = cut(&datatype, |len, inner| {
+                    let all = len as u64 * inner.elements();
+                    let inside = left <= all;
+                    if !inside {
+                        left -= all;
+                        done = done.concat(inner.signature().repeat(len as u64));
+                    }
+                    inside
+                })?;
+            }
+        }
+        Some(done)
+    }
+
+    /// Returns how many primitives `bytes` packed bytes of `count` items hold, or `None` if they end inside of a
+    /// primitive or are more than the items have (`MPI_Get_elements`, MPI 4.1 §5.1.11).
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let pair = Datatype::structure(&[(1, 0, Datatype::of::<i16>()), (1, 8, Datatype::of::<f64>())])?;
+    /// assert_eq!(pair.leaves_in(5, 22), Some(5));
+    /// assert_eq!(pair.leaves_in(5, 11), None);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn leaves_in(&self, count: usize, bytes: usize) -> Option<u64> {
+        let mut done = 0u64;
+        let (mut datatype, mut count, mut left) = (self.clone(), count, bytes);
+        while left > 0 {
+            let each = datatype.size();
+            let whole = left.checked_div(each)?;
+            left -= whole * each;
+            if whole > count || (whole == count && left > 0) {
+                return None;
+            }
+            // At most `bytes`, as a primitive has a byte.
+            done += whole as u64 * datatype.elements();
+            if left > 0 {
+                (datatype, count) = cut(&datatype, |len, inner| {
+                    let all = len * inner.size();
+                    let inside = left <= all;
+                    if !inside {
+                        left -= all;
+                        done += len as u64 * inner.elements();
+                    }
+                    inside
+                })?;
+            }
+        }
+        Some(done)
+    }
+}
+
+/// Finds the piece (type, number of items) of one item of `datatype` in which something ends: the first for which
+/// `ends_in` says so. `None` for primitives, which have no pieces.
+///
+/// The order of the pieces of a regular type is that of its items, so that these count as one piece.
+fn cut(datatype: &Datatype, mut ends_in: impl FnMut(usize, &Datatype) -> bool) -> Option<(Datatype, usize)> {
+    let node = datatype.node();
+    let items = |inner: &Datatype| node.size.checked_div(inner.size());
+    match &node.envelope {
+        Envelope::Primitive(_) => None,
+        Envelope::Contiguous { inner, .. }
+        | Envelope::Vector { inner, .. }
+        | Envelope::HVector { inner, .. }
+        | Envelope::Indexed { inner, .. }
+        | Envelope::HIndexed { inner, .. }
+        | Envelope::Resized { inner, .. } => {
+            let count = items(inner)?;
+            ends_in(count, inner).then(|| (inner.clone(), count))
+        }
+        Envelope::Structure { fields } => {
+            let mut sized = fields.iter().filter(|(len, _, inner)| *len > 0 && inner.size() > 0);
+            sized.find(|(len, _, inner)| ends_in(*len, inner)).map(|(len, _, inner)| (inner.clone(), *len))
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Rust types that may travel: which may be sent, which may be received.
+
+use crate::{Datatype, Primitive};
+
+/// A Rust type with a datatype of its own: it may be sent.
+///
+/// # Safety
+/// In every value of `Self`, every byte that `datatype()` names lies inside of `size_of::<Self>()` and is initialised
+/// (padding must not be named), and items are `size_of::<Self>()` bytes apart: the extent is the size of the type. No
+/// byte named can change behind a shared reference. If `PRIMITIVE` is `Some(p)`, `datatype()` is that primitive.
+///
+/// # Examples
+/// ```
+/// use mpj_datatypes::{Datatype, Equivalent, Primitive};
+/// assert_eq!(f64::PRIMITIVE, Some(Primitive::F64));
+/// assert_eq!(<[i32; 4]>::datatype().homogeneous(), Some(Primitive::I32));
+/// ```
+///
+/// References do not travel:
+/// ```compile_fail
+/// mpj_datatypes::Datatype::of::<&u8>();
+/// ```
+pub unsafe trait Equivalent: Copy + 'static {
+    /// The primitive that the type is, if it is one; lets callers go without a type object.
+    const PRIMITIVE: Option<Primitive>;
+
+    /// Returns the datatype of one value.
+    fn datatype() -> Datatype;
+}
+
+/// A type that may also be received.
+///
+/// # Safety
+/// Any bytes whatever may be stored where `Self::datatype()` names them, once those that it names as `bool` or `char`
+/// have passed [`Datatype::validate`]. So a type with other restricted fields (`NonZero`, enums, references) must not
+/// implement it.
+pub unsafe trait Receivable: Equivalent {}
+
+macro_rules! primitives {
+    ($($type:ty => $primitive:ident),* $(,)?) => {$(
+        const _: () = assert!(size_of::<$type>() == Primitive::$primitive.size());
+
+        // SAFETY: a primitive has no padding, and its datatype names all of its bytes.
+        unsafe impl Equivalent for $type {
+            const PRIMITIVE: Option<Primitive> = Some(Primitive::$primitive);
+
+            fn datatype() -> Datatype {
+                Datatype::primitive(Primitive::$primitive)
+            }
+        }
+
+        // SAFETY: every bit pattern is a value, or the primitive is checked by `validate` (bool, char).
+        unsafe impl Receivable for $type {}
+    )*};
+}
+
+primitives! {
+    i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
+    i128 => I128, u128 => U128, f32 => F32, f64 => F64, bool => Bool, char => Char,
+    usize => Usize, isize => Isize,
+}
+
+// SAFETY: an array is its elements without anything between, an extent of T apart.
+unsafe impl<T: Equivalent, const N: usize> Equivalent for [T; N] {
+    const PRIMITIVE: Option<Primitive> = None;
+
+    /// # Panics
+    /// For arrays in arrays some hundred levels deep, which the compiler refuses long before.
+    fn datatype() -> Datatype {
+        match T::datatype().contiguous(N) {
+            Ok(datatype) => datatype,
+            // The bytes of a Rust type fit isize::MAX, so that only its depth could be refused.
+            Err(why) => unreachable!("array type: {why}"),
+        }
+    }
+}
+
+// SAFETY: what holds for each element holds for the array.
+unsafe impl<T: Receivable, const N: usize> Receivable for [T; N] {}

@@ -1,0 +1,120 @@
+//! What can go wrong: one small type for each operation.
+
+use crate::Primitive;
+use core::fmt;
+
+/// Why a datatype or a question about it was refused: the numbers asked for do not fit.
+///
+/// # Examples
+/// ```
+/// use mpj_datatypes::{Datatype, Primitive, TypeError};
+/// let byte = Datatype::primitive(Primitive::Byte);
+/// assert!(matches!(byte.contiguous(usize::MAX), Err(TypeError::Count { count: usize::MAX })));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TypeError {
+    /// A count is above `i64::MAX`.
+    Count {
+        /// The count asked for.
+        count: usize,
+    },
+    /// The packed bytes of `count` items of `size` bytes, added to what is there already, pass `isize::MAX`.
+    Size {
+        /// The number of items asked for.
+        count: usize,
+        /// The packed size of one in bytes.
+        size: usize,
+    },
+    /// A displacement or a bound does not fit 64 bits.
+    Extent {
+        /// How often the step is taken.
+        count: usize,
+        /// The step or displacement, in the unit in which it was given.
+        step: i64,
+    },
+    /// The type is built from types deeper than `limit` levels.
+    Depth {
+        /// The number of levels allowed.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for TypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            TypeError::Count { count } => {
+                write!(f, "count {count} is above the largest signed 64-bit number")
+            }
+            TypeError::Size { count, size } => write!(f, "{count} items of {size} bytes are too many bytes"),
+            TypeError::Extent { count, step } => {
+                write!(f, "{count} steps of {step} lead outside of the 64-bit address range")
+            }
+            TypeError::Depth { limit } => write!(f, "the type is nested deeper than {limit} levels"),
+        }
+    }
+}
+
+impl core::error::Error for TypeError {}
+
+/// The bytes that a datatype names do not lie inside the slice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfRange {
+    /// The lowest byte named, relative to the origin.
+    pub lowest: i64,
+    /// One past the highest byte named, relative to the origin.
+    pub highest: i64,
+    /// The byte of the slice at which displacement 0 lies.
+    pub origin: usize,
+    /// The bytes of the slice.
+    pub available: usize,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OutOfRange { lowest, highest, origin, available } = self;
+        write!(
+            f,
+            "bytes {lowest}..{highest} from origin {origin} are not inside a slice of {available} bytes"
+        )
+    }
+}
+
+impl core::error::Error for OutOfRange {}
+
+/// More packed bytes came than the layout takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooLong {
+    /// The packed bytes given.
+    pub given: usize,
+    /// The packed bytes for which there was room.
+    pub room: usize,
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} packed bytes for a layout with room for {}", self.given, self.room)
+    }
+}
+
+impl core::error::Error for TooLong {}
+
+/// A received element is not a value of its type; it was replaced by `false` or `'\0'`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InvalidValue {
+    /// The type of the element.
+    pub primitive: Primitive,
+    /// Where the element starts in the packed message, in bytes.
+    pub position: usize,
+    /// The bits that were found.
+    pub bits: u32,
+}
+
+impl fmt::Display for InvalidValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InvalidValue { primitive, position, bits } = self;
+        write!(f, "{bits:#x} at packed byte {position} is not a {}", primitive.name())
+    }
+}
+
+impl core::error::Error for InvalidValue {}

@@ -1,0 +1,155 @@
+//! Bounds and extents: where an item begins and ends, and where it really touches memory (MPI 4.1 §5.1.7, §5.1.8).
+
+use crate::{Primitive, TypeError};
+
+/// The bounds of one item, in bytes relative to its origin.
+///
+/// # Invariants
+/// 1. `leaves` holds (lowest, one past highest) byte named, `None` if no byte is named.
+/// 2. `markers` holds explicit (lb, ub), set by `resized` here or further inside; these win over the leaves.
+/// 3. Every difference between two of these numbers fits an `i64`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    leaves: Option<(i64, i64)>,
+    markers: Option<(i64, i64)>,
+    align: usize,
+    lb: i64,
+    extent: i64,
+}
+
+impl Extent {
+    pub(crate) fn of(primitive: Primitive) -> Extent {
+        let size = primitive.size() as i64;
+        Extent { leaves: Some((0, size)), markers: None, align: primitive.align(), lb: 0, extent: size }
+    }
+
+    pub(crate) fn lb(&self) -> i64 {
+        self.lb
+    }
+
+    pub(crate) fn extent(&self) -> i64 {
+        self.extent
+    }
+
+    /// The (lowest, one past highest) byte named; (0, 0) if none is.
+    pub(crate) fn touched(&self) -> (i64, i64) {
+        self.leaves.unwrap_or((0, 0))
+    }
+
+    /// The same leaves with other bounds.
+    pub(crate) fn resized(&self, lb: i64, extent: i64) -> Result<Extent, TypeError> {
+        let ub = lb.checked_add(extent).ok_or(TypeError::Extent { count: 1, step: extent })?;
+        Ok(Extent { markers: Some((lb, ub)), lb, extent, ..*self })
+    }
+}
+
+/// Puts an [`Extent`] together from pieces that lie at displacements.
+#[derive(Debug)]
+pub(crate) struct Hull {
+    leaves: Option<(i128, i128)>,
+    markers: Option<(i128, i128)>,
+    align: usize,
+}
+
+impl Hull {
+    pub(crate) fn new() -> Hull {
+        Hull { leaves: None, markers: None, align: 1 }
+    }
+
+    /// Adds `count` blocks of `block` items of `inner`: the first at `displacement`, the blocks `stride` bytes apart.
+    pub(crate) fn add(
+        &mut self,
+        inner: &Extent,
+        displacement: i64,
+        block: usize,
+        count: usize,
+        stride: i64,
+    ) -> Result<(), TypeError> {
+        if block == 0 || count == 0 || (inner.leaves.is_none() && inner.markers.is_none()) {
+            return Ok(());
+        }
+        let last_item = span(block, inner.extent)?;
+        let last_block = span(count, stride)?;
+        self.align = self.align.max(inner.align);
+        // Positions are linear in both indices, so that the extremes lie at the four corners. Three i64 cannot
+        // overflow an i128.
+        for item in [0, last_item] {
+            for blocks in [0, last_block] {
+                let at = i128::from(displacement) + i128::from(item) + i128::from(blocks);
+                widen(&mut self.leaves, inner.leaves, at);
+                widen(&mut self.markers, inner.markers, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bounds of everything added.
+    ///
+    /// Without markers the extent is rounded up to the alignment of the strictest leaf: the ε of MPI 4.1 §5.1.7.
+    pub(crate) fn finish(self) -> Result<Extent, TypeError> {
+        let leaves = narrow(self.leaves)?;
+        let markers = narrow(self.markers)?;
+        let (lb, extent) = match (markers, leaves) {
+            (Some((lb, ub)), _) => (lb, difference(lb, ub)?),
+            (None, Some((lb, ub))) => {
+                let plain = difference(lb, ub)?;
+                let align = self.align as i64;
+                let padding = (align - plain % align) % align;
+                let extent = plain.checked_add(padding).ok_or(TypeError::Extent { count: 1, step: plain })?;
+                lb.checked_add(extent).ok_or(TypeError::Extent { count: 1, step: extent })?;
+                (lb, extent)
+            }
+            (None, None) => (0, 0),
+        };
+        if let Some((low, high)) = leaves {
+            difference(low, high)?;
+        }
+        Ok(Extent { leaves, markers, align: self.align, lb, extent })
+    }
+}
+
+/// The distance from the first of `count` steps to the last.
+fn span(count: usize, step: i64) -> Result<i64, TypeError> {
+    let last = i64::try_from(count).map_err(|_| TypeError::Count { count })? - 1;
+    last.checked_mul(step).ok_or(TypeError::Extent { count, step })
+}
+
+fn widen(hull: &mut Option<(i128, i128)>, piece: Option<(i64, i64)>, at: i128) {
+    let Some((low, high)) = piece else { return };
+    let (low, high) = (i128::from(low) + at, i128::from(high) + at);
+    *hull = Some(match *hull {
+        Some((lowest, highest)) => (lowest.min(low), highest.max(high)),
+        None => (low, high),
+    });
+}
+
+fn narrow(hull: Option<(i128, i128)>) -> Result<Option<(i64, i64)>, TypeError> {
+    let Some((low, high)) = hull else { return Ok(None) };
+    match (i64::try_from(low), i64::try_from(high)) {
+        (Ok(low), Ok(high)) => Ok(Some((low, high))),
+        (Err(_), _) => Err(TypeError::Extent { count: 1, step: saturate(low) }),
+        (_, Err(_)) => Err(TypeError::Extent { count: 1, step: saturate(high) }),
+    }
+}
+
+fn saturate(value: i128) -> i64 {
+    value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+fn difference(low: i64, high: i64) -> Result<i64, TypeError> {
+    high.checked_sub(low).ok_or(TypeError::Extent { count: 1, step: high })
+}
+
+/// The lowest and one past the highest byte touched by `count` items; (0, 0) for nothing.
+pub(crate) fn bounds(extent: &Extent, count: usize) -> Result<(i64, i64), TypeError> {
+    let Some((low, high)) = extent.leaves else { return Ok((0, 0)) };
+    if count == 0 {
+        return Ok((0, 0));
+    }
+    let last = span(count, extent.extent)?;
+    let fail = TypeError::Extent { count, step: extent.extent };
+    let low = low.checked_add(last.min(0)).ok_or(fail)?;
+    let high = high.checked_add(last.max(0)).ok_or(fail)?;
+    high.checked_sub(low).ok_or(fail)?;
+    Ok((low, high))
+}

@@ -1,0 +1,46 @@
+//! Looks at received bytes that must be values of `bool` or `char`.
+
+use crate::{InvalidValue, Primitive};
+
+/// Checks `n` adjacent elements at `at`; replaces each that is no value and returns the first such one, with
+/// `position` as the packed position of the first element.
+///
+/// # Safety
+/// `n` elements of `primitive` at `at` are readable, initialised and writable as bytes, at any alignment.
+pub(crate) unsafe fn elements(
+    primitive: Primitive,
+    at: *mut u8,
+    n: usize,
+    position: usize,
+) -> Result<(), InvalidValue> {
+    let mut first = Ok(());
+    match primitive {
+        Primitive::Bool => {
+            for i in 0..n {
+                let element = at.wrapping_add(i);
+                // SAFETY: element i of the caller's n, of one byte.
+                let bits = unsafe { element.read() };
+                if bits > 1 {
+                    // SAFETY: the same byte, writable by the contract.
+                    unsafe { element.write(0) };
+                    let bad = InvalidValue { primitive, position: position + i, bits: bits.into() };
+                    first = first.and(Err(bad));
+                }
+            }
+        }
+        Primitive::Char => {
+            for i in 0..n {
+                let element = at.wrapping_add(4 * i).cast::<u32>();
+                // SAFETY: element i of the caller's n, of four bytes at any alignment.
+                let bits = unsafe { element.read_unaligned() };
+                if char::from_u32(bits).is_none() {
+                    // SAFETY: the same four bytes, writable by the contract.
+                    unsafe { element.write_unaligned(0) };
+                    first = first.and(Err(InvalidValue { primitive, position: position + 4 * i, bits }));
+                }
+            }
+        }
+        _ => {}
+    }
+    first
+}

@@ -1,0 +1,64 @@
+//! Plans made of plans: the work of finding the way is done per part, never per block.
+
+use super::{Direction, Job};
+use crate::plan::{Body, Plan};
+
+/// Cuts a job into whole and partial repetitions: yields (origin of the repetition, start and length in it, packed).
+fn repetitions(plan: &Plan, job: Job) -> impl Iterator<Item = Job> {
+    let Job { user, mut packed, mut len, position, stride, .. } = job;
+    let size = plan.size;
+    let mut within = position % size;
+    let skipped = (stride as isize).wrapping_mul((position / size) as isize);
+    let mut origin = user.wrapping_offset(plan.offset as isize).wrapping_offset(skipped);
+    core::iter::from_fn(move || {
+        if len == 0 {
+            return None;
+        }
+        let n = len.min(size - within);
+        let one = Job { user: origin, packed, len: n, position: within, count: 1, stride: 0 };
+        packed = packed.wrapping_add(n);
+        len -= n;
+        within = 0;
+        origin = origin.wrapping_offset(stride as isize);
+        Some(one)
+    })
+}
+
+/// The kernel of a loop around another plan.
+///
+/// # Safety
+/// That of [`Kernel`](super::Kernel).
+pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, job: Job) {
+    let Body::Repeat(repeat) = &plan.body else { return };
+    let kernel = D::kernel(&repeat.body);
+    for one in repetitions(plan, job) {
+        let inner = Job { count: repeat.level.count, stride: repeat.level.stride, ..one };
+        // SAFETY: the inner job names a part of the bytes of `job`: one repetition is `level.count` of the body, and
+        // the kernel is the body's.
+        unsafe { kernel(&repeat.body, inner) };
+    }
+}
+
+/// The kernel of different plans one after the other.
+///
+/// # Safety
+/// That of [`Kernel`](super::Kernel).
+pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, job: Job) {
+    let Body::Sequence(sequence) = &plan.body else { return };
+    for one in repetitions(plan, job) {
+        let Job { user, mut packed, mut len, mut position, .. } = one;
+        let mut i = sequence.ends.partition_point(|&end| end <= position);
+        while len > 0 {
+            let n = len.min(sequence.ends[i] - position);
+            let part = &sequence.parts[i];
+            let inner =
+                Job { user, packed, len: n, position: position - sequence.start(i), count: 1, stride: 0 };
+            // SAFETY: the inner job names the bytes of `job` that lie in part i, and the kernel is that part's.
+            unsafe { D::kernel(part)(part, inner) };
+            packed = packed.wrapping_add(n);
+            position += n;
+            len -= n;
+            i += 1;
+        }
+    }
+}

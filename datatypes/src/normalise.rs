@@ -1,0 +1,192 @@
+//! From constructors to the canonical plan: merge what is adjacent, fold equal strides, drop unit loops.
+//!
+//! Equal layouts should get equal plans, however they were described, so that a clumsy description costs nothing at
+//! run time. The order of the packed bytes is never changed.
+
+use crate::plan::{Body, LEVELS, Level, Plan, Repeat, RunList, Sequence, Strided};
+use std::sync::Arc;
+
+/// A piece of at most this many runs, or a sequence of at most this many parts, is unrolled into its surroundings.
+/// Larger pieces are shared, so that a plan stays within a constant factor of the list of blocks that describes it.
+const UNROLLED: usize = 8;
+
+/// `count` repetitions of `plan`, `stride` bytes apart. The packed size must have been checked by the caller.
+pub(crate) fn repeat(plan: &Plan, count: usize, stride: i64) -> Plan {
+    if count == 0 || plan.size == 0 {
+        return Plan::empty();
+    }
+    if count == 1 {
+        return plan.clone();
+    }
+    let level = Level { count, stride };
+    let size = plan.size * count;
+    match &plan.body {
+        Body::Empty => Plan::empty(),
+        Body::Strided(strided) => match wrap(strided, level) {
+            Some(strided) => Plan::new(plan.offset, size, Body::Strided(strided)),
+            None => around(plan, level, size),
+        },
+        Body::Runs(runs) => {
+            if count.saturating_mul(runs.offsets.len()) <= UNROLLED {
+                let mut assembly = Assembly::new();
+                for i in 0..count as i64 {
+                    assembly.push(plan.clone().shifted(i.wrapping_mul(stride)));
+                }
+                assembly.finish()
+            } else {
+                around(plan, level, size)
+            }
+        }
+        Body::Repeat(inner) if continues(inner.level, stride) => {
+            let level = Level { count: inner.level.count * count, stride: inner.level.stride };
+            let body = Body::Repeat(Arc::new(Repeat { level, body: inner.body.clone() }));
+            Plan::new(plan.offset, size, body)
+        }
+        Body::Repeat(_) | Body::Sequence(_) => around(plan, level, size),
+    }
+}
+
+/// A loop around a nest of loops: folded into the block or the outermost loop where the bytes follow on.
+fn wrap(strided: &Strided, level: Level) -> Option<Strided> {
+    let mut result = strided.clone();
+    if strided.depth == 0 && i64::try_from(strided.block) == Ok(level.stride) {
+        result.block = strided.block * level.count;
+    } else if strided.depth > 0 && continues(strided.levels[0], level.stride) {
+        result.levels[0].count *= level.count;
+    } else if strided.depth < LEVELS {
+        result.levels.copy_within(0..strided.depth, 1);
+        result.levels[0] = level;
+        result.depth += 1;
+    } else {
+        return None;
+    }
+    Some(result)
+}
+
+/// Whether a next round of the loop, `stride` bytes on, just continues its steps.
+fn continues(level: Level, stride: i64) -> bool {
+    i64::try_from(level.count).ok().and_then(|n| n.checked_mul(level.stride)) == Some(stride)
+}
+
+fn around(plan: &Plan, level: Level, size: usize) -> Plan {
+    let body = plan.clone().shifted(plan.offset.wrapping_neg());
+    Plan::new(plan.offset, size, Body::Repeat(Arc::new(Repeat { level, body })))
+}
+
+/// Puts pieces one after the other into one plan.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    /// Finished pieces that stay as they are.
+    parts: Vec<Plan>,
+    /// Runs since the last finished piece, none empty, no two adjacent.
+    runs: Vec<(i64, usize)>,
+}
+
+impl Assembly {
+    pub(crate) fn new() -> Assembly {
+        Assembly { parts: Vec::new(), runs: Vec::new() }
+    }
+
+    /// Appends a run, merged with the one before if it follows on.
+    pub(crate) fn push_run(&mut self, offset: i64, len: usize) {
+        if len == 0 {
+            return;
+        }
+        match self.runs.last_mut() {
+            Some((start, before)) if start.wrapping_add(*before as i64) == offset => *before += len,
+            _ => self.runs.push((offset, len)),
+        }
+    }
+
+    /// Appends a piece.
+    pub(crate) fn push(&mut self, plan: Plan) {
+        match plan.blocks() {
+            Some(blocks) if blocks <= UNROLLED => self.unroll(&plan),
+            _ => match &plan.body {
+                Body::Sequence(sequence) if sequence.parts.len() <= UNROLLED => {
+                    for part in &sequence.parts {
+                        self.push(part.clone().shifted(plan.offset));
+                    }
+                }
+                _ => {
+                    self.flush();
+                    self.parts.push(plan);
+                }
+            },
+        }
+    }
+
+    fn unroll(&mut self, plan: &Plan) {
+        match &plan.body {
+            Body::Empty | Body::Sequence(_) | Body::Repeat(_) => {}
+            Body::Strided(strided) => {
+                let mut starts = vec![plan.offset];
+                for level in strided.nest() {
+                    starts = starts
+                        .iter()
+                        .flat_map(|&at| (0..level.count as i64).map(move |i| (at, i)))
+                        .map(|(at, i)| at.wrapping_add(i.wrapping_mul(level.stride)))
+                        .collect();
+                }
+                for start in starts {
+                    self.push_run(start, strided.block);
+                }
+            }
+            Body::Runs(runs) => {
+                for (i, &offset) in runs.offsets.iter().enumerate() {
+                    self.push_run(plan.offset.wrapping_add(offset), runs.ends[i] - runs.start(i));
+                }
+            }
+        }
+    }
+
+    /// Turns the runs gathered into a finished piece.
+    fn flush(&mut self) {
+        let runs = core::mem::take(&mut self.runs);
+        let Some(&(first, len)) = runs.first() else { return };
+        let plan = match distance(&runs) {
+            Some(stride) => repeat(&Plan::block(first, len), runs.len(), stride),
+            None => {
+                // Relative to the first run, so that equal lists at different places can be recognised later.
+                let offsets = runs.iter().map(|&(offset, _)| offset.wrapping_sub(first)).collect();
+                let mut end = 0;
+                let ends: Box<[usize]> = runs.iter().map(|&(_, len)| (end += len, end).1).collect();
+                Plan::new(first, end, Body::Runs(Arc::new(RunList { offsets, ends })))
+            }
+        };
+        self.parts.push(plan);
+    }
+
+    /// The plan of everything pushed.
+    pub(crate) fn finish(mut self) -> Plan {
+        self.flush();
+        let mut parts = self.parts;
+        if parts.len() <= 1 {
+            return parts.pop().unwrap_or_else(Plan::empty);
+        }
+        if let Some(stride) = regular(&parts) {
+            return repeat(&parts[0], parts.len(), stride);
+        }
+        let mut end = 0;
+        let ends = parts.iter().map(|part| (end += part.size, end).1).collect();
+        Plan::new(0, end, Body::Sequence(Arc::new(Sequence { parts: parts.into(), ends })))
+    }
+}
+
+/// The distance between runs of equal length, if it is always the same. One run has distance 0.
+fn distance(runs: &[(i64, usize)]) -> Option<i64> {
+    let (first, len) = runs[0];
+    let Some(second) = runs.get(1) else { return Some(0) };
+    let stride = second.0.checked_sub(first)?;
+    let even = |pair: &[(i64, usize)]| pair[1].1 == len && pair[1].0.checked_sub(pair[0].0) == Some(stride);
+    runs.windows(2).all(even).then_some(stride)
+}
+
+/// The distance between equal parts, if it is always the same.
+fn regular(parts: &[Plan]) -> Option<i64> {
+    let stride = parts[1].offset.checked_sub(parts[0].offset)?;
+    let even = |pair: &[Plan]| {
+        pair[0].body.same(&pair[1].body) && pair[1].offset.checked_sub(pair[0].offset) == Some(stride)
+    };
+    parts.windows(2).all(even).then_some(stride)
+}

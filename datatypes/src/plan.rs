@@ -1,0 +1,164 @@
+//! The compiled form of a datatype: which bytes to copy, in which order, and the kernel that does it.
+//!
+//! A plan describes one repetition; callers repeat it at a stride (the extent of the type), and kernels treat that
+//! repetition as their outermost loop. Plans are shared, never changed, and within a constant factor as large as
+//! the description of their type: loops stay loops, and only short pieces are unrolled into run lists.
+
+use crate::kernels::{self, Kernel};
+use std::sync::Arc;
+
+/// How many nested loops a [`Strided`] holds; deeper nests become [`Repeat`]s around it.
+pub(crate) const LEVELS: usize = 4;
+
+/// One loop: `count` steps of `stride` bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Level {
+    pub(crate) count: usize,
+    pub(crate) stride: i64,
+}
+
+/// Blocks of `block` bytes in nested loops.
+///
+/// # Invariants
+/// 1. `block > 0`, `depth <= LEVELS`, and the counts of the first `depth` levels are at least 2.
+/// 2. `levels[..depth]` are ordered from the outermost to the innermost; the rest are `count: 1, stride: 0`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Strided {
+    pub(crate) block: usize,
+    pub(crate) depth: usize,
+    pub(crate) levels: [Level; LEVELS],
+}
+
+impl Strided {
+    pub(crate) fn block(block: usize) -> Strided {
+        Strided { block, depth: 0, levels: [Level { count: 1, stride: 0 }; LEVELS] }
+    }
+
+    /// The loops that are in use, outermost first.
+    pub(crate) fn nest(&self) -> &[Level] {
+        &self.levels[..self.depth]
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.nest().iter().fold(1, |n, level| n.saturating_mul(level.count))
+    }
+}
+
+/// Runs of different lengths or at irregular distances.
+///
+/// # Invariants
+/// 1. `offsets` and `ends` are equally long, and not empty.
+/// 2. `ends` increases strictly: `ends[i]` is the number of packed bytes up to and with run `i`.
+#[derive(Debug)]
+pub(crate) struct RunList {
+    pub(crate) offsets: Box<[i64]>,
+    pub(crate) ends: Box<[usize]>,
+}
+
+impl RunList {
+    /// The packed position at which run `i` starts.
+    pub(crate) fn start(&self, i: usize) -> usize {
+        if i == 0 { 0 } else { self.ends[i - 1] }
+    }
+}
+
+/// Different plans one after the other; `ends` are prefix sums of their sizes, as in [`RunList`].
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub(crate) parts: Box<[Plan]>,
+    pub(crate) ends: Box<[usize]>,
+}
+
+impl Sequence {
+    /// The packed position at which part `i` starts.
+    pub(crate) fn start(&self, i: usize) -> usize {
+        if i == 0 { 0 } else { self.ends[i - 1] }
+    }
+}
+
+/// A loop around a plan that cannot take it up into its own loops.
+#[derive(Debug)]
+pub(crate) struct Repeat {
+    pub(crate) level: Level,
+    pub(crate) body: Plan,
+}
+
+/// The canonical forms.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// No bytes.
+    Empty,
+    Strided(Strided),
+    Runs(Arc<RunList>),
+    Sequence(Arc<Sequence>),
+    Repeat(Arc<Repeat>),
+}
+
+impl Body {
+    /// Whether both are known to be the same bytes; a `false` only costs an optimisation.
+    pub(crate) fn same(&self, other: &Body) -> bool {
+        match (self, other) {
+            (Body::Empty, Body::Empty) => true,
+            (Body::Strided(a), Body::Strided(b)) => a == b,
+            (Body::Runs(a), Body::Runs(b)) => Arc::ptr_eq(a, b),
+            (Body::Sequence(a), Body::Sequence(b)) => Arc::ptr_eq(a, b),
+            (Body::Repeat(a), Body::Repeat(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// A body at an offset, with its kernels.
+///
+/// # Invariants
+/// 1. `size` is the number of packed bytes of `body`; it is 0 for [`Body::Empty`] alone.
+/// 2. `pack` and `unpack` are the kernels chosen for `body` by [`kernels::choose`].
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) offset: i64,
+    pub(crate) size: usize,
+    pub(crate) body: Body,
+    pub(crate) pack: Kernel,
+    pub(crate) unpack: Kernel,
+}
+
+impl Plan {
+    pub(crate) fn new(offset: i64, size: usize, body: Body) -> Plan {
+        let (pack, unpack) = kernels::choose(&body);
+        Plan { offset, size, body, pack, unpack }
+    }
+
+    pub(crate) fn empty() -> Plan {
+        Plan::new(0, 0, Body::Empty)
+    }
+
+    /// One run of `len` bytes.
+    pub(crate) fn block(offset: i64, len: usize) -> Plan {
+        if len == 0 { Plan::empty() } else { Plan::new(offset, len, Body::Strided(Strided::block(len))) }
+    }
+
+    /// The plan moved by `by` bytes. Offsets wrap: the sums that lead to a byte named by a type are in range, but
+    /// an offset alone may not be.
+    pub(crate) fn shifted(mut self, by: i64) -> Plan {
+        self.offset = self.offset.wrapping_add(by);
+        self
+    }
+
+    /// The single run that the plan is, if it is one.
+    pub(crate) fn run(&self) -> Option<(i64, usize)> {
+        match &self.body {
+            Body::Strided(strided) if strided.depth == 0 => Some((self.offset, strided.block)),
+            _ => None,
+        }
+    }
+
+    /// The number of runs of an unrolled plan, or `None` when it holds loops inside loops of other forms.
+    pub(crate) fn blocks(&self) -> Option<usize> {
+        match &self.body {
+            Body::Empty => Some(0),
+            Body::Strided(strided) => Some(strided.blocks()),
+            Body::Runs(runs) => Some(runs.offsets.len()),
+            Body::Sequence(_) | Body::Repeat(_) => None,
+        }
+    }
+}

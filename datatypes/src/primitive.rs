@@ -1,0 +1,141 @@
+//! The leaves of every datatype: the basic types of the language.
+
+/// A basic type, the leaf of every [`Datatype`](crate::Datatype) (MPI 4.1 §3.2.2).
+///
+/// The discriminants are part of the wire format: they enter the [`Signature`](crate::Signature) that two ranks
+/// compare, so they never change.
+///
+/// # Examples
+/// ```
+/// use mpj_datatypes::Primitive;
+/// assert_eq!(Primitive::F64.size(), 8);
+/// assert_eq!(Primitive::from_code(13), Some(Primitive::F64));
+/// assert_eq!(Primitive::from_code(99), None);
+/// ```
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Primitive {
+    /// A raw byte (`MPI_BYTE`): never converted, and not the same as a number of 8 bits.
+    Byte = 1,
+    /// `i8`.
+    I8 = 2,
+    /// `u8`, a number.
+    U8 = 3,
+    /// `i16`.
+    I16 = 4,
+    /// `u16`.
+    U16 = 5,
+    /// `i32`.
+    I32 = 6,
+    /// `u32`.
+    U32 = 7,
+    /// `i64`.
+    I64 = 8,
+    /// `u64`.
+    U64 = 9,
+    /// `i128`.
+    I128 = 10,
+    /// `u128`.
+    U128 = 11,
+    /// `f32`.
+    F32 = 12,
+    /// `f64`.
+    F64 = 13,
+    /// `bool`: only the bytes 0 and 1 are values.
+    Bool = 14,
+    /// `char`: only Unicode scalar values are values.
+    Char = 15,
+    /// `usize`.
+    Usize = 16,
+    /// `isize`.
+    Isize = 17,
+    /// A byte of a packed or serialized message (`MPI_PACKED`).
+    Packed = 18,
+}
+
+impl Primitive {
+    /// Every primitive, in the order of the codes.
+    pub const ALL: [Primitive; 18] = {
+        use Primitive::*;
+        [Byte, I8, U8, I16, U16, I32, U32, I64, U64, I128, U128, F32, F64, Bool, Char, Usize, Isize, Packed]
+    };
+
+    /// Returns the number of bytes of one value.
+    pub const fn size(self) -> usize {
+        match self {
+            Primitive::Byte | Primitive::I8 | Primitive::U8 | Primitive::Bool | Primitive::Packed => 1,
+            Primitive::I16 | Primitive::U16 => 2,
+            Primitive::I32 | Primitive::U32 | Primitive::F32 | Primitive::Char => 4,
+            Primitive::I64 | Primitive::U64 | Primitive::F64 => 8,
+            Primitive::I128 | Primitive::U128 => 16,
+            Primitive::Usize | Primitive::Isize => size_of::<usize>(),
+        }
+    }
+
+    /// Returns the alignment in bytes that the language gives the type on this machine.
+    pub const fn align(self) -> usize {
+        match self {
+            Primitive::Byte | Primitive::I8 | Primitive::U8 | Primitive::Bool | Primitive::Packed => 1,
+            Primitive::I16 | Primitive::U16 => align_of::<u16>(),
+            Primitive::I32 | Primitive::U32 => align_of::<u32>(),
+            Primitive::F32 => align_of::<f32>(),
+            Primitive::Char => align_of::<char>(),
+            Primitive::I64 | Primitive::U64 => align_of::<u64>(),
+            Primitive::F64 => align_of::<f64>(),
+            Primitive::I128 | Primitive::U128 => align_of::<u128>(),
+            Primitive::Usize | Primitive::Isize => align_of::<usize>(),
+        }
+    }
+
+    /// Returns the name of the type: that of the language, or `byte` and `packed`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Primitive::Byte => "byte",
+            Primitive::I8 => "i8",
+            Primitive::U8 => "u8",
+            Primitive::I16 => "i16",
+            Primitive::U16 => "u16",
+            Primitive::I32 => "i32",
+            Primitive::U32 => "u32",
+            Primitive::I64 => "i64",
+            Primitive::U64 => "u64",
+            Primitive::I128 => "i128",
+            Primitive::U128 => "u128",
+            Primitive::F32 => "f32",
+            Primitive::F64 => "f64",
+            Primitive::Bool => "bool",
+            Primitive::Char => "char",
+            Primitive::Usize => "usize",
+            Primitive::Isize => "isize",
+            Primitive::Packed => "packed",
+        }
+    }
+
+    /// Returns the code that stands for the type on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns the primitive with this code, or `None`: a code from a peer may be anything.
+    pub const fn from_code(code: u8) -> Option<Primitive> {
+        // Codes are 1..=18 without a gap, in the order of `ALL` (the assertion below).
+        if code >= 1 && (code as usize) <= Primitive::ALL.len() {
+            Some(Primitive::ALL[code as usize - 1])
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether some bit patterns are no values, so that received bytes must be checked.
+    pub const fn needs_check(self) -> bool {
+        matches!(self, Primitive::Bool | Primitive::Char)
+    }
+}
+
+const _: () = {
+    let mut i = 0;
+    while i < Primitive::ALL.len() {
+        assert!(Primitive::ALL[i] as usize == i + 1);
+        i += 1;
+    }
+};

@@ -1,0 +1,37 @@
+//! Whether the bytes that a type names lie inside a slice; the check on which the safe faces rest.
+
+use crate::{Datatype, Equivalent, OutOfRange, Receivable};
+use core::mem::MaybeUninit;
+
+/// Checks that `count` items at byte `origin` of a slice of `available` bytes stay inside, and returns their packed
+/// size.
+pub(crate) fn check(
+    datatype: &Datatype,
+    origin: usize,
+    count: usize,
+    available: usize,
+) -> Result<usize, OutOfRange> {
+    // Bounds that do not fit 64 bits, or a packed size above isize::MAX, are outside of every slice.
+    let everything = OutOfRange { lowest: i64::MIN, highest: i64::MAX, origin, available };
+    let (lowest, highest) = datatype.bounds(count).map_err(|_| everything)?;
+    let total = datatype.packed_size(count).map_err(|_| everything)?;
+    let (low, high) = (origin as i128 + i128::from(lowest), origin as i128 + i128::from(highest));
+    if total > 0 && (low < 0 || high > available as i128) {
+        return Err(OutOfRange { lowest, highest, origin, available });
+    }
+    Ok(total)
+}
+
+/// The bytes of a slice, padding included.
+pub(crate) fn view<T: Equivalent>(slice: &[T]) -> &[MaybeUninit<u8>] {
+    // SAFETY: the same memory and lifetime; a MaybeUninit<u8> may be read at any address and need not be
+    // initialised; T has no interior mutability that matters, as the view is only read while T is borrowed.
+    unsafe { core::slice::from_raw_parts(slice.as_ptr().cast(), size_of_val(slice)) }
+}
+
+/// The bytes of a slice, for writing initialised bytes that are values of `T`.
+pub(crate) fn view_mut<T: Receivable>(slice: &mut [T]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the same memory and lifetime, exclusive; the callers in this crate write initialised bytes alone, and
+    // only where the datatype of T or (for u8) any type says so, so that the elements stay values of T.
+    unsafe { core::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), size_of_val(slice)) }
+}

@@ -1,0 +1,157 @@
+//! The runs of memory that a layout consists of, for scatter/gather I/O.
+
+use crate::plan::{Body, LEVELS, Plan, RunList, Sequence, Strided};
+use crate::{Datatype, normalise};
+use core::fmt;
+use std::sync::Arc;
+
+/// Adjacent bytes of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Run {
+    /// Where they start, in bytes relative to the origin of the first item.
+    pub offset: i64,
+    /// How many there are; never 0.
+    pub len: usize,
+}
+
+impl Datatype {
+    /// Returns the maximal runs of `count` items in pack order: concatenated, they are the packed form, and no run
+    /// begins where the one before ends. Costs time per run asked for, not per item.
+    ///
+    /// Yields nothing if [`bounds`](Datatype::bounds) or [`packed_size`](Datatype::packed_size) of `count` items is
+    /// an error.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::{Datatype, Run};
+    /// let runs: Vec<Run> = Datatype::of::<f64>().runs(1 << 40).collect();
+    /// assert_eq!(runs, [Run { offset: 0, len: 1 << 43 }]);
+    /// ```
+    pub fn runs(&self, count: usize) -> Runs {
+        let fits = self.bounds(count).is_ok() && self.packed_size(count).is_ok();
+        let plan = match fits {
+            true => normalise::repeat(self.plan(), count, self.extent()),
+            false => Plan::empty(),
+        };
+        let mut walk = Walk { stack: Vec::new() };
+        walk.enter(0, &plan);
+        Runs { walk, ahead: None }
+    }
+}
+
+/// The iterator of [`Datatype::runs`]; it owns what it needs.
+pub struct Runs {
+    walk: Walk,
+    /// A run that may still grow by the next piece.
+    ahead: Option<Run>,
+}
+
+impl Iterator for Runs {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        loop {
+            match (self.ahead, self.walk.next()) {
+                (Some(run), Some(piece)) if run.offset.wrapping_add(run.len as i64) == piece.offset => {
+                    self.ahead = Some(Run { len: run.len + piece.len, ..run });
+                }
+                (Some(run), piece) => {
+                    self.ahead = piece;
+                    return Some(run);
+                }
+                (None, Some(piece)) => self.ahead = Some(piece),
+                (None, None) => return None,
+            }
+        }
+    }
+}
+
+impl core::iter::FusedIterator for Runs {}
+
+impl fmt::Debug for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runs").field("ahead", &self.ahead).finish_non_exhaustive()
+    }
+}
+
+/// A place in a plan: one frame for each level that is entered.
+struct Walk {
+    stack: Vec<Frame>,
+}
+
+enum Frame {
+    Strided { base: i64, strided: Strided, at: [usize; LEVELS] },
+    Runs { base: i64, runs: Arc<RunList>, i: usize },
+    Sequence { base: i64, sequence: Arc<Sequence>, i: usize },
+    Repeat { base: i64, body: Plan, stride: i64, left: usize },
+}
+
+impl Walk {
+    fn enter(&mut self, base: i64, plan: &Plan) {
+        let base = base.wrapping_add(plan.offset);
+        self.stack.push(match &plan.body {
+            Body::Empty => return,
+            Body::Strided(strided) => Frame::Strided { base, strided: strided.clone(), at: [0; LEVELS] },
+            Body::Runs(runs) => Frame::Runs { base, runs: runs.clone(), i: 0 },
+            Body::Sequence(sequence) => Frame::Sequence { base, sequence: sequence.clone(), i: 0 },
+            Body::Repeat(repeat) => {
+                let (body, level) = (repeat.body.clone(), repeat.level);
+                Frame::Repeat { base, body, stride: level.stride, left: level.count }
+            }
+        });
+    }
+
+    fn next(&mut self) -> Option<Run> {
+        loop {
+            let inner = match self.stack.last_mut()? {
+                Frame::Strided { base, strided, at } => {
+                    let run = Run { offset: *base, len: strided.block };
+                    if !turn(strided, base, at) {
+                        self.stack.pop();
+                    }
+                    return Some(run);
+                }
+                Frame::Runs { base, runs, i } => {
+                    let run = Run {
+                        offset: base.wrapping_add(runs.offsets[*i]),
+                        len: runs.ends[*i] - runs.start(*i),
+                    };
+                    *i += 1;
+                    if *i == runs.ends.len() {
+                        self.stack.pop();
+                    }
+                    return Some(run);
+                }
+                Frame::Sequence { base, sequence, i } => {
+                    let part = sequence.parts.get(*i).map(|part| (*base, part.clone()));
+                    *i += 1;
+                    part
+                }
+                Frame::Repeat { base, body, stride, left } => {
+                    let round = (*left > 0).then(|| (*base, body.clone()));
+                    *left = left.saturating_sub(1);
+                    *base = base.wrapping_add(*stride);
+                    round
+                }
+            };
+            match inner {
+                Some((base, plan)) => self.enter(base, &plan),
+                None => drop(self.stack.pop()),
+            }
+        }
+    }
+}
+
+/// Moves to the next block; false at the end.
+fn turn(strided: &Strided, base: &mut i64, at: &mut [usize; LEVELS]) -> bool {
+    for (level, i) in strided.nest().iter().zip(at).rev() {
+        *i += 1;
+        *base = base.wrapping_add(level.stride);
+        if *i < level.count {
+            return true;
+        }
+        *base = base.wrapping_sub(level.stride.wrapping_mul(level.count as i64));
+        *i = 0;
+    }
+    false
+}

@@ -1,0 +1,112 @@
+//! The type signature: a hash of the sequence of primitives that can be put together from the hashes of its parts.
+
+use crate::Primitive;
+
+/// 2^61 − 1, a prime: reduction is a shift and an add.
+const PRIME: u64 = (1 << 61) - 1;
+/// The point at which the polynomial is evaluated. Both sides of a connection must agree on it for ever.
+const BASE: u64 = 0x0e3d_6d5a_91b7_4c2b;
+
+/// The type signature of a message (MPI 4.1 §5.1): the sequence of its primitives without their displacements, as
+/// a polynomial hash and a length.
+///
+/// Two layouts match if their signatures are equal, however they were built: `n` items of a type have the signature
+/// of the same primitives written one by one. A signature finds mistakes; memory safety never rests on it.
+///
+/// # Examples
+/// ```
+/// use mpj_datatypes::{Primitive, Signature};
+/// let f = Signature::of(Primitive::F64);
+/// let pair = f.concat(Signature::of(Primitive::I32));
+/// assert_eq!(pair.repeat(3), pair.concat(pair).concat(pair));
+/// assert_eq!(Signature::EMPTY.concat(f), f);
+/// assert_eq!(f.repeat(1_000_000).count, 1_000_000);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Signature {
+    /// The value of the polynomial, below 2^61 − 1; as it goes over the wire.
+    pub hash: u64,
+    /// The number of primitives; it stays at `u64::MAX` when it would pass it, which no message can.
+    pub count: u64,
+}
+
+impl Signature {
+    /// The signature of nothing.
+    pub const EMPTY: Signature = Signature { hash: 0, count: 0 };
+
+    /// Returns the signature of one primitive.
+    pub const fn of(primitive: Primitive) -> Signature {
+        // The codes are spread over the field, so that short sequences of small codes do not lie close together.
+        Signature { hash: multiply(primitive as u64, 0x1f83_d9ab_fb41_bd6b), count: 1 }
+    }
+
+    /// Returns the signature of the primitives of `self` followed by those of `next`.
+    #[must_use]
+    pub const fn concat(self, next: Signature) -> Signature {
+        if next.count == 0 {
+            return self;
+        }
+        Signature {
+            hash: add(multiply(self.hash, power(BASE, next.count)), next.hash),
+            count: self.count.saturating_add(next.count),
+        }
+    }
+
+    /// Returns the signature of `times` repetitions, in a number of steps logarithmic in `times`.
+    #[must_use]
+    pub const fn repeat(self, times: u64) -> Signature {
+        match times {
+            0 => return Signature::EMPTY,
+            1 => return self,
+            _ => {}
+        }
+        // Doubling: (hash, shift) of 2^k repetitions, where appending them multiplies what is there by `shift`.
+        let (mut hash, mut shift) = (self.hash, power(BASE, self.count));
+        let mut result = 0;
+        let mut left = times;
+        loop {
+            if left & 1 == 1 {
+                result = add(multiply(result, shift), hash);
+            }
+            left >>= 1;
+            if left == 0 {
+                break;
+            }
+            hash = add(multiply(hash, shift), hash);
+            shift = multiply(shift, shift);
+        }
+        Signature { hash: result, count: self.count.saturating_mul(times) }
+    }
+}
+
+/// a + b for a, b < PRIME.
+const fn add(a: u64, b: u64) -> u64 {
+    let sum = a + b;
+    if sum >= PRIME { sum - PRIME } else { sum }
+}
+
+/// a · b mod PRIME.
+const fn multiply(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
+    // 2^61 ≡ 1, so the high part is added to the low part; the product of two 64-bit numbers has two such digits
+    // and a rest below 2^6.
+    let folded = (product & PRIME as u128) + (product >> 61);
+    let low = (folded & PRIME as u128) as u64;
+    let high = (folded >> 61) as u64;
+    add(if low == PRIME { 0 } else { low }, high)
+}
+
+const fn power(base: u64, mut exponent: u64) -> u64 {
+    if exponent == 1 {
+        return base;
+    }
+    let (mut result, mut square) = (1, base);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result = multiply(result, square);
+        }
+        square = multiply(square, square);
+        exponent >>= 1;
+    }
+    result
+}

@@ -1,0 +1,141 @@
+//! From packed bytes to a layout: the raw entry and the safe, resumable [`Unpacker`].
+
+use crate::kernels::Job;
+use crate::{Datatype, OutOfRange, Receivable, TooLong, range};
+use core::fmt;
+use core::mem::MaybeUninit;
+
+impl Datatype {
+    /// Unpacks `input`, which holds the packed bytes of `count` items from `position` on, and returns how many were
+    /// used: all, or those up to the end of the last item.
+    ///
+    /// Types whose pieces overlap are unpacked in order, the last write wins (MPI 4.1 §5.1.11 calls such a receive
+    /// erroneous; here it is harmless).
+    ///
+    /// # Safety
+    /// With `(low, high) = self.bounds(count)`, which must be `Ok`: every byte in `dst + low .. dst + high` that the
+    /// type names is writable, in one allocation, is not accessed otherwise meanwhile, and is not part of `input`.
+    /// Where the memory is seen as `bool` or `char` later, [`Datatype::validate`] must come first.
+    pub unsafe fn unpack(&self, dst: *mut u8, count: usize, position: usize, input: &[u8]) -> usize {
+        let left = self.packed_size_or_max(count).saturating_sub(position);
+        let len = left.min(input.len());
+        if len == 0 {
+            return 0;
+        }
+        let packed = input.as_ptr().cast_mut();
+        let job = Job { user: dst, packed, len, position, count, stride: self.extent() };
+        let plan = self.plan();
+        // SAFETY: position + len is at most the packed size; `input` is long enough and an unpack kernel only reads
+        // it; the caller promises the bytes in memory; the kernel is the plan's own.
+        unsafe { (plan.unpack)(plan, job) };
+        len
+    }
+}
+
+/// Unpacks into a slice piece by piece, as the bytes arrive.
+///
+/// # Examples
+/// ```
+/// use mpj_datatypes::{Datatype, Unpacker};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut matrix = [0u8; 12];
+/// let column = Datatype::of::<u8>().vector(3, 1, 4)?;
+/// let mut unpacker = Unpacker::new(&column, &mut matrix, 1, 1)?;
+/// unpacker.feed(&[7, 8])?;
+/// assert_eq!(unpacker.remaining(), 1);
+/// unpacker.feed(&[9])?;
+/// assert!(unpacker.feed(&[10]).is_err());
+/// assert_eq!(matrix, [0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0]);
+/// # Ok(()) }
+/// ```
+pub struct Unpacker<'a> {
+    datatype: Datatype,
+    /// Invariant: the bytes that `count` items at `origin` name are inside, and may hold any initialised bytes.
+    dst: &'a mut [MaybeUninit<u8>],
+    origin: usize,
+    count: usize,
+    position: usize,
+    total: usize,
+}
+
+impl<'a> Unpacker<'a> {
+    /// Starts to unpack `count` items into `dst`; displacement 0 of the first lies at byte `origin`.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] if a byte named lies outside of `dst`.
+    pub fn new(
+        datatype: &Datatype,
+        dst: &'a mut [u8],
+        origin: usize,
+        count: usize,
+    ) -> Result<Unpacker<'a>, OutOfRange> {
+        Unpacker::uninit(datatype, range::view_mut(dst), origin, count)
+    }
+
+    /// Starts to unpack into memory that need not be initialised; see [`Unpacker::new`].
+    ///
+    /// # Errors
+    /// [`OutOfRange`] if a byte named lies outside of `dst`.
+    pub fn uninit(
+        datatype: &Datatype,
+        dst: &'a mut [MaybeUninit<u8>],
+        origin: usize,
+        count: usize,
+    ) -> Result<Unpacker<'a>, OutOfRange> {
+        let total = range::check(datatype, origin, count, dst.len())?;
+        Ok(Unpacker { datatype: datatype.clone(), dst, origin, count, position: 0, total })
+    }
+
+    /// Starts to unpack into all elements of `dst` as items of [`T::datatype()`](crate::Equivalent::datatype).
+    ///
+    /// # Errors
+    /// [`OutOfRange`] if the type names bytes outside of the slice, which no correct `Equivalent` does, and also for
+    /// types that [need a check](Datatype::needs_check): an unpacker can be forgotten half-way, and an unchecked
+    /// `bool` must not come to light then. Unpack such types into `MaybeUninit` with [`Unpacker::uninit`].
+    pub fn typed<T: Receivable>(dst: &'a mut [T]) -> Result<Unpacker<'a>, OutOfRange> {
+        let datatype = T::datatype();
+        let (count, available) = (dst.len(), size_of_val(dst));
+        if datatype.needs_check() {
+            return Err(OutOfRange { lowest: 0, highest: available as i64, origin: 0, available: 0 });
+        }
+        Unpacker::uninit(&datatype, range::view_mut(dst), 0, count)
+    }
+
+    /// Unpacks the next packed bytes and returns how many: all of `input`.
+    ///
+    /// # Errors
+    /// [`TooLong`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
+    pub fn feed(&mut self, input: &[u8]) -> Result<usize, TooLong> {
+        let room = self.remaining();
+        if input.len() > room {
+            return Err(TooLong { given: input.len(), room });
+        }
+        let at = self.dst.as_mut_ptr().cast::<u8>().wrapping_add(self.origin);
+        // SAFETY: `range::check` found all bytes named inside of `dst`, which is exclusively borrowed, so that
+        // `input` is elsewhere; any bytes may be written by the invariant of `dst`.
+        let n = unsafe { self.datatype.unpack(at, self.count, self.position, input) };
+        self.position += n;
+        Ok(n)
+    }
+
+    /// Returns the packed bytes for which there still is room.
+    pub fn remaining(&self) -> usize {
+        self.total - self.position
+    }
+
+    /// Returns the packed bytes already taken.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+}
+
+impl fmt::Debug for Unpacker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unpacker")
+            .field("datatype", &self.datatype)
+            .field("count", &self.count)
+            .field("position", &self.position)
+            .field("total", &self.total)
+            .finish()
+    }
+}

@@ -1,0 +1,138 @@
+//! After a receive: makes sure that what must be a `bool` or a `char` is one.
+
+use crate::kernels::check;
+use crate::{Datatype, Envelope, InvalidValue};
+
+impl Datatype {
+    /// Checks every `bool` and `char` of `count` items that begins within the first `bytes` packed bytes, replaces
+    /// those that are no values by `false` and `'\0'`, and reports the first.
+    ///
+    /// One in the middle of which `bytes` ends is checked too: part of it was overwritten.
+    ///
+    /// # Errors
+    /// [`InvalidValue`]: the first bad element in pack order. All are replaced in any case, so that the memory may be
+    /// given back to safe code.
+    ///
+    /// # Safety
+    /// As for [`Datatype::unpack`], and every byte of the elements to check is initialised.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::{Datatype, Primitive};
+    /// let flags = Datatype::of::<bool>();
+    /// let mut received = [1u8, 0, 7, 1];
+    /// // SAFETY: four bytes at the pointer, exclusively ours.
+    /// let bad = unsafe { flags.validate(received.as_mut_ptr(), 4, 4) }.unwrap_err();
+    /// assert_eq!((bad.primitive, bad.position, bad.bits), (Primitive::Bool, 2, 7));
+    /// assert_eq!(received, [1, 0, 0, 1]);
+    /// ```
+    pub unsafe fn validate(&self, dst: *mut u8, count: usize, bytes: usize) -> Result<(), InvalidValue> {
+        let mut scan = Scan { bytes, position: 0, first: Ok(()) };
+        // SAFETY: the caller promises the memory of `count` items at `dst`.
+        unsafe { scan.items(self, dst, count) };
+        scan.first
+    }
+}
+
+struct Scan {
+    /// The packed bytes to look at.
+    bytes: usize,
+    /// The packed position reached; it stays at `usize::MAX` when a layout that overlaps itself would pass that.
+    position: usize,
+    first: Result<(), InvalidValue>,
+}
+
+impl Scan {
+    fn done(&self) -> bool {
+        self.position >= self.bytes
+    }
+
+    /// Goes over `count` items, an extent apart.
+    ///
+    /// # Safety
+    /// That of [`Datatype::validate`] for `count` items at `at`.
+    unsafe fn items(&mut self, datatype: &Datatype, at: *mut u8, count: usize) {
+        let node = datatype.node();
+        if !node.needs_check {
+            self.position = self.position.saturating_add(datatype.packed_size_or_max(count));
+            return;
+        }
+        if let Envelope::Primitive(primitive) = node.envelope {
+            let left = self.bytes.saturating_sub(self.position);
+            let n = count.min(left.div_ceil(node.size));
+            // SAFETY: the elements are adjacent (the extent of a primitive is its size), and n of the `count` that
+            // the caller promises.
+            let found = unsafe { check::elements(primitive, at, n, self.position) };
+            self.first = self.first.and(found);
+            self.position = self.position.saturating_add(datatype.packed_size_or_max(count));
+            return;
+        }
+        for i in 0..count {
+            if self.done() {
+                return;
+            }
+            // SAFETY: item i of the caller's.
+            unsafe { self.item(&node.envelope, step(at, i, node.extent.extent())) };
+        }
+    }
+
+    /// Goes over one item.
+    ///
+    /// # Safety
+    /// That of [`Datatype::validate`] for one item, built as `envelope` says, at `at`.
+    unsafe fn item(&mut self, envelope: &Envelope, at: *mut u8) {
+        match envelope {
+            // `items` has dealt with it.
+            Envelope::Primitive(_) => {}
+            Envelope::Contiguous { count, inner } => {
+                // SAFETY: the type names these items.
+                unsafe { self.items(inner, at, *count) }
+            }
+            Envelope::Resized { inner, .. } => {
+                // SAFETY: the type names this item.
+                unsafe { self.items(inner, at, 1) }
+            }
+            Envelope::Vector { count, block, stride, inner } => {
+                let stride = (*stride as i64).wrapping_mul(inner.extent());
+                // SAFETY: the type names these blocks.
+                unsafe { self.blocks((0..*count).map(|i| (*block, step(at, i, stride), inner))) }
+            }
+            Envelope::HVector { count, block, stride_bytes, inner } => {
+                // SAFETY: the type names these blocks.
+                unsafe { self.blocks((0..*count).map(|i| (*block, step(at, i, *stride_bytes), inner))) }
+            }
+            Envelope::Indexed { blocks, inner } => {
+                let start = |by: isize| step(at, 1, (by as i64).wrapping_mul(inner.extent()));
+                // SAFETY: the type names these blocks.
+                unsafe { self.blocks(blocks.iter().map(|&(len, by)| (len, start(by), inner))) }
+            }
+            Envelope::HIndexed { blocks, inner } => {
+                // SAFETY: the type names these blocks.
+                unsafe { self.blocks(blocks.iter().map(|&(len, by)| (len, step(at, 1, by), inner))) }
+            }
+            Envelope::Structure { fields } => {
+                // SAFETY: the type names these fields.
+                unsafe { self.blocks(fields.iter().map(|(len, by, inner)| (*len, step(at, 1, *by), inner))) }
+            }
+        }
+    }
+
+    /// Goes over blocks: (number of items, start, type).
+    ///
+    /// # Safety
+    /// That of [`Datatype::validate`] for each.
+    unsafe fn blocks<'a>(&mut self, blocks: impl Iterator<Item = (usize, *mut u8, &'a Datatype)>) {
+        for (len, at, inner) in blocks {
+            if self.done() {
+                return;
+            }
+            // SAFETY: the caller's promise for this block.
+            unsafe { self.items(inner, at, len) };
+        }
+    }
+}
+
+/// `count` strides on. Places that the type does not name may lie outside of the buffer; they are never accessed.
+fn step(at: *mut u8, count: usize, stride: i64) -> *mut u8 {
+    at.wrapping_offset((stride as isize).wrapping_mul(count as isize))
+}

@@ -1,0 +1,157 @@
+//! Large numbers: what fits is right, what does not is an error, and nothing costs memory or time.
+
+use mpj_datatypes::{Datatype, Equivalent, Packer, Primitive, Run, TypeError, Unpacker};
+
+const GIB: usize = 1 << 30;
+
+#[test]
+fn beyond_2_gib() {
+    // A column of a matrix of a million by a million: an extent of 8 TB, a packed size of 8 MB.
+    let n = 1_000_000;
+    let column = f64::datatype().vector(n, 1, n as isize).unwrap();
+    assert_eq!(column.size(), 8 * n);
+    assert_eq!(column.extent(), 8 * (n as i64 * (n as i64 - 1) + 1));
+    assert_eq!(column.runs(1).count(), n);
+
+    let five = u8::datatype().contiguous(5 * GIB).unwrap();
+    assert_eq!((five.size(), five.extent(), five.elements()), (5 * GIB, 5 << 30, 5 << 30));
+    let spread = five.hvector(3, 1, 6 << 30).unwrap();
+    assert_eq!(spread.bounds(1).unwrap(), (0, 17 << 30));
+    assert_eq!(spread.packed_size(2).unwrap(), 30 * GIB);
+    let runs: Vec<Run> = spread.runs(2).collect();
+    // The second item begins where the last run of the first ends: they are one run.
+    assert_eq!(runs.len(), 5);
+    assert_eq!(runs[2], Run { offset: 12 << 30, len: 10 * GIB });
+    assert_eq!(spread.leaves_in(2, 11 * GIB), Some(11 << 30));
+    let prefix = spread.signature_prefix(2, 11 << 30).unwrap();
+    assert_eq!(prefix, u8::datatype().signature().repeat(11 << 30));
+}
+
+/// A layout of 2^40 overlapping pieces: its memory is one byte, its packed form a terabyte.
+#[test]
+fn huge_and_overlapping() {
+    let many = u8::datatype().hvector(1 << 40, 1, 0).unwrap();
+    assert_eq!(many.bounds(1).unwrap(), (0, 1));
+    let mut packer = Packer::new(&many, &[42], 0, 1).unwrap();
+    let mut cell = [0; 3];
+    assert_eq!(packer.fill_bytes(&mut cell), 3);
+    assert_eq!(cell, [42; 3]);
+    assert_eq!(packer.remaining(), (1 << 40) - 3);
+    let mut memory = [0];
+    Unpacker::new(&many, &mut memory, 0, 1).unwrap().feed(&[1, 2, 3]).unwrap();
+    assert_eq!(memory, [3]);
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let byte = u8::datatype();
+    let far = byte.resized(0, i64::MAX).unwrap();
+    let huge = byte.contiguous(isize::MAX as usize).unwrap();
+    assert!(matches!(byte.contiguous(usize::MAX), Err(TypeError::Count { .. })));
+    assert!(matches!(f64::datatype().contiguous(1 << 60), Err(TypeError::Size { .. })));
+    assert!(matches!(byte.resized(1, i64::MAX), Err(TypeError::Extent { .. })));
+    assert!(matches!(far.contiguous(3), Err(TypeError::Extent { .. })));
+    assert!(matches!(far.vector(2, 1, 2), Err(TypeError::Extent { .. })));
+    assert!(matches!(far.indexed(&[(1, 2)]), Err(TypeError::Extent { .. })));
+    assert!(matches!(byte.hindexed(&[(1, i64::MAX)]), Err(TypeError::Extent { .. })));
+    assert!(matches!(byte.hindexed(&[(1, i64::MIN), (1, 1)]), Err(TypeError::Extent { .. })));
+    assert!(matches!(byte.hvector(3, 1, i64::MIN), Err(TypeError::Extent { .. })));
+    assert!(matches!(byte.hvector(usize::MAX, usize::MAX, 0), Err(TypeError::Count { .. })));
+    assert!(matches!(huge.hvector(2, 1, 0), Err(TypeError::Size { .. })));
+    assert!(matches!(far.bounds(3), Err(TypeError::Extent { .. })));
+    assert!(matches!(huge.bounds(2), Err(TypeError::Extent { .. })));
+    assert!(matches!(byte.packed_size(usize::MAX), Err(TypeError::Size { .. })));
+    let pair = [(1, 0, huge.clone()), (1, 0, byte.clone())];
+    assert!(matches!(Datatype::structure(&pair), Err(TypeError::Size { .. })));
+    assert_eq!(far.runs(3).count(), 0);
+    assert!(Packer::new(&far, &[0; 8], 0, 3).is_err());
+    assert!(Packer::new(&far, &[0; 8], usize::MAX, 1).is_err());
+    // Numbers that are never used need not fit.
+    assert_eq!(far.vector(1, 1, isize::MAX).unwrap().size(), 1);
+    assert_eq!(far.vector(0, 1, isize::MIN).unwrap().extent(), 0);
+    assert_eq!(far.indexed(&[(0, isize::MAX), (1, 0)]).unwrap().size(), 1);
+    assert_eq!(byte.hindexed(&[(0, i64::MAX)]).unwrap().extent(), 0);
+}
+
+#[test]
+fn depth_is_limited_and_dropping_is_safe() {
+    let mut datatype = u8::datatype();
+    let why = loop {
+        match datatype.contiguous(1) {
+            Ok(deeper) => datatype = deeper,
+            Err(why) => break why,
+        }
+    };
+    assert!(matches!(why, TypeError::Depth { limit } if limit >= 100));
+    assert!(datatype.is_contiguous());
+}
+
+/// Types share their parts: 2^50 leaves out of 50 descriptions of two lines.
+#[test]
+fn shared_parts_stay_small() {
+    let mut datatype = Datatype::structure(&[(1, 0, u8::datatype()), (1, 4, u32::datatype())]).unwrap();
+    for _ in 0..50 {
+        let extent = datatype.extent();
+        let fields = [(1, 8, datatype.clone()), (1, 8 + extent, datatype)];
+        datatype = Datatype::structure(&fields).unwrap();
+    }
+    assert_eq!(datatype.elements(), 2 << 50);
+    assert_eq!(datatype.leaves_in(1, 5), Some(2));
+    assert_eq!(datatype.leaves_in(1, (5 << 50) - 1), None);
+    let first: Vec<Run> = datatype.runs(1).take(2).collect();
+    // The u32 of the first leaf pair and the u8 of the second are adjacent.
+    assert_eq!(first, [Run { offset: 400, len: 1 }, Run { offset: 404, len: 5 }]);
+    assert!(format!("{datatype:?}").len() < 200);
+}
+
+#[test]
+fn empty_types() {
+    let nothing = u64::datatype().contiguous(0).unwrap();
+    assert_eq!((nothing.size(), nothing.lb(), nothing.extent()), (0, 0, 0));
+    assert!(nothing.is_contiguous());
+    assert_eq!(nothing.homogeneous(), None);
+    assert_eq!(nothing.bounds(usize::MAX), Ok((0, 0)));
+    assert_eq!(nothing.packed_size(usize::MAX), Ok(0));
+    assert_eq!(nothing.runs(usize::MAX).count(), 0);
+    assert_eq!(nothing.leaves_in(7, 0), Some(0));
+    assert_eq!(nothing.leaves_in(7, 1), None);
+    assert_eq!(nothing.signature_prefix(7, 1), None);
+    assert_eq!(<[u32; 0]>::datatype().size(), 0);
+    let mut packer = Packer::new(&nothing, &[], 0, usize::MAX).unwrap();
+    assert_eq!(packer.fill_bytes(&mut [0; 4]), 0);
+    // Bounds without bytes still count.
+    let spacer = nothing.resized(-4, 12).unwrap();
+    assert_eq!(spacer.contiguous(3).unwrap().extent(), 36);
+    assert_eq!(spacer.contiguous(3).unwrap().lb(), -4);
+}
+
+#[test]
+fn typed_slices() {
+    let words = [[1u16, 2], [3, 4]];
+    let mut packed = [0; 8];
+    assert_eq!(Packer::typed(&words).unwrap().fill_bytes(&mut packed), 8);
+    let mut back = [0u16; 4];
+    Unpacker::typed(&mut back).unwrap().feed(&packed).unwrap();
+    assert_eq!(back, [1, 2, 3, 4]);
+    assert!(Unpacker::typed(&mut [false]).is_err());
+    assert!(Unpacker::typed(&mut [['a']; 2]).is_err());
+}
+
+#[test]
+fn primitives() {
+    for (i, p) in Primitive::ALL.into_iter().enumerate() {
+        assert_eq!(Primitive::from_code(p.code()), Some(p));
+        assert_eq!(usize::from(p.code()), i + 1);
+        let datatype = Datatype::primitive(p);
+        assert_eq!((datatype.size(), datatype.homogeneous()), (p.size(), Some(p)));
+        assert_eq!(format!("{datatype:?}"), p.name());
+        assert!(datatype.is_contiguous());
+    }
+    assert_eq!(Primitive::from_code(0), None);
+    assert_eq!(Primitive::from_code(19), None);
+    assert_eq!(char::PRIMITIVE, Some(Primitive::Char));
+    fn shared<T: Send + Sync>() {}
+    shared::<Datatype>();
+    shared::<Packer<'_>>();
+    shared::<Unpacker<'_>>();
+}

@@ -1,0 +1,164 @@
+//! A naive model of datatypes: a list of leaves with their displacements, written down one by one.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses another part")]
+
+use mpj_datatypes::{Datatype, Primitive, Signature, TypeError};
+use proptest::prelude::*;
+
+/// A description that builds both the type and its model.
+#[derive(Clone, Debug)]
+pub enum Spec {
+    Primitive(Primitive),
+    Contiguous(usize, Box<Spec>),
+    Vector(usize, usize, isize, Box<Spec>),
+    HVector(usize, usize, i64, Box<Spec>),
+    Indexed(Vec<(usize, isize)>, Box<Spec>),
+    HIndexed(Vec<(usize, i64)>, Box<Spec>),
+    Structure(Vec<(usize, i64, Spec)>),
+    Resized(i64, i64, Box<Spec>),
+}
+
+impl Spec {
+    pub fn build(&self) -> Result<Datatype, TypeError> {
+        match self {
+            Spec::Primitive(p) => Ok(Datatype::primitive(*p)),
+            Spec::Contiguous(n, inner) => inner.build()?.contiguous(*n),
+            Spec::Vector(n, block, stride, inner) => inner.build()?.vector(*n, *block, *stride),
+            Spec::HVector(n, block, stride, inner) => inner.build()?.hvector(*n, *block, *stride),
+            Spec::Indexed(blocks, inner) => inner.build()?.indexed(blocks),
+            Spec::HIndexed(blocks, inner) => inner.build()?.hindexed(blocks),
+            Spec::Structure(fields) => {
+                let fields: Result<Vec<_>, _> =
+                    fields.iter().map(|(n, by, spec)| Ok((*n, *by, spec.build()?))).collect();
+                Datatype::structure(&fields?)
+            }
+            Spec::Resized(lb, extent, inner) => inner.build()?.resized(*lb, *extent),
+        }
+    }
+
+    pub fn model(&self) -> Model {
+        match self {
+            Spec::Primitive(p) => Model { leaves: vec![(0, *p)], markers: None },
+            Spec::Contiguous(n, inner) => Model::blocks(&[(*n, 0)], &inner.model()),
+            Spec::Vector(n, block, stride, inner) => {
+                let inner = inner.model();
+                let step = *stride as i64 * inner.extent();
+                Model::blocks(&(0..*n as i64).map(|i| (*block, i * step)).collect::<Vec<_>>(), &inner)
+            }
+            Spec::HVector(n, block, stride, inner) => Model::blocks(
+                &(0..*n as i64).map(|i| (*block, i * stride)).collect::<Vec<_>>(),
+                &inner.model(),
+            ),
+            Spec::Indexed(blocks, inner) => {
+                let inner = inner.model();
+                let extent = inner.extent();
+                let bytes: Vec<_> = blocks.iter().map(|&(n, by)| (n, by as i64 * extent)).collect();
+                Model::blocks(&bytes, &inner)
+            }
+            Spec::HIndexed(blocks, inner) => Model::blocks(blocks, &inner.model()),
+            Spec::Structure(fields) => {
+                let mut all = Model::default();
+                for (n, by, spec) in fields {
+                    all.append(&Model::blocks(&[(*n, *by)], &spec.model()));
+                }
+                all
+            }
+            Spec::Resized(lb, extent, inner) => Model { markers: Some((*lb, lb + extent)), ..inner.model() },
+        }
+    }
+}
+
+/// The type map, with explicit bounds if there are any.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub leaves: Vec<(i64, Primitive)>,
+    pub markers: Option<(i64, i64)>,
+}
+
+impl Model {
+    fn append(&mut self, other: &Model) {
+        self.leaves.extend(&other.leaves);
+        self.markers = match (self.markers, other.markers) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (a, b) => a.or(b),
+        };
+    }
+
+    fn blocks(blocks: &[(usize, i64)], inner: &Model) -> Model {
+        let mut all = Model::default();
+        let extent = inner.extent();
+        for &(n, by) in blocks {
+            for i in 0..n as i64 {
+                let at = by + i * extent;
+                all.append(&Model {
+                    leaves: inner.leaves.iter().map(|&(d, p)| (d + at, p)).collect(),
+                    markers: inner.markers.map(|(lb, ub)| (lb + at, ub + at)),
+                });
+            }
+        }
+        all
+    }
+
+    pub fn items(&self, count: usize) -> Model {
+        Model::blocks(&[(count, 0)], self)
+    }
+
+    pub fn touched(&self) -> (i64, i64) {
+        let low = self.leaves.iter().map(|l| l.0).min().unwrap_or(0);
+        let high = self.leaves.iter().map(|l| l.0 + l.1.size() as i64).max().unwrap_or(0);
+        (low, high)
+    }
+
+    pub fn lb(&self) -> i64 {
+        self.markers.map_or(self.touched().0, |m| m.0)
+    }
+
+    pub fn extent(&self) -> i64 {
+        if let Some((lb, ub)) = self.markers {
+            return ub - lb;
+        }
+        let (low, high) = self.touched();
+        let align = self.leaves.iter().map(|l| l.1.align() as i64).max().unwrap_or(1);
+        (high - low + align - 1) / align * align
+    }
+
+    /// The displacement of every packed byte.
+    pub fn bytes(&self) -> Vec<i64> {
+        self.leaves.iter().flat_map(|&(at, p)| (0..p.size() as i64).map(move |i| at + i)).collect()
+    }
+
+    pub fn signature(&self) -> Signature {
+        self.leaves.iter().fold(Signature::EMPTY, |s, l| s.concat(Signature::of(l.1)))
+    }
+}
+
+fn leaf() -> impl Strategy<Value = Spec> {
+    proptest::sample::select(Primitive::ALL.to_vec()).prop_map(Spec::Primitive)
+}
+
+/// Below `limit`; rarely 0, or most trees would be empty.
+fn count(limit: usize) -> impl Strategy<Value = usize> {
+    prop_oneof![9 => 1..limit, 1 => Just(0)]
+}
+
+/// Random trees, up to three constructors deep; small, with gaps, overlaps, empty pieces and negative numbers.
+pub fn spec() -> impl Strategy<Value = Spec> {
+    leaf().prop_recursive(3, 40, 3, |inner| {
+        let one = inner.clone().prop_map(Box::new);
+        prop_oneof![
+            (count(5), one.clone()).prop_map(|(n, t)| Spec::Contiguous(n, t)),
+            (count(4), count(4), -4..6isize, one.clone()).prop_map(|(n, b, s, t)| Spec::Vector(n, b, s, t)),
+            (count(12), count(3), -20..40i64, one.clone()).prop_map(|(n, b, s, t)| Spec::HVector(n, b, s, t)),
+            (prop::collection::vec((count(3), -6..12isize), 0..5), one.clone())
+                .prop_map(|(b, t)| Spec::Indexed(b, t)),
+            (prop::collection::vec((count(3), -30..60i64), 0..14), one.clone())
+                .prop_map(|(b, t)| Spec::HIndexed(b, t)),
+            prop::collection::vec((count(3), -30..60i64, inner), 0..4).prop_map(Spec::Structure),
+            (-20..20i64, -30..60i64, one).prop_map(|(lb, e, t)| Spec::Resized(lb, e, t)),
+        ]
+    })
+}
+
+/// A tree whose model stays small.
+pub fn small_spec(max_bytes: usize) -> impl Strategy<Value = Spec> {
+    spec().prop_filter("too many bytes", move |s| s.model().bytes().len() <= max_bytes)
+}
