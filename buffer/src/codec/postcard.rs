@@ -1,0 +1,60 @@
+//! The default codec: compact, of no byte order, specified at <https://postcard.jamesmunns.com>.
+
+use postcard::Error;
+use postcard::ser_flavors::Flavor;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Codec, Sink};
+use crate::CodecError;
+
+/// Variable-length integers, no field names: both sides must agree on the type.
+#[derive(Clone, Copy, Debug)]
+pub struct Postcard;
+
+impl Codec for Postcard {
+    const ID: u8 = 1;
+
+    fn encode<T: Serialize + ?Sized>(value: &T, out: &mut Sink<'_>) -> Result<(), CodecError> {
+        postcard::serialize_with_flavor(value, Straight(out)).map_err(from_postcard)
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((value, [])) => Ok(value),
+            Ok((_, rest)) => Err(CodecError::Trailing { left: rest.len() }),
+            Err(error) => Err(from_postcard(error)),
+        }
+    }
+}
+
+/// Pushes straight into the chain: no vector in between.
+struct Straight<'a, 'b>(&'a mut Sink<'b>);
+
+impl Flavor for Straight<'_, '_> {
+    type Output = ();
+
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        self.0.push(data).map_err(|_| Error::SerializeBufferFull)
+    }
+
+    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
+        self.try_extend(&[data])
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+fn from_postcard(error: Error) -> CodecError {
+    match error {
+        Error::SerializeBufferFull => CodecError::NoMemory,
+        Error::SerdeSerCustom | Error::SerdeDeCustom | Error::CollectStrError => CodecError::Custom,
+        Error::DeserializeUnexpectedEnd => CodecError::Truncated,
+        Error::WontImplement | Error::NotYetImplemented | Error::SerializeSeqLengthUnknown => {
+            CodecError::Unsupported
+        }
+        _ => CodecError::Malformed,
+    }
+}

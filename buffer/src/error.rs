@@ -1,0 +1,316 @@
+//! What can go wrong: one small `Copy` enum per operation, with the sizes that explain it.
+//!
+//! Order of checks: an operation checks the mode by type, then the section, then the length, then the values. A failed
+//! operation leaves the buffer and the caller's slice exactly as they were, so that it can be tried again otherwise.
+
+use core::error::Error;
+use core::fmt;
+
+use mpj_pool::AllocError;
+
+use crate::Kind;
+
+/// The block has no room for what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overflow {
+    /// Bytes the operation needs, with the headers and the padding it would add.
+    pub needed: usize,
+    /// Bytes that are left.
+    pub left: usize,
+}
+
+/// A block that could not become a buffer, given back together with the reason.
+pub struct Refused<R, E> {
+    /// The block, unchanged in length and place.
+    pub block: R,
+    /// Why it was refused.
+    pub error: E,
+}
+
+/// Bytes that are not a message of this format. Offsets count from the first byte of the message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The bytes end before something that a header announces.
+    Truncated {
+        /// Offset of what is cut off.
+        at: u64,
+        /// Bytes it needs.
+        needed: u64,
+        /// Bytes that are left there.
+        left: u64,
+    },
+    /// More bytes are there than the message announces.
+    Trailing {
+        /// Length in the message header.
+        total: u64,
+        /// Bytes that were given.
+        given: u64,
+    },
+    /// The first four bytes are not those of a message.
+    Magic {
+        /// What is there instead.
+        found: [u8; 4],
+    },
+    /// The message is of a version that this build does not know.
+    Version {
+        /// Version in the header.
+        found: u8,
+        /// Newest version that is understood.
+        newest: u8,
+    },
+    /// The byte order mark is neither little nor big.
+    ByteOrder {
+        /// The mark.
+        found: u8,
+    },
+    /// A flag is set that this version does not define, or one that contradicts the sections.
+    Flags {
+        /// The flags.
+        found: u8,
+    },
+    /// A section is of no known kind.
+    UnknownKind {
+        /// Offset of the section header.
+        at: u64,
+        /// The kind byte.
+        found: u8,
+    },
+    /// Encoding, codec, schema or element size of a section do not fit its kind.
+    BadSection {
+        /// Offset of the section header.
+        at: u64,
+        /// The kind byte.
+        kind: u8,
+    },
+    /// A count multiplied by its element size is larger than any memory.
+    TooLarge {
+        /// Offset of the section header.
+        at: u64,
+        /// The count.
+        count: u64,
+    },
+    /// A byte that must be zero is not.
+    Padding {
+        /// Offset of the byte.
+        at: u64,
+    },
+    /// The object sections announce other numbers of objects than the dynamic part holds.
+    Objects {
+        /// Sum of the counts in the section headers.
+        announced: u64,
+        /// Records that are really there.
+        found: u64,
+    },
+    /// The block has fewer bytes than the message that is said to lie in it.
+    Block {
+        /// Bytes that are said to be there, header room included.
+        needed: u64,
+        /// Bytes of the block.
+        left: u64,
+    },
+}
+
+/// Why a value could not be encoded or decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// The codec cannot express this value or this type.
+    Unsupported,
+    /// The value's own `Serialize` or `Deserialize` refused.
+    Custom,
+    /// The record ends within the value.
+    Truncated,
+    /// The bytes are no value of this type.
+    Malformed,
+    /// The value ends before its record does.
+    Trailing {
+        /// Bytes behind the value.
+        left: usize,
+    },
+    /// No memory could be had for the dynamic part.
+    NoMemory,
+}
+
+/// Why an object was not written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The static part has no room for the section header.
+    Overflow(Overflow),
+    /// The codec refused the value.
+    Codec(CodecError),
+    /// The pool had no block for the dynamic part.
+    Alloc(AllocError),
+}
+
+/// Why nothing was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The section holds another kind.
+    WrongType {
+        /// Kind that was asked for.
+        expected: Kind,
+        /// Kind of the section.
+        found: Kind,
+    },
+    /// The section's objects were written by another codec.
+    WrongCodec {
+        /// Id that was asked for.
+        expected: u8,
+        /// Id in the section header.
+        found: u8,
+    },
+    /// The section's objects are of another schema.
+    WrongSchema {
+        /// Hash that was asked for.
+        expected: u8,
+        /// Hash in the section header.
+        found: u8,
+    },
+    /// The section has fewer elements left than were asked for.
+    PastSection {
+        /// Elements that were asked for.
+        needed: u64,
+        /// Elements left.
+        left: u64,
+    },
+    /// The open section still has elements: read them, or call `skip_section`.
+    Unread {
+        /// Kind of the open section.
+        kind: Kind,
+        /// Elements left.
+        left: u64,
+    },
+    /// There is no further section.
+    End,
+    /// An element is no value of its type: a bool that is neither 0 nor 1, a char outside Unicode's scalar values.
+    Invalid {
+        /// Kind of the element.
+        kind: Kind,
+        /// Its place among the elements that were asked for.
+        index: usize,
+    },
+    /// A view is impossible because the block is not aligned for the type; `read` works.
+    Misaligned {
+        /// Kind that was asked for.
+        kind: Kind,
+    },
+    /// A view is impossible because the message has the other byte order; `read` works.
+    ForeignOrder {
+        /// Kind that was asked for.
+        kind: Kind,
+    },
+    /// The codec refused the record.
+    Codec(CodecError),
+    /// The message itself is broken.
+    Format(FormatError),
+}
+
+impl fmt::Display for Overflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes needed, {} left", self.needed, self.left)
+    }
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { at, needed, left } => {
+                write!(f, "message cut off at byte {at}: {needed} bytes needed, {left} left")
+            }
+            Self::Trailing { total, given } => write!(f, "message of {total} bytes, but {given} were given"),
+            Self::Magic { found } => write!(f, "not a message: it starts with {found:02x?}"),
+            Self::Version { found, newest } => {
+                write!(f, "message of version {found}; this build knows 1 to {newest}")
+            }
+            Self::ByteOrder { found } => write!(f, "unknown byte order mark {found:#04x}"),
+            Self::Flags { found } => write!(f, "impossible message flags {found:#04x}"),
+            Self::UnknownKind { at, found } => write!(f, "section at byte {at} is of unknown kind {found}"),
+            Self::BadSection { at, kind } => {
+                write!(f, "header of kind {kind} at byte {at} contradicts itself")
+            }
+            Self::TooLarge { at, count } => write!(f, "section at byte {at} announces {count} elements"),
+            Self::Padding { at } => write!(f, "byte {at} must be zero"),
+            Self::Objects { announced, found } => write!(f, "{announced} objects announced, {found} there"),
+            Self::Block { needed, left } => write!(f, "{needed} bytes said to lie in a block of {left}"),
+        }
+    }
+}
+
+impl fmt::Display for CodecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("the codec cannot express the value"),
+            Self::Custom => f.write_str("the value's own serde code refused"),
+            Self::Truncated => f.write_str("the record ends within the value"),
+            Self::Malformed => f.write_str("the record is no value of this type"),
+            Self::Trailing { left } => write!(f, "{left} bytes behind the value"),
+            Self::NoMemory => f.write_str("no memory for the dynamic part"),
+        }
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overflow(e) => e.fmt(f),
+            Self::Codec(e) => e.fmt(f),
+            Self::Alloc(e) => e.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WrongType { expected, found } => write!(f, "section of {found}, not {expected}"),
+            Self::WrongCodec { expected, found } => write!(f, "objects of codec {found}, not {expected}"),
+            Self::WrongSchema { expected, found } => write!(f, "objects of schema {found}, not {expected}"),
+            Self::PastSection { needed, left } => {
+                write!(f, "{needed} elements needed, {left} left in the section")
+            }
+            Self::Unread { kind, left } => write!(f, "{left} elements of {kind} are still unread"),
+            Self::End => f.write_str("no further section"),
+            Self::Invalid { kind, index } => write!(f, "element {index} is no {kind}"),
+            Self::Misaligned { kind } => write!(f, "the block is not aligned for a view of {kind}"),
+            Self::ForeignOrder { kind } => {
+                write!(f, "no view of {kind}: the message has the other byte order")
+            }
+            Self::Codec(e) => e.fmt(f),
+            Self::Format(e) => e.fmt(f),
+        }
+    }
+}
+
+impl<R, E: fmt::Debug> fmt::Debug for Refused<R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<R, E: fmt::Display> fmt::Display for Refused<R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<R, E: fmt::Debug + fmt::Display> Error for Refused<R, E> {}
+impl Error for Overflow {}
+impl Error for FormatError {}
+impl Error for CodecError {}
+impl Error for WriteError {}
+impl Error for ReadError {}
+
+impl From<Overflow> for WriteError {
+    fn from(e: Overflow) -> Self {
+        Self::Overflow(e)
+    }
+}
+
+impl From<FormatError> for ReadError {
+    fn from(e: FormatError) -> Self {
+        Self::Format(e)
+    }
+}

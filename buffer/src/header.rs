@@ -1,0 +1,234 @@
+//! Message and section headers: their bytes, and nothing else. `README.md` beside this crate's manifest is the
+//! authority on the format; `check` walks a whole message.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{FormatError, Kind};
+
+/// Bytes of a message header.
+pub const MESSAGE_HEADER: usize = 16;
+/// Bytes of a section header.
+pub const SECTION_HEADER: usize = 16;
+/// Payloads begin at multiples of this, counted from the start of the message.
+pub const ALIGN: usize = 16;
+/// Newest format version that this build reads, and the one it writes.
+pub const VERSION: u8 = 1;
+
+/// Records of the dynamic part begin at multiples of this.
+pub(crate) const RECORD_ALIGN: usize = 8;
+/// Bytes in front of each value in the dynamic part.
+pub(crate) const RECORD_HEADER: usize = 8;
+
+const MAGIC: [u8; 4] = *b"mpjb";
+/// The message ends with a dynamic part.
+const FLAG_DYNAMIC: u8 = 1;
+/// Kind byte of the dynamic part; users never see it.
+const KIND_DYNAMIC: u8 = 33;
+/// Elements follow the section header.
+const IN_PLACE: u8 = 0;
+/// Elements are records in the dynamic part.
+const IN_RECORDS: u8 = 1;
+
+/// Byte order of a message; the mark is what Python's `struct` calls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    pub(crate) const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
+
+    fn mark(self) -> u8 {
+        match self {
+            Self::Little => b'<',
+            Self::Big => b'>',
+        }
+    }
+
+    pub(crate) fn u64(self, bytes: [u8; 8]) -> u64 {
+        match self {
+            Self::Little => u64::from_le_bytes(bytes),
+            Self::Big => u64::from_be_bytes(bytes),
+        }
+    }
+
+    fn u32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Self::Little => u32::from_le_bytes(bytes),
+            Self::Big => u32::from_be_bytes(bytes),
+        }
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawMessage {
+    magic: [u8; 4],
+    version: u8,
+    order: u8,
+    flags: u8,
+    reserved: u8,
+    total: [u8; 8],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSection {
+    kind: u8,
+    encoding: u8,
+    codec: u8,
+    schema: u8,
+    element: [u8; 4],
+    count: [u8; 8],
+}
+
+const _: () = assert!(size_of::<RawMessage>() == MESSAGE_HEADER && size_of::<RawSection>() == SECTION_HEADER);
+
+/// A message header whose fields are checked one by one; `total` is still only a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Message {
+    pub(crate) order: Order,
+    pub(crate) dynamic: bool,
+    pub(crate) total: u64,
+}
+
+impl Message {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
+        let Ok((raw, _)) = RawMessage::read_from_prefix(bytes) else {
+            return Err(FormatError::Truncated {
+                at: 0,
+                needed: MESSAGE_HEADER as u64,
+                left: bytes.len() as u64,
+            });
+        };
+        // The magic and the version come first: a later version may give every other byte another meaning.
+        if raw.magic != MAGIC {
+            return Err(FormatError::Magic { found: raw.magic });
+        }
+        if raw.version != VERSION {
+            return Err(FormatError::Version { found: raw.version, newest: VERSION });
+        }
+        let order = match raw.order {
+            b'<' => Order::Little,
+            b'>' => Order::Big,
+            found => return Err(FormatError::ByteOrder { found }),
+        };
+        if raw.flags & !FLAG_DYNAMIC != 0 {
+            return Err(FormatError::Flags { found: raw.flags });
+        }
+        if raw.reserved != 0 {
+            return Err(FormatError::Padding { at: 7 });
+        }
+        Ok(Self { order, dynamic: raw.flags & FLAG_DYNAMIC != 0, total: order.u64(raw.total) })
+    }
+
+    /// Returns the bytes, in native order.
+    pub(crate) fn bytes(dynamic: bool, total: usize) -> [u8; MESSAGE_HEADER] {
+        zerocopy::transmute!(RawMessage {
+            magic: MAGIC,
+            version: VERSION,
+            order: Order::NATIVE.mark(),
+            flags: if dynamic { FLAG_DYNAMIC } else { 0 },
+            reserved: 0,
+            total: (total as u64).to_ne_bytes(),
+        })
+    }
+}
+
+/// What a section says about itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Section {
+    /// What its elements are.
+    pub kind: Kind,
+    /// Id of the codec that wrote its objects; 0 for primitives.
+    pub codec: u8,
+    /// What the codec says about the type of its objects; 0 says nothing.
+    pub schema: u8,
+    /// Number of elements; in what `peek` returns, of those still unread.
+    pub count: u64,
+}
+
+/// A section header: that of a section the user wrote, or that of the dynamic part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Head {
+    Section(Section),
+    Dynamic { len: u64 },
+}
+
+impl Section {
+    pub(crate) const fn new(kind: Kind, codec: u8, schema: u8) -> Self {
+        Self { kind, codec, schema, count: 0 }
+    }
+
+    /// Whether elements written for `other` belong into this section.
+    pub(crate) fn holds(&self, other: &Self) -> bool {
+        (self.kind, self.codec, self.schema) == (other.kind, other.codec, other.schema)
+    }
+
+    /// Returns the bytes of the payload that follows the header, or `None` if no memory is that large.
+    pub(crate) fn payload(&self) -> Option<usize> {
+        usize::try_from(self.count).ok()?.checked_mul(self.kind.size())
+    }
+
+    /// Returns the bytes, in native order.
+    pub(crate) fn bytes(&self) -> [u8; SECTION_HEADER] {
+        zerocopy::transmute!(RawSection {
+            kind: self.kind as u8,
+            encoding: if self.kind == Kind::Object { IN_RECORDS } else { IN_PLACE },
+            codec: self.codec,
+            schema: self.schema,
+            element: (self.kind.size() as u32).to_ne_bytes(),
+            count: self.count.to_ne_bytes(),
+        })
+    }
+}
+
+impl Head {
+    /// Returns the header of a dynamic part of `len` bytes behind the header, in native order.
+    pub(crate) fn dynamic_bytes(len: usize) -> [u8; SECTION_HEADER] {
+        zerocopy::transmute!(RawSection {
+            kind: KIND_DYNAMIC,
+            encoding: IN_PLACE,
+            codec: 0,
+            schema: 0,
+            element: 1u32.to_ne_bytes(),
+            count: (len as u64).to_ne_bytes(),
+        })
+    }
+
+    /// Reads the header at the front of `bytes`, which lie at `at` in the message. The count is still only a claim.
+    pub(crate) fn parse(bytes: &[u8], at: usize, order: Order) -> Result<Self, FormatError> {
+        let at = at as u64;
+        let Ok((raw, _)) = RawSection::read_from_prefix(bytes) else {
+            return Err(FormatError::Truncated {
+                at,
+                needed: SECTION_HEADER as u64,
+                left: bytes.len() as u64,
+            });
+        };
+        let (element, count) = (order.u32(raw.element), order.u64(raw.count));
+        let bad = FormatError::BadSection { at, kind: raw.kind };
+        if raw.kind == KIND_DYNAMIC {
+            let fits = (raw.encoding, raw.codec, raw.schema, element) == (IN_PLACE, 0, 0, 1);
+            return if fits { Ok(Self::Dynamic { len: count }) } else { Err(bad) };
+        }
+        let kind = Kind::from_code(raw.kind).ok_or(FormatError::UnknownKind { at, found: raw.kind })?;
+        let fits = element as usize == kind.size()
+            && if kind == Kind::Object {
+                raw.encoding == IN_RECORDS && raw.codec != 0
+            } else {
+                (raw.encoding, raw.codec, raw.schema) == (IN_PLACE, 0, 0)
+            };
+        if !fits {
+            return Err(bad);
+        }
+        Ok(Self::Section(Section { kind, codec: raw.codec, schema: raw.schema, count }))
+    }
+}
+
+/// Returns `at` rounded up to a multiple of `unit`, or `None` beyond the end of all memory.
+pub(crate) fn align_up(at: usize, unit: usize) -> Option<usize> {
+    at.checked_next_multiple_of(unit)
+}

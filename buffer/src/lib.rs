@@ -1,0 +1,78 @@
+//! Typed, sectioned message buffers on pooled memory.
+//!
+//! A [`Buffer`] is one message. It is written section by section, committed, read back in the same order, and cleared:
+//! the vocabulary of MPJ Express' mpjbuf, with the run-time state made a type.
+//!
+//! ```
+//! use mpj_buffer::Buffer;
+//!
+//! let mut message = Buffer::with_capacity(4096)?;
+//! message.write(&[1i32, 2, 3])?;
+//! message.write(&[4i32])?; // the same section
+//! message.write(&[0.5f64, 1.5])?; // another one
+//! message.write_object(&("ranks", vec![0u8, 1]))?; // any serde value, of any size
+//! let mut message = message.commit();
+//!
+//! // What a device does: send the pieces in one go, here into a vector…
+//! let wire: Vec<u8> = message.segments().flatten().copied().collect();
+//! // …and on the other side take the bytes, which are not trusted.
+//! let block = message.clear().into_block();
+//! let mut message = Buffer::from_bytes(block, &wire)?;
+//!
+//! let mut ints = [0i32; 4];
+//! message.read(&mut ints)?;
+//! assert_eq!(ints, [1, 2, 3, 4]);
+//! assert_eq!(message.view::<f64>()?, [0.5, 1.5]); // not copied
+//! let (name, ranks): (String, Vec<u8>) = message.read_object()?;
+//! assert_eq!((name.as_str(), ranks), ("ranks", vec![0, 1]));
+//! assert!(message.read(&mut ints).is_err()); // errors, never panics
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # On the wire
+//! ```text
+//!  device's   0        16       32                                  multiples of 16
+//! ┌ ─ ─ ─ ─ ┬────────┬────────┬─────────────┬─┬────────┬─────────┬─┬────────┬─────┬─────────┬─┬─────┬───────┐
+//!    room    message  section  i32 × 4       0 section  f64 × 2   0 dynamic  len   object    0 len   object
+//! └ ─ ─ ─ ─ ┴────────┴────────┴─────────────┴─┴────────┴─────────┴─┴────────┴─────┴─────────┴─┴─────┴───────┘
+//!           ╰────────────────── static part: one block ────────────╯╰──── dynamic part: a chain of blocks ───╯
+//!
+//!  message  "mpjb" magic │ version u8 │ order u8 │ flags u8 │ 0 │ total length u64
+//!  section  kind u8 │ encoding u8 │ codec u8 │ schema u8 │ element size u32 │ count u64
+//! ```
+//! Numbers are in the byte order of the writer, which the header names; the reader swaps if its own differs. The bytes
+//! are specified in this crate's `README.md`, and `tests/golden.rs` holds them fixed.
+//!
+//! # What is promised
+//! * Bytes from outside cannot hurt: [`Buffer::from_bytes`] and [`Buffer::from_block`] check every header before anything
+//!   is read, and no input panics.
+//! * A failed call changes nothing: not the buffer, not the caller's slice.
+//! * No byte leaves that was not written: room and padding are zeros, never what the pool's block held before.
+//! * Lengths are 64 bits wide.
+//!
+//! # Where to read next
+//! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). All unsafe code is in `src/block.rs`,
+//! but for `from_block`, whose caller vouches for received bytes.
+
+#[expect(unsafe_code, reason = "turns the initialised part of a block into a slice; proofs inside")]
+mod block;
+mod buffer;
+mod check;
+pub mod codec;
+mod dynamic;
+mod element;
+mod error;
+mod header;
+mod read;
+mod wire;
+mod write;
+
+pub use mpj_pool as pool;
+
+pub use self::buffer::{Buffer, message_start, section_len};
+pub use self::codec::{Codec, Postcard};
+pub use self::element::{Element, Kind};
+pub use self::error::{CodecError, FormatError, Overflow, ReadError, Refused, WriteError};
+pub use self::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, Section, VERSION};
+pub use self::read::Reading;
+pub use self::write::Writing;

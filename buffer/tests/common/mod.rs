@@ -1,0 +1,54 @@
+//! Blocks for tests: heap memory full of a poison byte, aligned or deliberately not.
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(unsafe_code, reason = "implements the raw block contract")]
+
+use core::ptr::NonNull;
+
+use mpj_buffer::pool::RawBuffer;
+
+/// What an unwritten byte holds: it must never be seen on the wire.
+pub(crate) const POISON: u8 = 0xA5;
+
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line([u8; 64]);
+
+/// A heap block whose first byte lies `skew` bytes behind a multiple of 64.
+pub(crate) struct Heap {
+    lines: Vec<Line>,
+    skew: usize,
+    len: usize,
+}
+
+impl Heap {
+    pub(crate) fn new(len: usize) -> Self {
+        Self::skewed(len, 0)
+    }
+
+    pub(crate) fn skewed(len: usize, skew: usize) -> Self {
+        Self { lines: vec![Line([POISON; 64]); (len + skew).div_ceil(64).max(1)], skew, len }
+    }
+
+    /// A block that begins with `bytes`.
+    pub(crate) fn holding(bytes: &[u8], len: usize) -> Self {
+        let mut heap = Self::new(len);
+        for (to, from) in heap.as_uninit_mut().iter_mut().zip(bytes) {
+            to.write(*from);
+        }
+        heap
+    }
+}
+
+// SAFETY: 1. the vector's memory holds `skew + len` bytes and moves only when the vector grows, which it never does;
+// 2. it is private to `self`; 3. neither field changes.
+unsafe impl RawBuffer for Heap {
+    fn as_ptr(&self) -> NonNull<u8> {
+        let base = NonNull::new(self.lines.as_ptr().cast_mut()).expect("a vector's pointer").cast::<u8>();
+        // SAFETY: `skew` bytes are within the allocation.
+        unsafe { base.add(self.skew) }
+    }
+
+    fn capacity(&self) -> usize {
+        self.len
+    }
+}

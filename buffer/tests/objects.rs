@@ -1,0 +1,165 @@
+//! The dynamic part: values larger than a chunk, refused values, other codecs.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use common::Heap;
+use mpj_buffer::codec::Sink;
+use mpj_buffer::{Buffer, Codec, CodecError, ReadError, Reading, WriteError};
+use serde::de::DeserializeOwned;
+use serde::ser::{Error, SerializeSeq};
+use serde::{Deserialize, Serialize, Serializer};
+
+#[derive(Serialize, Deserialize, PartialEq, Debug, Clone)]
+enum Shape {
+    Dot,
+    Line { from: (f64, f64), to: (f64, f64) },
+    Group(Vec<Shape>),
+}
+
+fn received(sent: &Buffer<Heap, Reading>) -> Buffer<Heap, Reading> {
+    Buffer::from_bytes(Heap::new(sent.len()), &sent.to_vec()).unwrap()
+}
+
+#[test]
+fn values_of_all_sizes_in_a_small_block() {
+    let sizes = [0usize, 1, 7, 8, 4000, 4096, 5000, 100_000, 3, 1 << 20, 2];
+    let value = |n: usize| (n, (0..n).map(|i| i as u8).collect::<Vec<_>>());
+    let mut buffer = Buffer::new(Heap::new(64)).unwrap();
+    for n in sizes {
+        buffer.write_object(&value(n)).unwrap();
+    }
+    let mut local = buffer.commit();
+    assert!(local.segments().count() > 2);
+    let mut remote = received(&local);
+    assert_eq!(remote.segments().count(), 1);
+    assert_eq!(remote.to_vec(), local.to_vec());
+    for buffer in [&mut local, &mut remote] {
+        for n in sizes {
+            assert_eq!(buffer.read_object(), Ok(value(n)));
+        }
+        assert_eq!(buffer.read_object::<u8>(), Err(ReadError::PastSection { needed: 1, left: 0 }));
+        buffer.rewind();
+        buffer.skip_section().unwrap();
+        assert_eq!(buffer.read_object::<u8>(), Err(ReadError::End));
+    }
+}
+
+#[test]
+fn values_of_no_bytes() {
+    for count in [1, 2, 509, 510, 511, 512] {
+        let mut buffer = Buffer::new(Heap::new(64)).unwrap();
+        for _ in 0..count {
+            buffer.write_object(&()).unwrap();
+        }
+        let mut local = buffer.commit();
+        let mut remote = received(&local);
+        for buffer in [&mut local, &mut remote] {
+            for _ in 0..count {
+                assert_eq!(buffer.read_object(), Ok(()));
+            }
+            assert_eq!(buffer.peek(), None);
+        }
+    }
+}
+
+#[test]
+fn a_value_read_as_another_type_is_still_there() {
+    let shape = Shape::Group(vec![Shape::Dot, Shape::Line { from: (0.0, 1.0), to: (2.0, 3.0) }]);
+    let mut buffer = Buffer::new(Heap::new(256)).unwrap();
+    buffer.write(&[1.0f32]).unwrap();
+    buffer.write_object(&shape).unwrap();
+    let mut buffer = buffer.commit();
+    assert!(matches!(buffer.read_object::<Shape>(), Err(ReadError::WrongType { .. })));
+    buffer.skip_section().unwrap();
+    assert!(matches!(
+        buffer.read_object::<u8>(),
+        Err(ReadError::Codec(CodecError::Trailing { left })) if left > 0
+    ));
+    assert!(matches!(buffer.read_object::<[u64; 32]>(), Err(ReadError::Codec(_))));
+    assert_eq!(buffer.remaining(), 0, "the section is not even open");
+    assert_eq!(buffer.read_object(), Ok(shape));
+}
+
+/// Writes some of itself, then refuses or panics.
+struct Spoilt {
+    bytes: usize,
+    panics: bool,
+}
+
+impl Serialize for Spoilt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seq = serializer.serialize_seq(Some(self.bytes + 1))?;
+        for _ in 0..self.bytes {
+            seq.serialize_element(&0xABu8)?;
+        }
+        assert!(!self.panics, "a value that panics");
+        Err(S::Error::custom("a value that refuses"))
+    }
+}
+
+#[test]
+fn a_refused_value_leaves_no_trace() {
+    for bytes in [0, 10, 4096, 50_000] {
+        for panics in [false, true] {
+            let spoil = |buffer: &mut Buffer<Heap>| {
+                let spoilt = Spoilt { bytes, panics };
+                let result = catch_unwind(AssertUnwindSafe(|| buffer.write_object(&spoilt)));
+                assert!(result.is_err() || result.unwrap() == Err(WriteError::Codec(CodecError::Custom)));
+            };
+            let mut clean = Buffer::new(Heap::new(256)).unwrap();
+            let mut buffer = Buffer::new(Heap::new(256)).unwrap();
+            spoil(&mut buffer);
+            assert!(buffer.is_empty());
+            for value in ["one", "two"] {
+                clean.write_object(value).unwrap();
+                buffer.write_object(value).unwrap();
+                spoil(&mut buffer);
+            }
+            assert_eq!(buffer.commit().to_vec(), clean.commit().to_vec());
+
+            let mut buffer = Buffer::new(Heap::new(256)).unwrap();
+            spoil(&mut buffer);
+            assert_eq!(buffer.commit().len(), 16);
+        }
+    }
+}
+
+/// Postcard behind another id, with a schema that tells types apart by their size.
+struct Sized;
+
+impl Codec for Sized {
+    const ID: u8 = 200;
+
+    fn schema<T: ?core::marker::Sized>() -> u8 {
+        core::any::type_name::<T>().len() as u8
+    }
+
+    fn encode<T: Serialize + ?core::marker::Sized>(value: &T, out: &mut Sink<'_>) -> Result<(), CodecError> {
+        mpj_buffer::Postcard::encode(value, out)
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+        mpj_buffer::Postcard::decode(bytes)
+    }
+}
+
+#[test]
+fn codecs_and_schemas_are_kept_apart() {
+    let mut buffer = Buffer::new(Heap::new(256)).unwrap();
+    buffer.write_object(&1u8).unwrap();
+    buffer.write_object_with::<Sized, _>(&2u8).unwrap();
+    buffer.write_object_with::<Sized, _>(&3u128).unwrap();
+    let mut buffer = received(&buffer.commit());
+    let wrong = ReadError::WrongCodec { expected: 200, found: 1 };
+    assert_eq!(buffer.read_object_with::<Sized, u8>(), Err(wrong));
+    assert_eq!(buffer.read_object::<u8>(), Ok(1));
+    let wrong = ReadError::WrongCodec { expected: 1, found: 200 };
+    assert_eq!(buffer.object_section(), Err(wrong));
+    let wrong = ReadError::WrongSchema { expected: 4, found: 2 };
+    assert_eq!(buffer.read_object_with::<Sized, u128>(), Err(wrong));
+    assert_eq!(buffer.read_object_with::<Sized, u8>(), Ok(2));
+    assert_eq!(buffer.read_object_with::<Sized, u128>(), Ok(3));
+    assert_eq!(buffer.peek(), None);
+}
