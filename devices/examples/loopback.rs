@@ -1,0 +1,133 @@
+//! Times a device between two threads: half round trips, one-way rate of small messages.
+//!
+//! `cargo run --release -p mpj-devices --example loopback -- niodev`
+#![expect(clippy::print_stdout, reason = "a program that prints a table")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
+
+use mpj_datatypes::Primitive;
+use mpj_devices::config::Config;
+use mpj_devices::{
+    Address, Cards, Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, Pattern, Registry, Roster, Shape,
+    Site, Source, Target,
+};
+
+#[derive(Debug, Default)]
+struct Board {
+    cards: Mutex<HashMap<u32, Vec<(String, Address)>>>,
+    posted: Condvar,
+}
+
+#[derive(Debug)]
+struct Pinned(Arc<Board>, u32);
+
+impl Cards for Pinned {
+    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String> {
+        self.0.cards.lock().unwrap().insert(self.1, cards);
+        self.0.posted.notify_all();
+        Ok(())
+    }
+
+    fn cards(&self, rank: u32) -> Result<Vec<(String, Address)>, String> {
+        let cards = self.0.cards.lock().unwrap();
+        let cards = self.0.posted.wait_while(cards, |cards| !cards.contains_key(&rank)).unwrap();
+        Ok(cards[&rank].clone())
+    }
+}
+
+struct Rank {
+    engine: Arc<Engine>,
+    channel: Arc<Channel>,
+    other: u32,
+}
+
+impl Rank {
+    #[expect(unsafe_code, reason = "the engine takes pointers")]
+    fn send(&self, bytes: &[u8]) {
+        // SAFETY: the bytes stay borrowed until the wait below has returned.
+        let source = unsafe { Source::new(bytes.as_ptr(), bytes.len(), Shape::Flat(Primitive::U8), None) };
+        let started =
+            self.engine.send(&self.channel, self.other, 1, source.unwrap(), Mode::Standard).unwrap();
+        self.engine.wait(&self.channel, started).unwrap();
+    }
+
+    #[expect(unsafe_code, reason = "the engine takes pointers")]
+    fn recv(&self, bytes: &mut [u8]) {
+        // SAFETY: as above, and exclusively.
+        let target =
+            unsafe { Target::new(bytes.as_mut_ptr(), bytes.len(), Shape::Flat(Primitive::U8), None) };
+        let pattern = Pattern { source: self.other.cast_signed(), tag: 1 };
+        let started = self.engine.recv(&self.channel, pattern, target.unwrap()).unwrap();
+        self.engine.wait(&self.channel, started).unwrap();
+    }
+}
+
+fn play(me: &Rank, rank: u32) {
+    for shift in [3, 10, 12, 14, 15, 16, 17, 18, 20, 22] {
+        let mut bytes = vec![0u8; 1 << shift];
+        let rounds = (1 << (28 - shift)).clamp(50, 10_000);
+        let mut best = f64::INFINITY;
+        for _ in 0..5 {
+            let start = Instant::now();
+            for _ in 0..rounds {
+                if rank == 0 {
+                    me.send(&bytes);
+                    me.recv(&mut bytes);
+                } else {
+                    me.recv(&mut bytes);
+                    me.send(&bytes);
+                }
+            }
+            best = best.min(start.elapsed().as_secs_f64() / f64::from(rounds) / 2.0);
+        }
+        if rank == 0 {
+            println!(
+                "{:>8} B  {:>9.2} µs  {:>8.2} GB/s",
+                1 << shift,
+                best * 1e6,
+                bytes.len() as f64 / best / 1e9
+            );
+        }
+    }
+    let mut bytes = [0u8; 8];
+    const MANY: u32 = 200_000;
+    let start = Instant::now();
+    for _ in 0..MANY {
+        if rank == 0 { me.send(&bytes) } else { me.recv(&mut bytes) }
+    }
+    if rank == 0 {
+        me.recv(&mut bytes);
+        println!(
+            "one way, 8 B: {:.2} million a second",
+            f64::from(MANY) / start.elapsed().as_secs_f64() / 1e6
+        );
+    } else {
+        me.send(&bytes);
+    }
+}
+
+fn main() {
+    let device = std::env::args().nth(1).unwrap_or_else(|| "niodev".into());
+    let registry = Registry::builtin().only(&[&device]).unwrap();
+    let config = Config::from_env().unwrap();
+    let (hub, board, roster) = (Hub::new(0..2), Arc::<Board>::default(), Arc::<Roster>::default());
+    let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let (registry, config, hub, board) = (&registry, &config, Arc::clone(&hub), Arc::clone(&board));
+            let (roster, key) = (Arc::clone(&roster), Arc::clone(&key));
+            scope.spawn(move || {
+                let bell = Arc::new(Doorbell::new().unwrap());
+                let site = Site { hub: Some(hub), key: Some(key), ..Site::new(rank, 2, bell) };
+                let engine =
+                    Engine::open(site, registry, config, Arc::new(Pinned(board, rank)), roster).unwrap();
+                let channel = engine.join(2, Group::Range { first: 0, len: 2 }, rank).unwrap();
+                let me = Rank { engine, channel, other: 1 - rank };
+                play(&me, rank);
+                me.engine.close();
+            });
+        }
+    });
+}

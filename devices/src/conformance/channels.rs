@@ -1,0 +1,114 @@
+//! Contexts and groups.
+
+use std::time::Duration;
+
+use super::Member;
+use super::owned::bytes;
+use crate::{ANY_SOURCE, ANY_TAG, Group};
+
+fn everybody(m: &Member) -> Group {
+    Group::Range { first: 0, len: m.size }
+}
+
+/// The same source and tag on another context is another message.
+pub(super) fn contexts_are_apart(m: &Member) {
+    let others: Vec<Member> = (0..5).map(|i| m.join_also(1 << 40 | i, everybody(m), m.rank)).collect();
+    let mut sends = Vec::new();
+    for (i, other) in others.iter().enumerate() {
+        for len in [8, m.long()] {
+            sends.push((other, other.isend(m.next(), 1, bytes(i as u64 + 1, len))));
+        }
+    }
+    for (i, other) in others.iter().enumerate().rev() {
+        for len in [8, m.long()] {
+            let (envelope, got) = other.recv::<u8>(ANY_SOURCE, ANY_TAG, m.long());
+            assert_eq!((envelope.source, envelope.bytes), (m.previous(), len));
+            assert!(got == bytes(i as u64 + 1, len));
+        }
+    }
+    for (other, send) in sends {
+        send.wait(other).unwrap();
+    }
+}
+
+/// Messages for a channel that the receiver has not joined yet wait for it.
+pub(super) fn a_late_joiner_finds_its_messages(m: &Member) {
+    const LATE: u64 = 77;
+    let last = m.size - 1;
+    let lengths = [0, 8, 100, m.limits()[0], m.long()];
+    if m.rank == last {
+        m.barrier();
+        std::thread::sleep(Duration::from_millis(30));
+        m.engine.progress();
+        let late = m.join_also(LATE, everybody(m), m.rank);
+        for from in m.others() {
+            for len in lengths {
+                assert!(late.recv::<u8>(from as i32, 1, len).1 == bytes(u64::from(from) + 1, len));
+            }
+        }
+        return;
+    }
+    let early = m.join_also(LATE, everybody(m), m.rank);
+    let sends: Vec<_> =
+        lengths.iter().map(|len| early.isend(last, 1, bytes(u64::from(m.rank) + 1, *len))).collect();
+    m.barrier();
+    sends.into_iter().for_each(|send| assert!(send.wait(&early).is_ok()));
+}
+
+/// Ranks count within the group, whatever its order.
+pub(super) fn groups_in_any_order(m: &Member) {
+    let circle = |m: &Member| {
+        let send = m.isend(m.next(), 1, vec![m.rank; 3]);
+        let (envelope, got) = m.recv::<u32>(ANY_SOURCE, 1, 3);
+        assert_eq!((envelope.source, got), (m.previous(), vec![m.previous(); 3]));
+        send.wait(m).unwrap();
+    };
+    let backwards = m.join_also(90, (0..m.size).rev().collect(), m.size - 1 - m.rank);
+    circle(&backwards);
+    // The even ones and the odd ones; a group of one talks to itself.
+    let half: Group = (0..m.size).filter(|rank| rank % 2 == m.rank % 2).collect();
+    let half = m.join_also(91 + u64::from(m.rank % 2), half, m.rank / 2);
+    circle(&half);
+    if m.rank > 0 {
+        let rest = Group::Range { first: 1, len: m.size - 1 };
+        circle(&m.join_also(93, rest, m.rank - 1));
+    }
+}
+
+/// Channels come and go, and their numbers are used again.
+pub(super) fn many_come_and_go(m: &Member) {
+    for i in 0..300 {
+        let channel = m.join_also(1000 + i, everybody(m), m.rank);
+        let send = channel.isend(m.next(), 1, vec![i; 4]);
+        let long = channel.isend(m.next(), 2, bytes(i + 1, if i % 50 == 0 { m.long() } else { 100 }));
+        assert_eq!(channel.recv::<u64>(m.previous() as i32, 1, 4).1, [i; 4]);
+        channel.recv::<u8>(m.previous() as i32, 2, m.long());
+        send.wait(&channel).unwrap();
+        long.wait(&channel).unwrap();
+        m.engine.leave(&channel.world);
+    }
+}
+
+/// What nobody received on a channel that was left does not count against the sender for ever.
+pub(super) fn leaving_a_channel_gives_room_back(m: &Member) {
+    let len = m.limits()[0].min(8 << 10);
+    let each = m.engine.credit / 8 / len as u64;
+    for i in 0..24 {
+        let channel = m.join_also(2000 + i, everybody(m), m.rank);
+        // What fits the credit ends; the rest is announced and ends as freed.
+        let sends: Vec<_> = (0..each).map(|_| channel.isend(m.next(), 1, vec![0u8; len])).collect();
+        let posted = channel.irecv::<u8>(m.previous() as i32, 9, 1);
+        m.barrier();
+        m.engine.leave(&channel.world);
+        assert_eq!(posted.wait(&channel).0, Err(crate::Fault::Freed));
+        drop(sends);
+        m.barrier();
+    }
+    let send = m.isend(m.next(), 1, vec![0u8; len]);
+    for _ in 0..1000 {
+        m.engine.progress();
+    }
+    m.barrier();
+    assert!(send.has_ended(), "there should be room for an eager message");
+    m.recv::<u8>(m.previous() as i32, 1, len);
+}

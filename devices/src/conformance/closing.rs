@@ -1,0 +1,131 @@
+//! Ranks that leave in good order.
+
+use std::time::Duration;
+
+use super::Member;
+use super::owned::{Layout, bytes, random};
+use crate::{ANY_SOURCE, ANY_TAG, Fault, Mode, Pattern};
+
+const LEFT: Fault = Fault::Left { rank: Some(0) };
+
+/// Who waits for a rank that has left, or sends to it, is told.
+pub(super) fn a_leaver_ends_what_waits_for_it(m: &Member) {
+    if m.rank == 0 {
+        m.barrier();
+        return m.engine.close();
+    }
+    let anybody = m.irecv::<u8>(ANY_SOURCE, 2, 8);
+    let receive = m.irecv::<u8>(0, 1, 100);
+    let sends = [m.isend(0, 5, bytes(1, m.long())), m.issend(0, 5, bytes(1, 8)), m.issend(0, 5, Vec::new())];
+    m.barrier();
+    assert_eq!(m.engine.probe(&m.world, Pattern { source: 0, tag: 9 }), Err(LEFT));
+    assert_eq!(receive.wait(m).0, Err(LEFT));
+    sends.into_iter().for_each(|send| assert_eq!(send.wait(m), Err(LEFT)));
+    for len in [0, 8, m.long()] {
+        let data = vec![0u8; len];
+        let layout = Layout::all(&data);
+        assert_eq!(m.start(0, 1, data, layout, Mode::Standard).unwrap_err(), LEFT);
+    }
+    assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(LEFT));
+    if m.size == 2 {
+        return assert_eq!(anybody.wait(m).0, Err(Fault::Left { rank: None }));
+    }
+    // The others are still here, and receives from anybody wait for them.
+    let to = if m.next() == 0 { 1 } else { m.next() };
+    m.send(to, 2, &[m.rank as u8; 8]);
+    let from = if m.previous() == 0 { m.size - 1 } else { m.previous() };
+    assert_eq!(m.received(anybody).1, [from as u8; 8]);
+}
+
+/// When all others have left, nothing can come from anybody.
+pub(super) fn the_last_one_hears_that_all_have_left(m: &Member) {
+    m.barrier();
+    if m.rank > 0 {
+        return m.engine.close();
+    }
+    let gone = Fault::Left { rank: None };
+    let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
+    assert_eq!(m.irecv::<u8>(ANY_SOURCE, ANY_TAG, 8).wait(m).0, Err(gone.clone()));
+    assert_eq!(m.engine.probe(&m.world, any), Err(gone.clone()));
+    assert_eq!(m.engine.mprobe(&m.world, any).unwrap_err(), gone);
+}
+
+/// A rank that leaves waits until what it has sent is taken, and it can still be received afterwards.
+pub(super) fn messages_from_before_a_leave_arrive(m: &Member) {
+    const MESSAGES: u64 = 1000;
+    let len = |i: u64| if i % 100 == 50 { m.long() } else { (i % 70) as usize };
+    if m.rank == 0 {
+        let all = (0..MESSAGES).flat_map(|i| m.others().map(move |to| (i, to)));
+        let sends: Vec<_> = all.map(|(i, to)| m.isend(to, 1, bytes(i + 1, len(i)))).collect();
+        m.engine.close();
+        assert!(sends.iter().all(super::Sending::has_ended), "nothing is under way after close");
+        return;
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    for i in 0..MESSAGES {
+        assert!(m.recv::<u8>(0, 1, m.long()).1 == bytes(i + 1, len(i)), "message {i}");
+    }
+    assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(LEFT));
+}
+
+/// Everybody leaves without having received what the others have announced.
+pub(super) fn pending_sends_to_closing_peers(m: &Member) {
+    let sends: Vec<_> = m
+        .others()
+        .flat_map(|to| [m.isend(to, 1, bytes(1, m.long())), m.issend(to, 1, bytes(1, 8))])
+        .collect();
+    m.barrier();
+    m.engine.close();
+    for send in sends {
+        let outcome = send.wait(m);
+        assert!(matches!(outcome, Err(Fault::Left { .. })), "{outcome:?}");
+    }
+}
+
+/// Everybody leaves while a thread of each still receives and messages of all kinds are on their way.
+pub(super) fn everybody_closes_in_the_middle_of_traffic(m: &Member) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let (outcome, _) = m.irecv::<u8>(ANY_SOURCE, ANY_TAG, m.long()).wait(m);
+                match outcome {
+                    Ok(_) => (),
+                    Err(Fault::Left { rank: None } | Fault::Cancelled) => return,
+                    // It had matched a message that its sender took back, as this rank is leaving.
+                    Err(Fault::Left { rank: Some(_) }) => (),
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        });
+        let mut state = u64::from(m.rank) + 1;
+        let mut sends = Vec::new();
+        for i in 0..400u64 {
+            state = random(state);
+            let to = m.others().nth(state as usize % (m.size as usize - 1)).unwrap();
+            let len = if state >> 40 & 15 == 0 { m.long() } else { (state >> 32 & 127) as usize };
+            let data = bytes(i + 1, len);
+            let layout = Layout::all(&data);
+            let mode = if state >> 50 & 3 == 0 { Mode::Synchronous } else { Mode::Standard };
+            match m.start(to, 1, data, layout, mode) {
+                Ok(send) => sends.push(send),
+                Err(Fault::Left { rank: Some(_) }) => (),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        m.engine.close();
+        for send in sends {
+            let outcome = send.wait(m);
+            assert!(matches!(outcome, Ok(_) | Err(Fault::Left { .. })), "{outcome:?}");
+        }
+    });
+}
+
+/// A synchronous send to oneself that nobody has received ends when the rank leaves.
+pub(super) fn a_synchronous_send_to_oneself_ends(m: &Member) {
+    let sends = [m.issend(m.rank, 1, bytes(1, 8)), m.issend(m.rank, 1, bytes(1, m.long()))];
+    m.engine.close();
+    for send in sends {
+        assert!(send.has_ended());
+        assert!(send.wait(m).is_err());
+    }
+}

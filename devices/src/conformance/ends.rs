@@ -1,0 +1,155 @@
+//! Ranks that die: whoever waits hears of it, the others go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpj_datatypes::Datatype;
+
+use super::Member;
+use super::owned::{Layout, bytes};
+use crate::{ANY_SOURCE, ANY_TAG, Fault, Group, Mode, Pattern};
+
+fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
+    assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{what}: {outcome:?}");
+}
+
+/// Ends rank 0, after everybody has come here. Its engine stays, as the memory of a dead process would not.
+fn rank_0_dies(m: &Member) -> bool {
+    m.barrier();
+    if m.rank == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+        std::mem::forget(Arc::clone(&m.engine));
+        m.die();
+    }
+    m.rank == 0
+}
+
+/// Waits until this rank knows of the death.
+fn learn(m: &Member) {
+    while m.world.broken().is_none() {
+        m.engine.progress();
+    }
+}
+
+/// Everything pending on a channel with a dead rank fails with its name, also what did not wait for that rank.
+pub(super) fn a_death_ends_all_that_waits(m: &Member) {
+    if m.rank == 0 {
+        rank_0_dies(m);
+        return;
+    }
+    let receives = [(0, 1), (ANY_SOURCE, 2), (m.next() as i32, 3), (m.rank as i32, ANY_TAG)]
+        .map(|(source, tag)| m.irecv::<u8>(source, tag, 100));
+    let sends = [
+        m.isend(0, 5, bytes(1, m.long())),
+        m.issend(0, 5, bytes(1, 8)),
+        m.issend(0, 5, bytes(1, m.limits()[0])),
+        m.issend(m.next(), 6, bytes(1, m.long())),
+        m.issend(m.rank, 7, bytes(1, 8)),
+    ];
+    rank_0_dies(m);
+    std::thread::scope(|scope| {
+        let probe = |tag| Pattern { source: 0, tag };
+        scope.spawn(move || assert_dead(m.engine.probe(&m.world, probe(9)), "probe"));
+        scope.spawn(move || assert_dead(m.engine.mprobe(&m.world, probe(9)), "mprobe"));
+        scope.spawn(move || {
+            let any = Pattern { source: ANY_SOURCE, tag: 9 };
+            assert_dead(m.engine.probe(&m.world, any), "probe of anybody");
+        });
+    });
+    receives.into_iter().enumerate().for_each(|(i, receive)| match i {
+        // The message to oneself had come by then.
+        3 => assert_eq!(receive.wait(m).0.map(|e| e.bytes), Ok(8)),
+        _ => assert_dead(receive.wait(m).0, "receive"),
+    });
+    sends.into_iter().enumerate().for_each(|(i, send)| match i {
+        4 => assert!(send.wait(m).is_ok()),
+        _ => assert_dead(send.wait(m), "send"),
+    });
+    assert_eq!(m.engine.first_death().map(|d| d.0), Some(0));
+    let data = vec![0u8; 8];
+    let layout = Layout::all(&data);
+    assert_dead(m.start(m.next(), 1, data, layout, Mode::Standard), "a new send");
+    assert_dead(m.irecv::<u8>(m.next() as i32, 1, 8).wait(m).0, "a new receive");
+}
+
+/// A channel without the dead rank works on.
+pub(super) fn a_death_leaves_other_channels_alone(m: &Member) {
+    if m.rank == 0 {
+        rank_0_dies(m);
+        return;
+    }
+    let rest = m.join_also(60, Group::Range { first: 1, len: m.size - 1 }, m.rank - 1);
+    let pending = rest.irecv::<u8>(rest.previous() as i32, 99, 8);
+    rank_0_dies(m);
+    learn(m);
+    for i in 0..200 {
+        let len = if i % 20 == 0 { m.long() } else { 40 };
+        let send = rest.isend(rest.next(), 1, bytes(i + 1, len));
+        assert!(rest.recv::<u8>(rest.previous() as i32, 1, len).1 == bytes(i + 1, len));
+        send.wait(&rest).unwrap();
+    }
+    rest.send(rest.next(), 99, &[1u8; 8]);
+    assert_eq!(rest.received(pending).1, [1; 8]);
+}
+
+/// A message that a dead rank announced, received only after its death, is an error or the message, but no hang.
+pub(super) fn a_dead_ranks_early_announcement_does_not_hang(m: &Member) {
+    let len = m.long();
+    if m.rank == 0 {
+        for to in m.others() {
+            std::mem::forget([m.isend(to, 1, bytes(3, len)), m.isend(to, 1, bytes(3, len))]);
+        }
+        rank_0_dies(m);
+        return;
+    }
+    rank_0_dies(m);
+    learn(m);
+    let (outcome, got) = m.irecv::<u8>(0, 1, len).wait(m);
+    assert!(outcome.is_err() || got == bytes(3, len));
+    let strided = Datatype::of::<u8>().vector(len, 1, 2).unwrap();
+    let (outcome, _) = m.post(0, 1, vec![0u8; 2 * len], Layout::typed(1, &strided)).wait(m);
+    if let Err(fault) = outcome {
+        assert_dead::<()>(Err(fault), "an announced message");
+    }
+}
+
+/// What a rank sent before its death can be received after it.
+pub(super) fn messages_from_before_a_death_arrive(m: &Member) {
+    const MESSAGES: u64 = 100;
+    if m.rank == 0 {
+        for i in 0..MESSAGES {
+            m.others().for_each(|to| m.send(to, 1, &[i; 4]));
+        }
+        rank_0_dies(m);
+        return;
+    }
+    rank_0_dies(m);
+    learn(m);
+    for i in 0..MESSAGES {
+        assert_eq!(m.recv::<u64>(0, 1, 4).1, [i; 4]);
+    }
+    assert_dead(m.irecv::<u64>(0, 1, 4).wait(m).0, "one more");
+}
+
+/// Frames that a dead rank will never take do not keep the living from leaving.
+pub(super) fn closing_after_flooding_a_dead_rank(m: &Member) {
+    if rank_0_dies(m) {
+        return;
+    }
+    let mut pending = Vec::new();
+    for i in 0..3000 {
+        let data = vec![0u8; if i % 2 == 0 { 8 } else { m.long() }];
+        let layout = Layout::all(&data);
+        match m.start(0, 1, data, layout, Mode::Standard) {
+            Ok(send) => pending.push(send),
+            Err(fault) => assert_dead::<()>(Err(fault), "a send to a dead rank"),
+        }
+    }
+    for send in pending {
+        match send.wait(m) {
+            Ok(_) => (),
+            Err(fault) => assert_dead::<()>(Err(fault), "a send to a dead rank"),
+        }
+    }
+    m.engine.close();
+}

@@ -1,0 +1,131 @@
+//! Errors that belong to one receive: its memory is untouched, its sender content, the next message fine.
+
+use mpj_datatypes::{Datatype, Primitive};
+
+use super::Member;
+use super::owned::{Layout, bytes};
+use crate::{Content, Fault, Mode};
+
+/// Sends a message that its receive must refuse, in both modes, early and expected, and one that fits after each.
+fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) {
+    let from = if to == m.rank { m.rank } else { m.previous() };
+    let post = || m.post(from as i32, 1, vec![0xaau8; 2 * len + 16], room.clone());
+    for mode in [Mode::Standard, Mode::Synchronous] {
+        for expected in [true, false] {
+            let posted = expected.then(post);
+            m.barrier();
+            let data = bytes(9, len);
+            let layout = Layout::all(&data);
+            let bad = m.start(to, 1, data, layout, mode).unwrap();
+            let good = m.isend(to, 1, bytes(10, len));
+            m.barrier();
+            let (outcome, memory) = posted.unwrap_or_else(post).wait(m);
+            judge(outcome.expect_err("a message that does not fit"));
+            assert!(memory.iter().all(|byte| *byte == 0xaa), "the target was touched");
+            assert!(m.recv::<u8>(from as i32, 1, len).1 == bytes(10, len), "the next message");
+            bad.wait(m).unwrap();
+            good.wait(m).unwrap();
+        }
+    }
+}
+
+fn truncated(m: &Member, to: u32) {
+    let source = if to == m.rank { m.rank } else { m.previous() };
+    for (len, room) in [(1, 0), (48, 47), (1000, 999), (m.limits()[0], 8), (m.long(), m.long() - 1)] {
+        let short = Layout::all(&vec![0u8; room]);
+        refuse(m, to, len, short, |fault| {
+            assert_eq!(fault, Fault::Truncated { source, tag: 1, sent: len, room });
+        });
+    }
+}
+
+fn mismatched(m: &Member, to: u32) {
+    let source = if to == m.rank { m.rank } else { m.previous() };
+    for len in [8, 48, 1000, m.limits()[0] / 8 * 8, m.long() / 8 * 8] {
+        let real = Layout::typed(len / 8, &Datatype::of::<f64>());
+        let (sent, expected) = (Content::Of(Primitive::U8, len), Content::Of(Primitive::F64, len / 8));
+        refuse(m, to, len, real, |fault| {
+            assert_eq!(fault, Fault::TypeMismatch { source, tag: 1, sent, expected });
+        });
+        let signed = Datatype::of::<i8>().vector(len, 1, 2).unwrap();
+        refuse(m, to, len, Layout::typed(1, &signed), |fault| {
+            assert!(matches!(fault, Fault::TypeMismatch { .. }), "{fault:?}");
+        });
+    }
+}
+
+/// A message longer than its receive.
+pub(super) fn truncation_spares_the_rest(m: &Member) {
+    truncated(m, m.next());
+}
+
+/// A message of another type than its receive.
+pub(super) fn type_mismatch_spares_the_rest(m: &Member) {
+    mismatched(m, m.next());
+}
+
+/// Both, to oneself.
+pub(super) fn faults_to_oneself(m: &Member) {
+    truncated(m, m.rank);
+    mismatched(m, m.rank);
+}
+
+/// Bytes that are no `bool` or no `char` never reach the program as one.
+pub(super) fn bool_and_char_are_checked(m: &Member) {
+    let (to, from) = (m.next(), m.previous());
+    let invalid = |tag| Err(Fault::InvalidValue { source: from, tag });
+    for many in [1, m.long()] {
+        let flags: Vec<bool> = [true, false, true].repeat(many);
+        let signs: Vec<char> = ['a', '\0', '😀'].repeat(many);
+        let sends = (m.isend(to, 1, flags.clone()), m.isend(to, 2, signs.clone()));
+        let no_flags: Vec<u8> = [0u8, 1, 2].repeat(many);
+        let no_signs: Vec<u32> = [65u32, 0x11_0000, 0xd800].repeat(many);
+        let bad = (
+            m.start(to, 3, no_flags, Layout::packed(3 * many), Mode::Standard).unwrap(),
+            m.start(to, 4, no_signs, Layout::packed(12 * many), Mode::Standard).unwrap(),
+        );
+        let (outcome, got) = m.irecv::<char>(from as i32, 4, 3 * many).wait(m);
+        assert_eq!(outcome, invalid(4));
+        assert!(got == ['A', '\0', '\0'].repeat(many));
+        let (outcome, got) = m.irecv::<bool>(from as i32, 3, 3 * many).wait(m);
+        assert_eq!(outcome, invalid(3));
+        assert!(got == [false, true, false].repeat(many));
+        assert!(m.recv::<char>(from as i32, 2, 3 * many).1 == signs);
+        assert!(m.recv::<bool>(from as i32, 1, 3 * many).1 == flags);
+        sends.0.wait(m).unwrap();
+        sends.1.wait(m).unwrap();
+        bad.0.wait(m).unwrap();
+        bad.1.wait(m).unwrap();
+    }
+}
+
+/// What is sent as packed may be received as anything, and the other way round.
+pub(super) fn packed_matches_anything(m: &Member) {
+    let (to, from) = (m.next(), m.previous() as i32);
+    for len in [1, 100, m.long()] {
+        let data: Vec<u64> = (0..len as u64).map(|i| i << 32 | 7).collect();
+        let sends = [
+            m.start(to, 1, data.clone(), Layout::packed(8 * len), Mode::Standard).unwrap(),
+            m.isend(to, 2, data.clone()),
+        ];
+        assert!(m.recv::<u64>(from, 1, len).1 == data);
+        assert!(m.recv_into(from, 2, vec![0u64; len], Layout::packed(8 * len)) == data);
+        sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
+    }
+}
+
+/// A synchronous send does not end before its message was matched, and ends when it was.
+pub(super) fn synchronous_waits_for_the_match(m: &Member) {
+    for len in [0, 8, 1000, m.limits()[0], m.long()] {
+        let send = m.issend(m.next(), 1, bytes(5, len));
+        m.barrier();
+        for _ in 0..100 {
+            m.engine.progress();
+        }
+        m.barrier();
+        assert!(!send.has_ended(), "nobody has received {len} bytes");
+        m.barrier();
+        assert!(m.recv::<u8>(m.previous() as i32, 1, len).1 == bytes(5, len));
+        send.wait(m).unwrap();
+    }
+}

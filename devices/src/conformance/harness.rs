@@ -1,0 +1,156 @@
+//! Runs a case with threads for ranks, and ends it if it hangs.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{Case, Member};
+use crate::config::{self, Config};
+use crate::{Address, Bells, Cards, Doorbell, End, Engine, Hub, JobKey, Registry, Roster, Segment, Site};
+
+/// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
+const LIVENESS: Duration = Duration::from_secs(60);
+
+/// The start-up service of ranks that are threads.
+#[derive(Debug, Default)]
+struct Board {
+    cards: Mutex<HashMap<u32, Vec<(String, Address)>>>,
+    posted: Condvar,
+}
+
+/// What one rank sees of the board.
+#[derive(Debug)]
+struct Pinned {
+    board: Arc<Board>,
+    rank: u32,
+}
+
+impl Cards for Pinned {
+    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String> {
+        self.board.cards.lock().unwrap_or_else(PoisonError::into_inner).insert(self.rank, cards);
+        self.board.posted.notify_all();
+        Ok(())
+    }
+
+    fn cards(&self, rank: u32) -> Result<Vec<(String, Address)>, String> {
+        let cards = self.board.cards.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = |cards: &mut HashMap<_, _>| !cards.contains_key(&rank);
+        let waited = self.board.posted.wait_timeout_while(cards, Duration::from_secs(10), missing);
+        let (cards, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        cards.get(&rank).cloned().ok_or_else(|| format!("rank {rank} has not published its cards"))
+    }
+}
+
+/// One rank's part, in its thread.
+#[derive(Debug)]
+struct Part {
+    rank: u32,
+    size: u32,
+    hub: Arc<Hub>,
+    board: Arc<Board>,
+    roster: Arc<Roster>,
+    registry: Registry,
+    config: Config,
+    segment: Arc<Segment>,
+    bells: Arc<Eventfds>,
+}
+
+/// The doorbells of all ranks, as a launcher would hand them out.
+#[derive(Debug)]
+struct Eventfds(Vec<OwnedFd>);
+
+impl Eventfds {
+    fn new(ranks: u32) -> Self {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Eventfds((0..ranks).map(|_| eventfd(0, flags).unwrap()).collect())
+    }
+}
+
+impl Bells for Eventfds {
+    fn bell(&self, rank: u32) -> Result<OwnedFd, String> {
+        let fd = self.0.get(rank as usize).ok_or_else(|| format!("no rank {rank}"))?;
+        fd.try_clone().map_err(|e| e.to_string())
+    }
+}
+
+/// Maps the job's memory once for each rank, as processes would.
+fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
+    Segment::attach(segment.as_fd().try_clone_to_owned().unwrap(), ranks).unwrap()
+}
+
+impl Part {
+    fn run(self, case: &Case) {
+        let Part { rank, size, hub, board, roster, registry, config, segment, bells } = self;
+        let bell = Arc::new(Doorbell::shared(bells.bell(rank).unwrap(), Arc::clone(&segment), rank));
+        let key = Some(Arc::new(JobKey { job: 1, secret: [7; 32] }));
+        let (hub, segment, bells) = (Some(hub), Some(segment), Some(bells as Arc<dyn Bells>));
+        let site = Site { hub, segment, bells, key, ..Site::new(rank, size, bell) };
+        let cards = Arc::new(Pinned { board, rank });
+        let engine = Engine::open(site, &registry, &config, cards, roster).unwrap();
+        let member = Member::join(engine).unwrap();
+        (case.run)(&member);
+        if !member.is_dead() {
+            member.engine.close();
+        }
+    }
+}
+
+/// Runs `case` on `ranks` threads, with the devices of `registry`.
+///
+/// # Panics
+/// If a rank panics, or if the case does not end in 60 seconds; the message names the ranks that are stuck.
+pub fn run_threads(registry: &Registry, config: &Config, ranks: u32, case: &'static Case) {
+    let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Board>::default(), Arc::<Roster>::default());
+    let memory = Segment::create(ranks, config.get(&config::SHM_FRAGMENTS) as u32).unwrap();
+    let bells = Arc::new(Eventfds::new(ranks));
+    let (done, ends) = channel();
+    for rank in 0..ranks {
+        let (hub, board, roster) = (Arc::clone(&hub), Arc::clone(&board), Arc::clone(&roster));
+        let (registry, config) = (registry.clone(), config.clone());
+        let (segment, bells) = (attach(&memory, ranks), Arc::clone(&bells));
+        let part = Part { rank, size: ranks, hub, board, roster, registry, config, segment, bells };
+        let done = done.clone();
+        let thread = std::thread::Builder::new().name(format!("{}/{rank}", case.name));
+        let _detached = thread.spawn(move || play(part, case, &done)).unwrap();
+    }
+    let mut first: Option<String> = None;
+    let mut left: Vec<u32> = (0..ranks).collect();
+    let limit = Instant::now() + LIVENESS;
+    while !left.is_empty() {
+        match ends.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+            Ok((rank, outcome)) => {
+                left.retain(|other| *other != rank);
+                if let Err(why) = outcome {
+                    first.get_or_insert(format!("rank {rank}: {why}"));
+                }
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                // Let them go, so that the next case has the cores.
+                left.iter().for_each(|rank| roster.report(*rank, End::Died("stuck".into())));
+                let cause = first.map(|f| format!(" after {f}")).unwrap_or_default();
+                panic!("{} with {ranks} ranks: ranks {left:?} are stuck{cause}", case.name);
+            }
+        }
+    }
+    if let Some(first) = first {
+        panic!("{} with {ranks} ranks: {first}", case.name);
+    }
+}
+
+fn play(part: Part, case: &Case, done: &Sender<(u32, Result<(), String>)>) {
+    let (rank, roster) = (part.rank, Arc::clone(&part.roster));
+    let outcome = catch_unwind(AssertUnwindSafe(|| part.run(case))).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let text = text.unwrap_or("panicked").to_owned();
+        roster.report(rank, End::Died(text.as_str().into()));
+        text
+    });
+    // Nobody listens any more if the case was given up.
+    let _ = done.send((rank, outcome));
+}

@@ -1,0 +1,175 @@
+//! Every shape of memory on either side.
+
+use mpj_datatypes::Datatype;
+
+use super::Member;
+use super::owned::{Item, Layout, bytes};
+use crate::{Fault, Mode};
+
+/// A type of `count` blocks of `block` items, `stride` items apart, and which items `times` of it name.
+#[derive(Clone, Copy, Debug)]
+struct Comb {
+    count: usize,
+    block: usize,
+    stride: usize,
+}
+
+impl Comb {
+    fn datatype<T: Item>(self) -> Datatype {
+        Datatype::of::<T>().vector(self.count, self.block, self.stride as isize).unwrap()
+    }
+
+    fn names(self, times: usize) -> impl Iterator<Item = usize> {
+        let extent = (self.count - 1) * self.stride + self.block;
+        let one =
+            move || (0..self.count).flat_map(move |i| (0..self.block).map(move |j| i * self.stride + j));
+        (0..times).flat_map(move |t| one().map(move |at| t * extent + at))
+    }
+
+    fn memory(self, times: usize) -> usize {
+        self.names(times).last().map_or(0, |last| last + 1)
+    }
+}
+
+fn items(rank: u32, salt: u64, len: usize) -> Vec<f64> {
+    (0..len).map(|i| f64::from(rank) * 1e6 + salt as f64 * 1e4 + i as f64).collect()
+}
+
+/// Sends `times` of one comb to `to` and receives another comb, or a dense array, from `from`.
+fn exchange(m: &Member, to: u32, from: u32, send: (Comb, usize), recv: (Comb, usize), expected: bool) {
+    let (out, into) = (send.0.memory(send.1), recv.0.memory(recv.1));
+    let target = || (vec![-1.0f64; into], Layout::typed(recv.1, &recv.0.datatype::<f64>()));
+    let posted = expected.then(|| {
+        let (memory, layout) = target();
+        m.post(from as i32, 1, memory, layout)
+    });
+    m.barrier();
+    let layout = Layout::typed(send.1, &send.0.datatype::<f64>());
+    let sending = m.start(to, 1, items(m.rank, 3, out), layout, Mode::Standard).unwrap();
+    let got = match posted {
+        Some(posted) => {
+            let (outcome, memory) = posted.wait(m);
+            outcome.unwrap();
+            memory
+        }
+        None => {
+            let (memory, layout) = target();
+            m.recv_into(from as i32, 1, memory, layout)
+        }
+    };
+    sending.wait(m).unwrap();
+    let theirs = items(from, 3, out);
+    let mut wanted = vec![-1.0; into];
+    for (at, source) in recv.0.names(recv.1).zip(send.0.names(send.1)) {
+        wanted[at] = theirs[source];
+    }
+    assert!(got == wanted, "{send:?} to {recv:?}, expected: {expected}");
+}
+
+fn exchanges(m: &Member, to: u32, from: u32, scale: usize) {
+    let dense = |len| Comb { count: 1, block: len, stride: len };
+    let thin = Comb { count: 6 * scale, block: 1, stride: 3 };
+    let thick = Comb { count: 2 * scale, block: 3, stride: 7 };
+    for expected in [true, false] {
+        exchange(m, to, from, (thin, 2), (dense(12 * scale), 1), expected);
+        exchange(m, to, from, (dense(12 * scale), 1), (thin, 2), expected);
+        exchange(m, to, from, (thin, 2), (thick, 2), expected);
+        exchange(m, to, from, (thick, 1), (thin, 3), expected);
+    }
+}
+
+/// Strided to contiguous and back, strided to strided, in short messages.
+pub(super) fn strided_and_contiguous(m: &Member) {
+    exchanges(m, m.next(), m.previous(), 1);
+    exchanges(m, m.next(), m.previous(), 10);
+}
+
+/// The same in messages that are too long to go eagerly.
+pub(super) fn strided_long_messages(m: &Member) {
+    exchanges(m, m.next(), m.previous(), m.long() / 8 + 1);
+    exchanges(m, m.next(), m.previous(), 30_001);
+}
+
+/// The same to oneself.
+pub(super) fn strided_to_oneself(m: &Member) {
+    for scale in [1, 10, m.long() / 8 + 1] {
+        let thin = Comb { count: 6 * scale, block: 1, stride: 3 };
+        let thick = Comb { count: 2 * scale, block: 3, stride: 7 };
+        for mode in [Mode::Standard, Mode::Synchronous] {
+            let data = items(m.rank, 1, thin.memory(1));
+            let layout = Layout::typed(1, &thin.datatype::<f64>());
+            let send = m.start(m.rank, 1, data.clone(), layout, mode).unwrap();
+            let memory = vec![-1.0; thick.memory(1)];
+            let got = m.recv_into(m.rank as i32, 1, memory, Layout::typed(1, &thick.datatype::<f64>()));
+            send.wait(m).unwrap();
+            for (at, source) in thick.names(1).zip(thin.names(1)) {
+                assert_eq!(got[at], data[source]);
+            }
+        }
+    }
+}
+
+/// Blocks of different lengths in any order, of bytes, so that pieces end anywhere.
+pub(super) fn indexed_blocks(m: &Member) {
+    for scale in [1, m.long() / 16 + 1] {
+        let blocks: Vec<(usize, isize)> =
+            (0..4 * scale).map(|i| (1 + i % 7, ((4 * scale - 1 - i) * 9) as isize)).collect();
+        let datatype = Datatype::of::<u8>().indexed(&blocks).unwrap();
+        let names: Vec<usize> =
+            blocks.iter().flat_map(|(len, at)| (0..*len).map(move |j| *at as usize + j)).collect();
+        let memory = 4 * scale * 9;
+        let ours = bytes(u64::from(m.rank) + 1, memory);
+        let theirs = bytes(u64::from(m.previous()) + 1, memory);
+        let packed: Vec<u8> = names.iter().map(|at| theirs[*at]).collect();
+        let send = m.start(m.next(), 1, ours.clone(), Layout::typed(1, &datatype), Mode::Standard).unwrap();
+        assert!(m.recv::<u8>(m.previous() as i32, 1, names.len()).1 == packed, "scale {scale}");
+        send.wait(m).unwrap();
+        // And the same blocks on both sides.
+        let send = m.start(m.next(), 2, ours, Layout::typed(1, &datatype), Mode::Synchronous).unwrap();
+        let got = m.recv_into(m.previous() as i32, 2, vec![0xaa; memory], Layout::typed(1, &datatype));
+        send.wait(m).unwrap();
+        let mut wanted = vec![0xaa; memory];
+        names.iter().for_each(|at| wanted[*at] = theirs[*at]);
+        assert!(got == wanted, "scale {scale}");
+    }
+}
+
+/// Types of several primitives: equal sequences match, also as a prefix; others do not.
+pub(super) fn mixed_structures(m: &Member) {
+    let (int, real) = (Datatype::of::<i32>(), Datatype::of::<f64>());
+    let pair = Datatype::structure(&[(1, 0, int.clone()), (1, 8, real.clone())]).unwrap();
+    let twisted = Datatype::structure(&[(1, 0, real), (1, 8, int)]).unwrap().resized(0, 16).unwrap();
+    let couple = pair.contiguous(2).unwrap();
+    let from = m.previous() as i32;
+    for items in [2, m.long() / 24 * 2] {
+        let words = |rank: u32| (0..2 * items as u64).map(move |i| u64::from(rank) << 48 | (i * 3 + 1));
+        // The padding of a pair stays what it was.
+        let wanted: Vec<u64> = words(m.previous())
+            .enumerate()
+            .map(|(i, w)| if i % 2 == 0 { u64::MAX << 32 | (w & 0xffff_ffff) } else { w })
+            .collect();
+        for (tag, layout, fits) in [
+            (1, Layout::typed(items, &pair), true),
+            (2, Layout::typed(items / 2, &couple), true),
+            (3, Layout::typed(items, &twisted), false),
+        ] {
+            let data: Vec<u64> = words(m.rank).collect();
+            let send = m.start(m.next(), tag, data, Layout::typed(items, &pair), Mode::Synchronous).unwrap();
+            let (outcome, got) = m.post(from, tag, vec![u64::MAX; 2 * items], layout).wait(m);
+            if fits {
+                assert_eq!(outcome.unwrap().bytes, 12 * items);
+                assert!(got == wanted, "{items} pairs, tag {tag}");
+            } else {
+                assert!(matches!(outcome, Err(Fault::TypeMismatch { .. })), "{outcome:?}");
+                assert!(got.iter().all(|w| *w == u64::MAX), "a mismatch touches nothing");
+            }
+            send.wait(m).unwrap();
+        }
+        let data: Vec<u64> = words(m.rank).collect();
+        let send = m.start(m.next(), 4, data, Layout::typed(items - 1, &pair), Mode::Standard).unwrap();
+        let got = m.recv_into(from, 4, vec![u64::MAX; 2 * items], Layout::typed(items, &pair));
+        assert!(got[..2 * items - 2] == wanted[..2 * items - 2], "a shorter message is a prefix");
+        assert_eq!(got[2 * items - 2..], [u64::MAX; 2]);
+        send.wait(m).unwrap();
+    }
+}

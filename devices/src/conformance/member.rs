@@ -1,0 +1,180 @@
+//! A rank of a case: its engine, its channel, and short ways to send and receive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mpj_datatypes::Equivalent;
+
+use super::owned::{Item, Layout, Receiving, Sending};
+use crate::{Channel, End, Engine, Envelope, Fault, Group, Mode, Pattern, Roster};
+
+/// The context of the channel cases talk on.
+const WORLD: u64 = 2;
+/// The context of the channel that barriers use.
+const CONTROL: u64 = 3;
+
+/// A rank of a case, on one channel.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The engine of the rank.
+    pub engine: Arc<Engine>,
+    /// The channel; all ranks of the job at first.
+    pub world: Arc<Channel>,
+    /// This rank in the channel.
+    pub rank: u32,
+    /// The ranks of the channel.
+    pub size: u32,
+    control: Arc<Channel>,
+    dead: Arc<AtomicBool>,
+}
+
+impl Member {
+    /// Joins the channel of all ranks.
+    ///
+    /// # Errors
+    /// Those of [`Engine::join`].
+    pub fn join(engine: Arc<Engine>) -> Result<Self, Fault> {
+        let (rank, size) = (engine.site().rank, engine.site().size);
+        let everybody = Group::Range { first: 0, len: size };
+        let world = engine.join(WORLD, everybody.clone(), rank)?;
+        let control = engine.join(CONTROL, everybody, rank)?;
+        Ok(Member { engine, world, rank, size, control, dead: Arc::default() })
+    }
+
+    /// Returns the same rank on another channel.
+    pub fn on(&self, channel: &Arc<Channel>) -> Self {
+        let world = Arc::clone(channel);
+        Member { rank: world.rank(), size: world.group().size(), world, ..self.clone() }
+    }
+
+    /// Joins a channel and returns this rank on it.
+    pub fn join_also(&self, context: u64, group: Group, rank: u32) -> Self {
+        self.on(&self.engine.join(context, group, rank).unwrap())
+    }
+
+    /// Returns the rank after this one.
+    pub fn next(&self) -> u32 {
+        (self.rank + 1) % self.size
+    }
+
+    /// Returns the rank before this one.
+    pub fn previous(&self) -> u32 {
+        (self.rank + self.size - 1) % self.size
+    }
+
+    /// Returns the ranks but this one.
+    pub fn others(&self) -> impl Iterator<Item = u32> + use<> {
+        let me = self.rank;
+        (0..self.size).filter(move |rank| *rank != me)
+    }
+
+    /// Returns the sizes at which the devices of this rank change their way: eager limits and fragments.
+    pub fn limits(&self) -> Vec<usize> {
+        self.engine.devices.iter().flat_map(|d| [d.caps().eager, d.caps().fragment]).collect()
+    }
+
+    /// Returns a size that goes announced on every device.
+    pub fn long(&self) -> usize {
+        self.limits().into_iter().max().unwrap_or(0) * 2 + 13
+    }
+
+    /// Returns where ends are reported.
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.engine.roster
+    }
+
+    /// Makes this rank dead for the others; the case must not use it afterwards.
+    pub fn die(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        self.roster().report(self.engine.site().rank, End::Died("the case says so".into()));
+    }
+
+    /// Returns whether this rank has died.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+
+    /// Waits until all ranks of the job are here.
+    pub fn barrier(&self) {
+        let on = self.on(&self.control);
+        let mut step = 1;
+        while step < on.size {
+            let tag = step as i32;
+            let sent = on.isend((on.rank + step) % on.size, tag, vec![0u8]);
+            on.recv::<u8>(((on.rank + on.size - step) % on.size) as i32, tag, 1);
+            sent.wait(&on).unwrap();
+            step *= 2;
+        }
+    }
+
+    /// Starts a send of a layout.
+    ///
+    /// # Errors
+    /// Those of [`Engine::send`].
+    pub(super) fn start<T: Item>(
+        &self,
+        to: u32,
+        tag: i32,
+        data: Vec<T>,
+        layout: Layout,
+        mode: Mode,
+    ) -> Result<Sending<T>, Fault> {
+        Sending::start(data, layout, |source| self.engine.send(&self.world, to, tag, source, mode))
+    }
+
+    /// Starts a send of everything in `data`.
+    pub fn isend<T: Item>(&self, to: u32, tag: i32, data: Vec<T>) -> Sending<T> {
+        let layout = Layout::all(&data);
+        self.start(to, tag, data, layout, Mode::Standard).unwrap()
+    }
+
+    /// Starts a synchronous send of everything in `data`.
+    pub fn issend<T: Item>(&self, to: u32, tag: i32, data: Vec<T>) -> Sending<T> {
+        let layout = Layout::all(&data);
+        self.start(to, tag, data, layout, Mode::Synchronous).unwrap()
+    }
+
+    /// Sends a copy of `data`.
+    pub fn send<T: Item>(&self, to: u32, tag: i32, data: &[T]) {
+        self.isend(to, tag, data.to_vec()).wait(self).unwrap();
+    }
+
+    /// Starts a receive of a layout into `memory`.
+    pub(super) fn post<T: Item>(&self, from: i32, tag: i32, memory: Vec<T>, layout: Layout) -> Receiving<T> {
+        let pattern = Pattern { source: from, tag };
+        Receiving::start(memory, layout, |target| self.engine.recv(&self.world, pattern, target))
+    }
+
+    /// Starts a receive of up to `len` items.
+    pub fn irecv<T: Item>(&self, from: i32, tag: i32, len: usize) -> Receiving<T> {
+        let memory = vec![T::default(); len];
+        let layout = Layout::all(&memory);
+        self.post(from, tag, memory, layout)
+    }
+
+    /// Receives up to `len` items and returns as many as came.
+    pub fn recv<T: Item>(&self, from: i32, tag: i32, len: usize) -> (Envelope, Vec<T>) {
+        let (outcome, memory) = self.irecv::<T>(from, tag, len).wait(self);
+        let envelope = outcome.unwrap_or_else(|fault| panic!("receive from {from} with tag {tag}: {fault}"));
+        (envelope, cut(&envelope, memory))
+    }
+
+    /// Waits for a receive that must succeed.
+    pub fn received<T: Item>(&self, receiving: Receiving<T>) -> (Envelope, Vec<T>) {
+        let (outcome, memory) = receiving.wait(self);
+        let envelope = outcome.unwrap();
+        (envelope, cut(&envelope, memory))
+    }
+
+    /// Receives into a layout that must fit, and returns all of the memory.
+    pub(super) fn recv_into<T: Item>(&self, from: i32, tag: i32, memory: Vec<T>, layout: Layout) -> Vec<T> {
+        let (outcome, memory) = self.post(from, tag, memory, layout).wait(self);
+        outcome.unwrap();
+        memory
+    }
+}
+
+fn cut<T: Equivalent>(envelope: &Envelope, mut memory: Vec<T>) -> Vec<T> {
+    memory.truncate(envelope.bytes / size_of::<T>());
+    memory
+}

@@ -1,0 +1,124 @@
+//! The suite every device passes: what a user of an [`Engine`] may count on, whatever moves its frames.
+//!
+//! A [`Case`] is what each rank of a small job does; it asks for no device by name and reads its limits from the
+//! engine. [`run_threads`] runs one with threads for ranks; a runner in other processes opens an engine, joins a
+//! [`Member`] and calls the case that [`find`] gives it.
+//!
+//! | file | what it is about |
+//! |---|---|
+//! | `order` | what overtakes what, wildcards |
+//! | `sizes` `layouts` | every length and every shape of memory, content checked |
+//! | `early` `pressure` | messages before their receives, probes, cancelling; floods |
+//! | `faults` | errors that belong to one receive |
+//! | `channels` | contexts, late joins, groups |
+//! | `ends` `closing` | ranks that die, ranks that leave |
+//! | `threads` `model` | several threads of a rank; random traffic |
+//! | `member` `owned` `harness` | what cases are written with, and run by |
+
+mod channels;
+mod closing;
+mod early;
+mod ends;
+mod faults;
+mod harness;
+mod layouts;
+mod member;
+mod model;
+mod order;
+mod owned;
+mod pressure;
+mod sizes;
+mod threads;
+
+pub use harness::run_threads;
+pub use member::Member;
+pub use owned::{Item, Receiving, Sending};
+
+/// What each rank of a job does to find out whether a device keeps one promise.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// With how many ranks it should be run.
+    pub ranks: &'static [u32],
+    /// What each rank does; it panics if the promise is broken.
+    pub run: fn(&Member),
+}
+
+/// Calls the macro `$then` with its arguments and the list of all cases, each as `module::name [ranks]`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_case {
+    ($then:ident $($arguments:tt)*) => {
+        $then! { ($($arguments)*)
+            order::many_messages_of_each_pair [2, 3, 5, 8]
+            order::any_source_keeps_the_order_of_each [2, 3, 5]
+            order::any_tag_keeps_the_order [2, 3, 5]
+            order::any_source_and_tag [2, 3, 5, 8]
+            order::receives_match_in_the_order_they_were_posted [2, 3, 5]
+            order::waits_in_reverse_order [2, 3, 5]
+            sizes::every_size_expected [2, 3, 5]
+            sizes::every_size_early [2, 3, 5]
+            sizes::every_size_synchronous [2, 3, 5]
+            sizes::zero_length [2, 3, 5, 8]
+            sizes::to_oneself [1, 2, 3]
+            sizes::head_to_head [2, 3, 5, 8]
+            layouts::strided_and_contiguous [2, 3, 5]
+            layouts::strided_long_messages [2, 3, 5]
+            layouts::indexed_blocks [2, 3, 5]
+            layouts::mixed_structures [2, 3, 5]
+            layouts::strided_to_oneself [1, 2]
+            early::ten_thousand_in_order [2, 3]
+            early::two_thousand_in_reverse_order_of_tags [2, 3, 5]
+            early::probes_tell_what_comes [2, 3, 5]
+            early::a_matched_probe_takes_the_message [2, 3, 5]
+            early::cancel_takes_back_an_unmatched_receive [2, 3, 5]
+            pressure::a_flood_of_small_messages [2, 3]
+            pressure::a_flood_of_eager_messages [2, 3, 5]
+            pressure::floods_in_a_circle [2, 3, 5, 8]
+            faults::truncation_spares_the_rest [2, 3, 5]
+            faults::type_mismatch_spares_the_rest [2, 3, 5]
+            faults::faults_to_oneself [1, 2]
+            faults::bool_and_char_are_checked [2, 3, 5]
+            faults::packed_matches_anything [2, 3, 5]
+            faults::synchronous_waits_for_the_match [2, 3, 5]
+            channels::contexts_are_apart [2, 3, 5]
+            channels::a_late_joiner_finds_its_messages [2, 3, 5]
+            channels::groups_in_any_order [2, 3, 5, 8]
+            channels::many_come_and_go [2, 3]
+            channels::leaving_a_channel_gives_room_back [2, 3]
+            ends::a_death_ends_all_that_waits [2, 3, 5]
+            ends::a_death_leaves_other_channels_alone [3, 5]
+            ends::a_dead_ranks_early_announcement_does_not_hang [2, 3, 5]
+            ends::messages_from_before_a_death_arrive [2, 3, 5]
+            ends::closing_after_flooding_a_dead_rank [2, 3, 5]
+            closing::a_leaver_ends_what_waits_for_it [2, 3, 5]
+            closing::the_last_one_hears_that_all_have_left [2, 3, 5]
+            closing::messages_from_before_a_leave_arrive [2, 3, 5]
+            closing::pending_sends_to_closing_peers [2, 3, 5]
+            closing::everybody_closes_in_the_middle_of_traffic [2, 3, 5]
+            closing::a_synchronous_send_to_oneself_ends [1, 2]
+            threads::two_senders_and_two_receivers [2, 3, 5]
+            threads::one_receives_and_one_probes [2, 3, 5]
+            threads::self_sends_wake_a_sleeping_thread [1, 2]
+            threads::a_long_wait_sleeps [2, 3]
+            model::random_traffic [2, 3, 5, 8]
+        }
+    };
+}
+
+macro_rules! table {
+    (() $($module:ident :: $name:ident [$($ranks:literal),*])*) => {
+        /// Every case.
+        pub const CASES: &[Case] = &[$(
+            Case { name: stringify!($name), ranks: &[$($ranks),*], run: $module::$name },
+        )*];
+    };
+}
+
+for_each_case!(table);
+
+/// Returns the case of a name.
+pub fn find(name: &str) -> Option<&'static Case> {
+    CASES.iter().find(|case| case.name == name)
+}

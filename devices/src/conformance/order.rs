@@ -1,0 +1,113 @@
+//! What overtakes what: nothing between one sender and one receiver that matches both.
+
+use super::Member;
+use super::owned::bytes;
+use crate::{ANY_SOURCE, ANY_TAG};
+
+/// The length of message `i` of a pair: short ones, some at and beyond the eager limit.
+fn length(m: &Member, i: u64) -> usize {
+    let limits = m.limits();
+    match i % 97 {
+        13 => limits[0],
+        31 => limits[0] + 1,
+        64 => m.long(),
+        _ => (i * 7919 % 130) as usize,
+    }
+}
+
+fn seed(from: u32, to: u32, i: u64) -> u64 {
+    u64::from(from) << 40 | u64::from(to) << 32 | i
+}
+
+/// Every rank sends to every other; each pair's messages come in order.
+pub(super) fn many_messages_of_each_pair(m: &Member) {
+    const MESSAGES: u64 = 500;
+    let mut sends = Vec::new();
+    for i in 0..MESSAGES {
+        for to in m.others() {
+            sends.push(m.isend(to, 7, bytes(seed(m.rank, to, i), length(m, i))));
+        }
+    }
+    for i in 0..MESSAGES {
+        for from in m.others() {
+            let (envelope, got) = m.recv::<u8>(from as i32, 7, m.long());
+            assert_eq!((envelope.source, envelope.tag, envelope.bytes), (from, 7, length(m, i)));
+            assert!(got == bytes(seed(from, m.rank, i), length(m, i)), "message {i} from {from}");
+        }
+    }
+    sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
+}
+
+/// Sends `(sequence, rank)` pairs to rank 0, which receives them by `pattern` and checks each sender's order.
+fn funnel(m: &Member, pattern: impl Fn(u64) -> (i32, i32), tag: impl Fn(u64) -> i32) {
+    const MESSAGES: u64 = 400;
+    if m.rank > 0 {
+        let sends: Vec<_> =
+            (0..MESSAGES).map(|i| m.isend(0, tag(i), vec![i; 1 + length(m, i) / 8])).collect();
+        return sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
+    }
+    let mut next = vec![0u64; m.size as usize];
+    for i in 0..MESSAGES * u64::from(m.size - 1) {
+        let (source, wanted) = pattern(i);
+        let (envelope, got) = m.recv::<u64>(source, wanted, m.long());
+        let next = &mut next[envelope.source as usize];
+        assert_eq!(got.first(), Some(&*next), "the order of messages from {}", envelope.source);
+        assert_eq!(envelope.tag, tag(*next));
+        assert_eq!(got, vec![*next; 1 + length(m, *next) / 8]);
+        *next += 1;
+    }
+    assert_eq!(&next[1..], vec![MESSAGES; m.size as usize - 1]);
+}
+
+/// A receive from anybody takes each sender's messages in order.
+pub(super) fn any_source_keeps_the_order_of_each(m: &Member) {
+    funnel(m, |_| (ANY_SOURCE, 5), |_| 5);
+}
+
+/// A receive of any tag takes the messages in order.
+pub(super) fn any_tag_keeps_the_order(m: &Member) {
+    let senders = u64::from(m.size - 1);
+    funnel(m, |i| ((1 + i % senders) as i32, ANY_TAG), |i| (i * 31 % 17) as i32);
+}
+
+/// Both at once.
+pub(super) fn any_source_and_tag(m: &Member) {
+    funnel(m, |_| (ANY_SOURCE, ANY_TAG), |i| (i * 31 % 17) as i32);
+}
+
+/// Of several receives that match a message the first one posted gets it, whatever wildcards it has.
+pub(super) fn receives_match_in_the_order_they_were_posted(m: &Member) {
+    let from = m.previous() as i32;
+    let patterns = [
+        (ANY_SOURCE, 1),
+        (from, 1),
+        (from, ANY_TAG),
+        (from, 2),
+        (ANY_SOURCE, ANY_TAG),
+        (from, 1),
+        (ANY_SOURCE, 2),
+    ];
+    let receives: Vec<_> = patterns.iter().map(|(source, tag)| m.irecv::<u64>(*source, *tag, 1)).collect();
+    m.barrier();
+    // Tags in the order sent, and which receive each message must get.
+    for (i, tag) in [1, 2, 1, 2, 1, 2, 1].into_iter().enumerate() {
+        m.send(m.next(), tag, &[i as u64]);
+    }
+    // 0: tag 1 → receive 0; 1: tag 2 → 2; 2: tag 1 → 1; 3: tag 2 → 3; 4: tag 1 → 4; 5: tag 2 → 6; 6: tag 1 → 5.
+    let expected = [0, 2, 1, 3, 4, 6, 5];
+    for (receive, message) in receives.into_iter().zip(expected) {
+        assert_eq!(m.received(receive).1, [message]);
+    }
+}
+
+/// Receives may be waited for in any order.
+pub(super) fn waits_in_reverse_order(m: &Member) {
+    for len in [8, m.limits()[0], m.long()] {
+        let receives: Vec<_> = (0..20).map(|_| m.irecv::<u8>(m.previous() as i32, 3, len)).collect();
+        let sends: Vec<_> = (0..20).map(|i| m.isend(m.next(), 3, bytes(i + 1, len))).collect();
+        for (i, receive) in receives.into_iter().enumerate().rev() {
+            assert!(m.received(receive).1 == bytes(i as u64 + 1, len));
+        }
+        sends.into_iter().rev().for_each(|send| assert!(send.wait(m).is_ok()));
+    }
+}

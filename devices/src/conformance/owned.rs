@@ -1,0 +1,145 @@
+//! Buffers that operations own while they need them, so that a case that panics leaves no pointer behind.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+
+use super::Member;
+use crate::{Envelope, Fault, Keep, Shape, Source, Started, Target};
+
+/// What cases send.
+pub trait Item: Receivable + Send + Sync + PartialEq + fmt::Debug + Default {}
+impl<T: Receivable + Send + Sync + PartialEq + fmt::Debug + Default> Item for T {}
+
+/// How the items of a buffer are described to the engine.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) count: usize,
+    pub(super) shape: Shape,
+}
+
+impl Layout {
+    pub(super) fn all<T: Equivalent>(items: &[T]) -> Self {
+        Layout { count: items.len(), shape: Shape::of(&T::datatype()) }
+    }
+
+    pub(super) fn typed(count: usize, datatype: &Datatype) -> Self {
+        Layout { count, shape: Shape::of(datatype) }
+    }
+
+    pub(super) fn packed(count: usize) -> Self {
+        Layout { count, shape: Shape::Flat(Primitive::Packed) }
+    }
+
+    /// Panics unless everything the layout names lies in `bytes` bytes.
+    fn check(&self, bytes: usize) {
+        let datatype = match &self.shape {
+            Shape::Flat(primitive) => Datatype::primitive(*primitive),
+            Shape::Typed(datatype) => datatype.clone(),
+        };
+        let (low, high) = datatype.bounds(self.count).expect("a case's layout");
+        assert!(low >= 0 && high <= bytes as i64, "a case's layout lies in its buffer");
+    }
+}
+
+/// A send under way.
+#[derive(Debug)]
+pub struct Sending<T> {
+    started: Started,
+    data: Arc<Vec<T>>,
+}
+
+impl<T: Item> Sending<T> {
+    pub(super) fn start(
+        data: Vec<T>,
+        layout: Layout,
+        send: impl FnOnce(Source) -> Result<Started, Fault>,
+    ) -> Result<Self, Fault> {
+        layout.check(size_of_val(data.as_slice()));
+        let data = Arc::new(data);
+        let keep: Keep = Arc::clone(&data) as Keep;
+        let base = data.as_ptr().cast();
+        // SAFETY: the layout was checked to lie in the vector; `keep` keeps it, and nobody has `&mut` to it.
+        #[expect(unsafe_code, reason = "the engine takes raw memory")]
+        let source = unsafe { Source::new(base, layout.count, layout.shape, Some(keep)) };
+        Ok(Sending { started: send(source.expect("a case's sizes are small"))?, data })
+    }
+
+    /// Returns whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        match &self.started {
+            Started::Done(_) => true,
+            Started::Pending(completion) => completion.outcome().is_some(),
+        }
+    }
+
+    /// Waits for the end, and checks that the engine has let go of the memory by then.
+    ///
+    /// # Errors
+    /// What the send ended with.
+    pub fn wait(self, member: &Member) -> Result<Envelope, Fault> {
+        let outcome = member.engine.wait(&member.world, self.started);
+        assert_eq!(Arc::strong_count(&self.data), 1, "a send that has ended holds its memory");
+        outcome
+    }
+}
+
+/// A receive under way.
+#[derive(Debug)]
+pub struct Receiving<T> {
+    pub(super) started: Result<Started, Fault>,
+    memory: Arc<Mutex<Vec<T>>>,
+}
+
+impl<T: Item> Receiving<T> {
+    pub(super) fn start(
+        mut memory: Vec<T>,
+        layout: Layout,
+        recv: impl FnOnce(Target) -> Result<Started, Fault>,
+    ) -> Self {
+        layout.check(size_of_val(memory.as_slice()));
+        let base = memory.as_mut_ptr().cast();
+        let memory = Arc::new(Mutex::new(memory));
+        let keep: Keep = Arc::clone(&memory) as Keep;
+        // SAFETY: the layout was checked to lie in the vector; `keep` keeps it, and nobody looks into the mutex
+        // before the target is gone: `wait` takes the vector out only when it holds the last reference.
+        #[expect(unsafe_code, reason = "the engine takes raw memory")]
+        let target = unsafe { Target::new(base, layout.count, layout.shape, Some(keep)) };
+        Receiving { started: recv(target.expect("a case's sizes are small")), memory }
+    }
+
+    /// Returns whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        match &self.started {
+            Ok(Started::Pending(completion)) => completion.outcome().is_some(),
+            Ok(Started::Done(_)) | Err(_) => true,
+        }
+    }
+
+    /// Waits for the end; returns the outcome and the memory, which the engine must have let go of.
+    pub fn wait(self, member: &Member) -> (Result<Envelope, Fault>, Vec<T>) {
+        let outcome = self.started.and_then(|started| member.engine.wait(&member.world, started));
+        let memory = Arc::into_inner(self.memory).expect("a receive that has ended holds its memory");
+        (outcome, memory.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Returns `len` bytes that differ from seed to seed and from place to place.
+pub(super) fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(len + 8);
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while out.len() < len {
+        state = random(state);
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}
+
+/// Steps a xorshift generator; never give it 0.
+pub(super) fn random(state: u64) -> u64 {
+    let state = state ^ (state << 13);
+    let state = state ^ (state >> 7);
+    state ^ (state << 17)
+}

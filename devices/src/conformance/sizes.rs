@@ -1,0 +1,112 @@
+//! Every length at which anything changes, with content that is different for every rank and length.
+
+use super::Member;
+use super::owned::bytes;
+
+/// Lengths around inline cells, eager limits and fragments, up to 8 MiB.
+fn lengths(m: &Member) -> Vec<usize> {
+    let mut lengths = vec![0, 1, 7, 8, 47, 48, 49, 55, 56, 57, 64, 1000, 4096, 64 << 10, 1 << 20, 8 << 20];
+    for limit in m.limits() {
+        lengths.extend([limit - 1, limit, limit + 1, 2 * limit - 1, 2 * limit + 1]);
+    }
+    lengths.sort_unstable();
+    lengths.dedup();
+    lengths
+}
+
+fn seed(rank: u32, len: usize) -> u64 {
+    u64::from(rank + 1) << 32 | len as u64
+}
+
+/// Messages that meet their receive.
+pub(super) fn every_size_expected(m: &Member) {
+    for (i, len) in lengths(m).into_iter().enumerate() {
+        let receive = m.irecv::<u8>(m.previous() as i32, i as i32, len + 3);
+        m.barrier();
+        m.send(m.next(), i as i32, &bytes(seed(m.rank, len), len));
+        let (envelope, got) = m.received(receive);
+        assert_eq!((envelope.source, envelope.tag, envelope.bytes), (m.previous(), i as i32, len));
+        assert!(got == bytes(seed(m.previous(), len), len), "{len} bytes");
+    }
+}
+
+/// Messages that come before it.
+pub(super) fn every_size_early(m: &Member) {
+    for (i, len) in lengths(m).into_iter().enumerate() {
+        let send = m.isend(m.next(), i as i32, bytes(seed(m.rank, len), len));
+        m.barrier();
+        let (envelope, got) = m.recv::<u8>(m.previous() as i32, i as i32, len);
+        assert_eq!(envelope.bytes, len);
+        assert!(got == bytes(seed(m.previous(), len), len), "{len} bytes");
+        assert_eq!(send.wait(m).unwrap().bytes, len);
+    }
+}
+
+/// Messages whose sender wants to know that they were matched.
+pub(super) fn every_size_synchronous(m: &Member) {
+    for (i, len) in lengths(m).into_iter().enumerate() {
+        let send = m.issend(m.next(), i as i32, bytes(seed(m.rank, len), len));
+        let (_, got) = m.recv::<u8>(m.previous() as i32, i as i32, len);
+        assert!(got == bytes(seed(m.previous(), len), len), "{len} bytes");
+        assert_eq!(send.wait(m).unwrap().bytes, len);
+    }
+}
+
+/// Messages of nothing are messages, of any type, in any mode.
+pub(super) fn zero_length(m: &Member) {
+    for to in m.others() {
+        m.send::<u8>(to, 1, &[]);
+        m.send::<f64>(to, 2, &[]);
+    }
+    let sends: Vec<_> = m.others().map(|to| m.issend::<u8>(to, 3, Vec::new())).collect();
+    for from in m.others() {
+        for tag in [3, 2, 1] {
+            // Nothing of one type matches room for another.
+            let (envelope, got) = m.recv::<i32>(from as i32, tag, 4);
+            assert_eq!((envelope.source, envelope.tag, envelope.bytes, got.len()), (from, tag, 0, 0));
+        }
+    }
+    sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
+    let send = m.isend::<u8>(m.rank, 4, Vec::new());
+    assert_eq!(m.recv::<u8>(m.rank as i32, 4, 0).0.bytes, 0);
+    send.wait(m).unwrap();
+}
+
+/// A rank is its own peer, in both modes, whichever comes first.
+pub(super) fn to_oneself(m: &Member) {
+    let me = m.rank as i32;
+    for (i, len) in lengths(m).into_iter().enumerate() {
+        let (tag, data) = (i as i32, bytes(seed(m.rank, len), len));
+        m.send(m.rank, tag, &data);
+        assert!(m.recv::<u8>(me, tag, len).1 == data, "{len} bytes, standard, early");
+        let send = m.issend(m.rank, tag, data.clone());
+        m.engine.progress();
+        assert!(!send.has_ended(), "synchronous before its match");
+        assert!(m.recv::<u8>(me, tag, len).1 == data, "{len} bytes, synchronous, early");
+        send.wait(m).unwrap();
+        let receives = [m.irecv::<u8>(me, tag, len), m.irecv::<u8>(me, tag, len)];
+        m.send(m.rank, tag, &data);
+        m.issend(m.rank, tag, data.clone()).wait(m).unwrap();
+        for receive in receives {
+            assert!(m.received(receive).1 == data, "{len} bytes, expected");
+        }
+    }
+}
+
+/// Everybody starts long sends to everybody, and only then receives.
+pub(super) fn head_to_head(m: &Member) {
+    for len in [m.long(), 1 << 20] {
+        let sends: Vec<_> = m
+            .others()
+            .flat_map(|to| [(to, 0), (to, 1)])
+            .map(|(to, tag)| m.isend(to, tag, bytes(seed(m.rank, len + to as usize), len)))
+            .collect();
+        for from in m.others() {
+            for tag in [1, 0] {
+                let (_, got) = m.recv::<u8>(from as i32, tag, len);
+                assert!(got == bytes(seed(from, len + m.rank as usize), len), "{len} bytes from {from}");
+            }
+        }
+        sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
+    }
+}

@@ -1,0 +1,109 @@
+//! Several threads of one rank at once; threads that wait for long.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Member;
+use super::owned::bytes;
+use crate::Pattern;
+
+/// Two threads of each rank send and two receive, all at once; each stream keeps its order.
+pub(super) fn two_senders_and_two_receivers(m: &Member) {
+    const MESSAGES: u64 = 1000;
+    let len = |i: u64| if i % 200 == 3 { m.long() } else { (i % 90) as usize };
+    std::thread::scope(|scope| {
+        for tag in [0, 1] {
+            scope.spawn(move || {
+                for i in 0..MESSAGES {
+                    m.send(m.next(), tag, &bytes(i + 1, len(i)));
+                }
+            });
+            scope.spawn(move || {
+                for i in 0..MESSAGES {
+                    let (_, got) = m.recv::<u8>(m.previous() as i32, tag, m.long());
+                    assert!(got == bytes(i + 1, len(i)), "message {i} of stream {tag}");
+                }
+            });
+        }
+    });
+}
+
+/// One thread waits in a receive while another waits in a probe: each gets its own.
+pub(super) fn one_receives_and_one_probes(m: &Member) {
+    const ROUNDS: u64 = 100;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for i in 0..ROUNDS {
+                assert_eq!(m.recv::<u64>(m.previous() as i32, 1, 1).1, [i]);
+            }
+        });
+        scope.spawn(|| {
+            for i in 0..ROUNDS {
+                let envelope =
+                    m.engine.probe(&m.world, Pattern { source: m.previous() as i32, tag: 2 }).unwrap();
+                assert_eq!(envelope.bytes, 16);
+                assert_eq!(m.recv::<u64>(m.previous() as i32, 2, 2).1, [i, i]);
+            }
+        });
+        for i in 0..ROUNDS {
+            let (first, second) = if i % 2 == 0 { (1, 2) } else { (2, 1) };
+            m.send(m.next(), first, &vec![i; first as usize]);
+            if i % 10 == 0 {
+                // Long enough for both to fall asleep.
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            m.send(m.next(), second, &vec![i; second as usize]);
+        }
+    });
+}
+
+/// A thread that sleeps in a receive or a probe is woken by a message from its own rank.
+pub(super) fn self_sends_wake_a_sleeping_thread(m: &Member) {
+    const ROUNDS: u64 = 30;
+    let me = m.rank as i32;
+    let (begun, done) = (Instant::now(), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for i in 0..ROUNDS {
+                assert_eq!(m.recv::<u64>(me, 1, 1).1, [i]);
+                done.fetch_add(1, Ordering::SeqCst);
+                m.engine.probe(&m.world, Pattern { source: me, tag: 2 }).unwrap();
+                assert_eq!(m.recv::<u64>(me, 2, 1).1, [i]);
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        for i in 0..ROUNDS {
+            for tag in [1, 2] {
+                std::thread::sleep(Duration::from_millis(5));
+                m.send(m.rank, tag, &[i]);
+                while done.load(Ordering::SeqCst) < 2 * i + tag as u64 {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+        }
+    });
+    // 60 sleeps of 5 ms, and not 60 naps of 100 ms: nobody slept through.
+    assert!(begun.elapsed() < Duration::from_secs(4), "sleepers are not woken: {:?}", begun.elapsed());
+}
+
+/// A rank that waits for long sleeps, and wakes for its message.
+pub(super) fn a_long_wait_sleeps(m: &Member) {
+    m.barrier();
+    if m.rank > 0 {
+        std::thread::sleep(Duration::from_millis(1500));
+        return m.send(0, 1, &[m.rank]);
+    }
+    let begun = thread_time();
+    for from in m.others() {
+        assert_eq!(m.recv::<u32>(from as i32, 1, 1).1, [from]);
+    }
+    if let (Some(begun), Some(ended)) = (begun, thread_time()) {
+        assert!(ended - begun < Duration::from_millis(300), "{:?} of 1.5 s on the core", ended - begun);
+    }
+}
+
+/// Returns how long this thread has run, where the kernel says so.
+fn thread_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}

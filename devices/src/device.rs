@@ -1,0 +1,245 @@
+//! What a device is: the traits between the engine, which matches and runs protocols, and the transports, which move
+//! frames.
+//!
+//! A *frame* is a head of 8 to [`HEAD_MAX`] bytes and a body. A device keeps the frames of one peer in order, never
+//! merges or splits them, and does not look into them. [`Device`] is `&self` throughout and shared by all threads; the
+//! two ends that carry state per message are values with one owner each, so that no device needs a lock of its own:
+//!
+//! * a [`Link`] is the sending end to one peer and lives in that peer's outbox, under the outbox's lock;
+//! * the [`Inlet`] is the receiving end for all peers and lives in the engine's turn, under the turn's lock.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+
+use crate::config::Config;
+use crate::site::Site;
+
+/// The longest head of a frame in bytes: what fits in a cache line beside the ring's own 8 bytes.
+pub const HEAD_MAX: usize = 56;
+
+/// A process of the job, by its rank in the world.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerId(pub u32);
+
+impl fmt::Debug for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "P{}", self.0)
+    }
+}
+
+/// How a peer reaches a device: the bytes of its card, published once at start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address(pub Vec<u8>);
+
+/// How good a device is for a peer; the highest wins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Affinity(pub u32);
+
+/// Names memory that [`Device::offer`] lent to one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteKey(pub u64);
+
+/// What a device can do, and from which sizes on which path pays.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    /// Bodies up to this many bytes go eagerly, copied through the device.
+    pub eager: usize,
+    /// The longest body of one frame in bytes, at least `eager`.
+    pub fragment: usize,
+    /// Whether [`Device::offer`] and [`Device::get`] work: one copy from the sender's memory to the receiver's.
+    pub get: bool,
+}
+
+/// The body of a frame to post.
+pub enum Body<'a> {
+    /// No body.
+    Empty,
+    /// These bytes; the device has copied or written them when `post` returns `Ok`.
+    Bytes(&'a [u8]),
+    /// So many bytes, written by the closure straight into the device's memory; it is called at most once, with
+    /// exactly that many.
+    Fill(usize, &'a mut dyn FnMut(&mut [MaybeUninit<u8>])),
+}
+
+impl Body<'_> {
+    /// Returns the length of the body in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Body::Empty => 0,
+            Body::Bytes(bytes) => bytes.len(),
+            Body::Fill(len, _) => *len,
+        }
+    }
+
+    /// Returns whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl fmt::Debug for Body<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Body({} B)", self.len())
+    }
+}
+
+/// Why a frame was not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// No room now. The device rings the doorbell of this rank when there is; post again then.
+    Again,
+    /// The link is broken for good.
+    Broken(String),
+    /// The device cannot do this at all; see [`Caps`].
+    Unsupported,
+}
+
+/// Why a device or a link could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenError {
+    /// The device.
+    pub device: &'static str,
+    /// What failed and what to do about it.
+    pub why: String,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.device, self.why)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A kind of device: what a [`Registry`](crate::Registry) holds.
+pub trait Driver: Sync + fmt::Debug {
+    /// Returns the name users choose the device by, such as `smdev`.
+    fn name(&self) -> &'static str;
+
+    /// Opens the device for one rank.
+    ///
+    /// # Errors
+    /// What the device needs and the site does not have.
+    fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError>;
+}
+
+/// An opened device: its shared face and its receiving end.
+#[derive(Debug)]
+pub struct Opened {
+    /// The face all threads share.
+    pub device: Box<dyn Device>,
+    /// The receiving end.
+    pub inlet: Box<dyn Inlet>,
+}
+
+/// A device of one rank, opened.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// Returns the name of its driver.
+    fn name(&self) -> &'static str;
+
+    /// Returns what it can do.
+    fn caps(&self) -> &Caps;
+
+    /// Returns what peers need to reach it.
+    fn address(&self) -> Address;
+
+    /// Returns how good it is for that peer, or `None` if it cannot reach it.
+    fn affinity(&self, peer: &Address) -> Option<Affinity>;
+
+    /// Starts a connection and returns at once; [`Link::post`] answers [`PostError::Again`] until it stands.
+    ///
+    /// # Errors
+    /// An address that makes no sense, or no resources for one more peer.
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError>;
+
+    /// Lends `len` bytes at `from` to a peer's [`get`](Self::get); `None` if the device cannot.
+    ///
+    /// # Safety
+    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned.
+    #[expect(unsafe_code, reason = "the peer reads through the pointer later")]
+    unsafe fn offer(&self, _from: *const u8, _len: usize) -> Option<RemoteKey> {
+        None
+    }
+
+    /// Takes an offer back. When it returns, no peer reads the bytes any more; it waits for a copy that has begun.
+    fn revoke(&self, _key: RemoteKey) {}
+
+    /// Reads the first `len` bytes of a peer's offer into `to`; the copy is complete when it returns.
+    ///
+    /// # Errors
+    /// [`PostError::Broken`] if the offer was taken back or is shorter than `len`.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `len` bytes.
+    #[expect(unsafe_code, reason = "copies to a raw destination")]
+    unsafe fn get(&self, _peer: PeerId, _key: RemoteKey, _to: *mut u8, _len: usize) -> Result<(), PostError> {
+        Err(PostError::Unsupported)
+    }
+
+    /// Returns a descriptor that becomes readable on arrival, for devices whose peers do not ring the doorbell.
+    fn arm(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// The sending end to one peer.
+pub trait Link: Send + fmt::Debug {
+    /// Sends one frame; on `Ok` head and body may be reused.
+    ///
+    /// # Errors
+    /// [`PostError::Again`] if there is no room now, and the body's closure was not called.
+    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
+
+    /// Moves bytes that `post` took but could not yet write out; returns whether any are left.
+    ///
+    /// # Errors
+    /// [`PostError::Broken`].
+    fn flush(&mut self) -> Result<bool, PostError> {
+        Ok(false)
+    }
+
+    /// Returns whether [`post`](Self::post) has taken bytes that are not written out: [`flush`](Self::flush) has work.
+    fn is_staged(&self) -> bool {
+        false
+    }
+
+    /// Returns whether all that `post` took has reached the peer's host, for a device that does not deliver at once.
+    /// A rank says that it has left only then.
+    fn is_settled(&mut self) -> bool {
+        true
+    }
+}
+
+/// The receiving end for all peers.
+pub trait Inlet: Send + fmt::Debug {
+    /// Hands every frame that has arrived to `sink`, up to a bound; never blocks. Returns how many frames.
+    fn progress(&mut self, sink: &mut dyn Sink) -> usize;
+}
+
+/// Where the body of an arriving frame goes.
+#[derive(Debug)]
+pub enum Landing {
+    /// To these bytes, exactly as long as the body; they stay valid until [`Sink::landed`] or [`Sink::lost`].
+    Into(*mut u8),
+    /// To [`Sink::piece`], in order, in pieces of any length.
+    Pieces,
+}
+
+/// What an [`Inlet`] hands frames to.
+pub trait Sink {
+    /// Takes a frame whose body is all there. `body` need not outlive the call.
+    fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]);
+
+    /// Takes a head whose body of `len` bytes still comes; says where to. One body a peer at a time.
+    fn begin(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing;
+
+    /// Takes the next bytes of a body that goes to [`Landing::Pieces`].
+    fn piece(&mut self, from: PeerId, bytes: &[u8]);
+
+    /// Ends a body: all of it has landed.
+    fn landed(&mut self, from: PeerId);
+
+    /// Tells that nothing more will come from a peer, and why; a body under way is void.
+    fn lost(&mut self, from: PeerId, why: &str);
+}

@@ -1,0 +1,100 @@
+//! The one descriptor a sleeping rank is woken by, whatever device the news comes from.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use crate::fence::{self, Light};
+use crate::shmdev::Segment;
+
+/// An eventfd and the word that says whether its owner sleeps.
+#[derive(Debug)]
+pub struct Doorbell {
+    fd: OwnedFd,
+    flag: Flag,
+    light: Light,
+}
+
+/// Where the word is: where those who ring can see it.
+#[derive(Debug)]
+enum Flag {
+    Own(AtomicU32),
+    Shared(Arc<Segment>, u32),
+}
+
+impl Doorbell {
+    /// Makes a doorbell for a rank whose neighbours are threads of this process.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Doorbell::from_fd(fd))
+    }
+
+    /// Makes a doorbell of an eventfd that others may have, too, but cannot see whether its owner sleeps: they ring by
+    /// [`wake`](Self::wake).
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Doorbell { fd, flag: Flag::Own(AtomicU32::new(0)), light: Light::new() }
+    }
+
+    /// Makes the doorbell of a rank whose neighbours are processes that share a segment: its own, or a neighbour's view
+    /// of it.
+    pub fn shared(fd: OwnedFd, segment: Arc<Segment>, rank: u32) -> Self {
+        Doorbell { fd, flag: Flag::Shared(segment, rank), light: Light::new() }
+    }
+
+    #[inline]
+    fn flag(&self) -> &AtomicU32 {
+        match &self.flag {
+            Flag::Own(word) => word,
+            Flag::Shared(segment, rank) => segment.asleep(*rank),
+        }
+    }
+
+    /// Wakes the owner if it sleeps; call it after the news has been written. A few nanoseconds if it does not.
+    #[inline]
+    pub fn ring(&self) {
+        self.light.fence();
+        // SYNC doorbell-asleep (the fences order it)
+        if self.flag().load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    /// Wakes the owner at its next or present sleep, without looking whether it sleeps.
+    #[cold]
+    pub fn wake(&self) {
+        // A full counter (EAGAIN) means that the owner is woken already.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Sleeps until a ring, until `also` becomes readable, or for `limit`. `ready` is asked once after the flag is up:
+    /// if it says yes there is no sleep.
+    pub fn sleep(&self, also: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {
+        self.flag().store(1, Ordering::Relaxed);
+        fence::heavy();
+        if !ready() {
+            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(1 + also.len());
+            fds.push(PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::IN));
+            fds.extend(also.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+            let limit =
+                Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+            // An interrupted poll is a short sleep.
+            let _ = rustix::event::poll(&mut fds, Some(&limit));
+        }
+        self.flag().store(0, Ordering::Relaxed);
+        // Nothing to read (EAGAIN) means that the limit or another descriptor ended the sleep.
+        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,89 @@
+//! A channel: one matching space of one communicator, and the operations under way in it.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::device::PeerId;
+use crate::engine::ops::Ops;
+use crate::fault::Fault;
+use crate::group::Group;
+use crate::matching::Matching;
+
+/// One matching space: a communicator has one for messages and one for collectives.
+#[derive(Debug)]
+pub struct Channel {
+    pub(crate) context: u64,
+    pub(crate) number: u16,
+    members: OnceLock<Members>,
+    matching: Mutex<Matching>,
+    ops: Mutex<Ops>,
+    broken: OnceLock<Fault>,
+}
+
+#[derive(Debug)]
+struct Members {
+    group: Group,
+    rank: u32,
+}
+
+impl Channel {
+    pub(crate) fn new(context: u64, number: u16) -> Self {
+        Channel {
+            context,
+            number,
+            members: OnceLock::new(),
+            matching: Mutex::default(),
+            ops: Mutex::default(),
+            broken: OnceLock::new(),
+        }
+    }
+
+    /// Says who takes part. Messages may have come before: a peer can be faster at making the communicator.
+    pub(crate) fn join(&self, group: Group, rank: u32) {
+        let _ = self.members.set(Members { group, rank });
+    }
+
+    /// Returns the number that names this channel to all its members.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Returns the members, in order of rank; empty until this process has joined.
+    pub fn group(&self) -> &Group {
+        const NOBODY: Group = Group::Range { first: 0, len: 0 };
+        self.members.get().map_or(&NOBODY, |m| &m.group)
+    }
+
+    /// Returns this process's rank among the members.
+    pub fn rank(&self) -> u32 {
+        self.members.get().map_or(0, |m| m.rank)
+    }
+
+    pub(crate) fn is_joined(&self) -> bool {
+        self.members.get().is_some()
+    }
+
+    #[inline]
+    pub(crate) fn peer(&self, rank: u32) -> Option<PeerId> {
+        self.group().peer(rank)
+    }
+
+    #[inline]
+    pub(crate) fn matching(&self) -> MutexGuard<'_, Matching> {
+        self.matching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn ops(&self) -> MutexGuard<'_, Ops> {
+        self.ops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns why nothing new can be started here, if so.
+    #[inline]
+    pub fn broken(&self) -> Option<&Fault> {
+        self.broken.get()
+    }
+
+    /// Marks the channel; the first reason stays.
+    pub(crate) fn break_with(&self, fault: Fault) {
+        let _ = self.broken.set(fault);
+    }
+}

@@ -1,0 +1,278 @@
+//! What the end of a rank does to the operations of the others.
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::Engine;
+use super::channel::Channel;
+use super::ops::Op;
+use super::outbox::cost;
+use super::peer::{Peer, Stream, Waiting};
+use super::progress::Turn;
+use crate::device::PeerId;
+use crate::fault::Fault;
+use crate::liveness::{End, Event};
+use crate::matching::{ANY_SOURCE, Held, Pattern, Posted};
+
+impl Engine {
+    /// Takes note of the ends that became known.
+    #[cold]
+    pub(crate) fn learn(&self, turn: &mut Turn) {
+        let events = self.roster.since(turn.seen);
+        turn.seen += events.len();
+        let mut ends = self.ends.write().unwrap_or_else(PoisonError::into_inner);
+        for Event { rank, end } in events {
+            if rank != self.site.rank {
+                ends.insert(rank, end);
+            }
+        }
+        drop(ends);
+        self.troubled.store(true, Ordering::Release);
+        self.recheck.store(true, Ordering::Release);
+    }
+
+    /// Returns how a rank's part ended, as far as it was learned.
+    pub(crate) fn end_of(&self, rank: u32) -> Option<End> {
+        self.ends.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()
+    }
+
+    /// Returns the first rank of the world that has died, and its cause.
+    pub fn first_death(&self) -> Option<(u32, Arc<str>)> {
+        match self.roster.first_death()? {
+            Event { rank, end: End::Died(cause) } => Some((rank, cause)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn apply_all_ends(&self) {
+        for channel in self.all_channels() {
+            self.apply_ends(&channel);
+        }
+        let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for (rank, end) in ends {
+            if let Some(peer) = self.peers.get(PeerId(rank)) {
+                match end {
+                    End::Closing => (),
+                    End::Left => self.forget(peer, &Fault::Left { rank: Some(rank) }),
+                    End::Died(cause) => self.forget(peer, &Fault::Dead { rank, cause }),
+                }
+            }
+        }
+    }
+
+    /// Drops what waits for a peer that takes no more frames, and what will be sent to it: nobody waits for room there.
+    fn forget(&self, peer: &Peer, fault: &Fault) {
+        let mut out = peer.outbox();
+        let was_idle = out.is_idle();
+        out.gone = true;
+        out.unflushed = false;
+        let frames = std::mem::take(&mut out.waiting);
+        let streams = std::mem::take(&mut out.streams);
+        self.note_busy(was_idle, &out);
+        drop(out);
+        for Waiting { body, ends, .. } in frames {
+            drop(body);
+            if let Some((completion, _)) = ends {
+                completion.end(Err(fault.clone()));
+            }
+        }
+        for Stream { source, completion, .. } in streams {
+            drop(source);
+            completion.end(Err(fault.clone()));
+        }
+    }
+
+    /// Has what was just started held against the ends: they may have been acted on a moment before.
+    #[inline]
+    pub(crate) fn recheck(&self) {
+        if self.troubled.load(Ordering::Acquire) {
+            self.recheck.store(true, Ordering::Release);
+        }
+    }
+
+    /// Holds a channel's pending operations against the ends that are known.
+    pub(crate) fn apply_ends(&self, channel: &Channel) {
+        let ends: Vec<(u32, End)> = {
+            let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
+            let here = ends.iter().filter(|(rank, _)| channel.group().rank(PeerId(**rank)).is_some());
+            here.map(|(rank, end)| (*rank, end.clone())).collect()
+        };
+        // A death outweighs everything that followed from it, also the deaths that did.
+        if ends.iter().any(|(_, end)| matches!(end, End::Died(_))) {
+            let other = |rank| rank != self.site.rank && channel.group().rank(PeerId(rank)).is_some();
+            if let Some(Event { rank, end: End::Died(cause) }) = self.roster.first_death_among(other) {
+                return self.fail_channel(channel, &Fault::Dead { rank, cause });
+            }
+        }
+        for (rank, end) in &ends {
+            match end {
+                End::Died(_) => (),
+                End::Closing => self.fail_sends(channel, PeerId(*rank)),
+                End::Left => {
+                    self.fail_sends(channel, PeerId(*rank));
+                    self.fail_receives(channel, PeerId(*rank));
+                }
+            }
+        }
+        if self.all_left(channel) {
+            let anyone = |p: &Posted| p.pattern.source == ANY_SOURCE;
+            end_posted(channel, anyone, &Fault::Left { rank: None });
+        }
+    }
+
+    /// Whether all other members have left.
+    fn all_left(&self, channel: &Channel) -> bool {
+        let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
+        let left = ends.iter().filter(|(_, end)| **end == End::Left);
+        let gone = left.filter(|(rank, _)| channel.group().rank(PeerId(**rank)).is_some()).count();
+        gone > 0 && gone + 1 >= channel.group().size() as usize
+    }
+
+    /// Ends everything pending in a channel, and refuses what is new.
+    pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
+        channel.break_with(fault.clone());
+        end_posted(channel, |_| true, fault);
+        end_local(channel, fault);
+        // Before the operations: a frame may still hold an operation's memory.
+        self.end_frames(channel, |_| true, true, fault);
+        self.end_ops(channel, |_| true, fault);
+    }
+
+    /// Ends what was sent to a rank that receives nothing more.
+    fn fail_sends(&self, channel: &Channel, peer: PeerId) {
+        let fault = Fault::Left { rank: Some(peer.0) };
+        self.end_frames(channel, |to| to == peer, false, &fault);
+        let sends = |op: &Op| op.peer() == peer && !matches!(op, Op::Recv { .. });
+        self.end_ops(channel, sends, &fault);
+    }
+
+    /// Ends what was expected of a rank that has left.
+    fn fail_receives(&self, channel: &Channel, peer: PeerId) {
+        let fault = Fault::Left { rank: Some(peer.0) };
+        let rank = channel.group().rank(peer);
+        end_posted(channel, |p| rank.is_some_and(|r| p.pattern.source == r.cast_signed()), &fault);
+        self.end_frames(channel, |to| to == peer, true, &fault);
+        self.end_ops(channel, |op| op.peer() == peer, &fault);
+    }
+
+    /// Takes back every receive that has not matched, and what only this rank could receive: it is leaving.
+    pub(crate) fn withdraw_receives(&self, channel: &Channel) {
+        end_posted(channel, |_| true, &Fault::Cancelled);
+        end_local(channel, &Fault::Cancelled);
+    }
+
+    fn end_ops(&self, channel: &Channel, which: impl FnMut(&Op) -> bool, fault: &Fault) {
+        let ops = channel.ops().take_all(which, fault);
+        for op in ops {
+            self.revoke(&op);
+            op.end(Err(fault.clone()));
+        }
+    }
+
+    /// Takes an operation's offer back; when it returns, its peer does not read from it any more.
+    pub(crate) fn revoke(&self, op: &Op) {
+        let Some(key) = op.key() else { return };
+        if let Some(peer) = self.peers.get(op.peer()) {
+            self.devices[peer.device].revoke(key);
+        }
+    }
+
+    /// Ends the messages of a channel that wait for room, and the bodies under way if `streams`.
+    ///
+    /// Frames without a body of the user's still go: they may be answers that a peer waits for.
+    fn end_frames(&self, channel: &Channel, which: impl Fn(PeerId) -> bool, streams: bool, fault: &Fault) {
+        for peer in self.peers.iter().filter(|p| which(p.id)) {
+            let mut ended = Vec::new();
+            let mut out = peer.outbox();
+            let was_idle = out.is_idle();
+            for waiting in std::mem::take(&mut out.waiting) {
+                let ours = waiting.head.channel() == usize::from(channel.number);
+                match waiting {
+                    Waiting { body, ends, .. } if ours && (body.is_some() || ends.is_some()) => {
+                        // An eager message that was not sent takes no room.
+                        out.credit += body.as_ref().map_or(0, |body| cost(body.bytes()));
+                        drop(body);
+                        ended.extend(ends.map(|(completion, _)| completion));
+                    }
+                    waiting => out.waiting.push_back(waiting),
+                }
+            }
+            for stream in std::mem::take(&mut out.streams) {
+                if streams && stream.channel == channel.number {
+                    drop(stream.source);
+                    ended.push(stream.completion);
+                } else {
+                    out.streams.push_back(stream);
+                }
+            }
+            self.note_busy(was_idle, &out);
+            drop(out);
+            for completion in ended {
+                completion.end(Err(fault.clone()));
+            }
+        }
+    }
+
+    /// Drops what came, before this rank had joined, under a rank that is not its sender's.
+    pub(crate) fn drop_forged(&self, channel: &Channel) {
+        let mut matching = channel.matching();
+        for early in std::mem::take(&mut matching.unexpected) {
+            if channel.peer(early.message.source) == Some(early.from) {
+                matching.unexpected.push_back(early);
+            } else {
+                let why = "it sent under a rank that is not its own";
+                self.roster.report(early.from.0, End::Died(why.into()));
+            }
+        }
+    }
+
+    /// Says why no message can match a receive any more, if so.
+    pub(crate) fn hopeless(&self, channel: &Channel, pattern: Pattern) -> Result<(), Fault> {
+        if let Some(fault) = channel.broken() {
+            return Err(fault.clone());
+        }
+        if !self.troubled.load(Ordering::Acquire) || self.recheck.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if pattern.source == ANY_SOURCE {
+            return if self.all_left(channel) { Err(Fault::Left { rank: None }) } else { Ok(()) };
+        }
+        let Some(PeerId(rank)) = channel.peer(pattern.source.cast_unsigned()) else { return Ok(()) };
+        match self.end_of(rank) {
+            Some(End::Left) => Err(Fault::Left { rank: Some(rank) }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn end_posted(channel: &Channel, mut which: impl FnMut(&Posted) -> bool, fault: &Fault) {
+    let mut ended = Vec::new();
+    let mut matching = channel.matching();
+    for posted in std::mem::take(&mut matching.posted) {
+        if which(&posted) { ended.push(posted) } else { matching.posted.push_back(posted) }
+    }
+    drop(matching);
+    for posted in ended {
+        posted.fail(fault.clone());
+    }
+}
+
+/// Ends the synchronous sends of a rank to itself that nobody has received.
+fn end_local(channel: &Channel, fault: &Fault) {
+    let mut ended = Vec::new();
+    let mut matching = channel.matching();
+    for early in std::mem::take(&mut matching.unexpected) {
+        match early.body {
+            Held::Local { source, completion } => {
+                drop(source);
+                ended.push(completion);
+            }
+            _ => matching.unexpected.push_back(early),
+        }
+    }
+    drop(matching);
+    for completion in ended {
+        completion.end(Err(fault.clone()));
+    }
+}

@@ -1,0 +1,127 @@
+//! What a rank keeps of each peer it has spoken to, made on first use.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::completion::Completion;
+use crate::device::{Caps, Link, PeerId};
+use crate::header::Head;
+use crate::layout::{Envelope, Source};
+
+/// A table with room for every rank of the world that costs memory only where it is used.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    chunks: Box<[OnceLock<Chunk<T>>]>,
+}
+
+type Chunk<T> = Box<[OnceLock<T>]>;
+
+const CHUNK: usize = 256;
+
+impl<T> Table<T> {
+    pub(crate) fn new(size: u32) -> Self {
+        Table { chunks: (0..(size as usize).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect() }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: PeerId) -> Option<&T> {
+        self.chunks.get(at.0 as usize / CHUNK)?.get()?.get(at.0 as usize % CHUNK)?.get()
+    }
+
+    pub(crate) fn get_or_init(&self, at: PeerId, make: impl FnOnce() -> T) -> Option<&T> {
+        let chunk = self.chunks.get(at.0 as usize / CHUNK)?;
+        let chunk = chunk.get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect());
+        Some(chunk.get(at.0 as usize % CHUNK)?.get_or_init(make))
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, at: PeerId) -> Option<&mut T> {
+        self.chunks.get_mut(at.0 as usize / CHUNK)?.get_mut()?.get_mut(at.0 as usize % CHUNK)?.get_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get)
+    }
+}
+
+/// A peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) id: PeerId,
+    /// Which of the engine's devices reaches it.
+    pub(crate) device: usize,
+    pub(crate) caps: Caps,
+    outbox: Mutex<Outbox>,
+    /// Eager room that receives of early messages have freed and the peer has not been told of.
+    pub(crate) freed: AtomicU64,
+}
+
+impl Peer {
+    pub(crate) fn new(id: PeerId, device: usize, caps: Caps, link: Box<dyn Link>, credit: u64) -> Self {
+        let outbox = Outbox {
+            link,
+            bound: Vec::new(),
+            waiting: VecDeque::new(),
+            streams: VecDeque::new(),
+            credit,
+            unflushed: false,
+            gone: false,
+        };
+        Peer { id, device, caps, outbox: Mutex::new(outbox), freed: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Everything on its way to one peer. Frames go out in the order they came in.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    pub(crate) link: Box<dyn Link>,
+    /// By channel number: the context the peer knows it for.
+    pub(crate) bound: Vec<u64>,
+    /// Frames the link had no room for.
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// Bodies the peer has asked for.
+    pub(crate) streams: VecDeque<Stream>,
+    /// Bytes of eager messages that may still go.
+    pub(crate) credit: u64,
+    /// Whether the link still has bytes to write out.
+    pub(crate) unflushed: bool,
+    /// Whether the peer takes no more frames: they are dropped.
+    pub(crate) gone: bool,
+}
+
+impl Outbox {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.streams.is_empty() && !self.unflushed
+    }
+
+    /// Whether all of it has reached the peer's host.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        self.is_idle() && (self.gone || self.link.is_settled())
+    }
+}
+
+/// A frame the link had no room for.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) head: Head,
+    pub(crate) body: Option<Source>,
+    /// The operation that ends when the frame has gone.
+    pub(crate) ends: Option<(Arc<Completion>, Envelope)>,
+}
+
+/// A body on its way in pieces.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) channel: u16,
+    pub(crate) op: u64,
+    pub(crate) source: Source,
+    pub(crate) message: Envelope,
+    pub(crate) sent: usize,
+    pub(crate) completion: Arc<Completion>,
+}

@@ -1,0 +1,189 @@
+//! Progress is made by whoever waits: the turn, the waiting loop, and the threads that find the turn taken.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use super::inbox::{Delivery, Inbox};
+use super::peer::Table;
+use super::{Channel, Engine, lock};
+use crate::completion::{Completion, Outcome, Started};
+use crate::device::Inlet;
+use crate::fault::Fault;
+use crate::layout::Envelope;
+use crate::wait::{Next, Waiter};
+
+/// The longest sleep: news rings the doorbell, this only bounds what a lost ring could cost.
+const NAP: Duration = Duration::from_millis(100);
+
+/// The longest time a thread waits for the holder of the turn to tell it something.
+const PARK: Duration = Duration::from_millis(2);
+
+/// Passes after which ends are acted on even if frames keep coming.
+const PATIENCE: u32 = 10_000;
+
+/// The right to take frames from the devices, and what only its holder touches.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    inlets: Vec<Box<dyn Inlet>>,
+    inboxes: Table<Inbox>,
+    /// Events of the roster that were learned.
+    pub(crate) seen: usize,
+    passes: u32,
+}
+
+impl Turn {
+    pub(crate) fn new(inlets: Vec<Box<dyn Inlet>>, size: u32) -> Self {
+        Turn { inlets, inboxes: Table::new(size), seen: 0, passes: 0 }
+    }
+}
+
+/// Threads that wait for the holder of the turn.
+#[derive(Debug, Default)]
+pub(crate) struct Parking {
+    count: AtomicUsize,
+    gate: Mutex<()>,
+    news: Condvar,
+}
+
+impl Parking {
+    fn park(&self, ready: impl FnOnce() -> bool) {
+        let gate = lock(&self.gate);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if !ready() {
+            // A bounded wait: the holder of the turn may have ended just before we were counted.
+            drop(self.news.wait_timeout(gate, PARK).unwrap_or_else(PoisonError::into_inner));
+        }
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn notify(&self) {
+        if self.count.load(Ordering::Relaxed) != 0 {
+            drop(lock(&self.gate));
+            self.news.notify_all();
+        }
+    }
+}
+
+impl Engine {
+    /// Moves what can be moved, once, unless another thread of this rank is at it; never blocks. Returns how many
+    /// frames moved.
+    pub fn progress(&self) -> usize {
+        let Some(mut turn) = self.take_turn() else { return 0 };
+        let moved = self.pass(&mut turn);
+        if moved > 0 {
+            self.parking.notify();
+        }
+        moved
+    }
+
+    fn take_turn(&self) -> Option<MutexGuard<'_, Turn>> {
+        match self.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    #[inline]
+    fn pass(&self, turn: &mut Turn) -> usize {
+        // What a rank sent before its end arrives before the end is acted on: learn first, then take frames.
+        if self.roster.known() != turn.seen {
+            self.learn(turn);
+        }
+        let Turn { inlets, inboxes, passes, .. } = turn;
+        let mut moved = 0;
+        for inlet in inlets {
+            moved += inlet.progress(&mut Delivery { engine: self, inboxes });
+        }
+        if self.busy.load(Ordering::Relaxed) != 0 {
+            moved += self.flush_all();
+        }
+        if self.recheck.load(Ordering::Relaxed) {
+            *passes += 1;
+            if moved == 0 || *passes > PATIENCE {
+                *passes = 0;
+                self.recheck.store(false, Ordering::Release);
+                self.apply_all_ends();
+            }
+        }
+        moved
+    }
+
+    /// Waits until `ready` answers, making progress for all threads of this rank.
+    pub fn wait_until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        if let Some(value) = ready() {
+            return value;
+        }
+        let mut waiter = Waiter::new(self.policy);
+        let mut turn = None;
+        loop {
+            turn = turn.or_else(|| self.take_turn());
+            let moved = turn.as_mut().map_or(0, |turn| self.pass(turn));
+            if moved > 0 {
+                self.parking.notify();
+                waiter.reset();
+            }
+            if let Some(value) = ready() {
+                drop(turn);
+                self.parking.notify();
+                return value;
+            }
+            if moved > 0 || waiter.idle() == Next::Poll {
+                continue;
+            }
+            let mut value = None;
+            match &mut turn {
+                Some(turn) => {
+                    let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
+                    self.site.bell.sleep(&armed, NAP, || {
+                        let moved = self.pass(turn);
+                        value = ready();
+                        moved > 0 || value.is_some()
+                    });
+                }
+                None => self.parking.park(|| {
+                    value = ready();
+                    value.is_some()
+                }),
+            }
+            if let Some(value) = value {
+                drop(turn);
+                self.parking.notify();
+                return value;
+            }
+        }
+    }
+
+    /// Tells waiting threads that a message has come which no receive was posted for: one may be probing for it.
+    #[inline]
+    pub(crate) fn stir(&self) {
+        self.parking.notify();
+    }
+
+    /// Wakes every waiting thread of this rank, also the holder of the turn: the news came from a thread.
+    pub(crate) fn rouse(&self) {
+        self.stir();
+        self.site.bell.ring();
+    }
+
+    /// Waits for an operation and returns its outcome.
+    ///
+    /// # Errors
+    /// What the operation failed with.
+    #[inline]
+    pub fn wait(&self, channel: &Channel, started: Started) -> Result<Envelope, Fault> {
+        match started {
+            Started::Done(message) => Ok(message),
+            Started::Pending(completion) => self.wait_pending(channel, completion),
+        }
+    }
+
+    fn wait_pending(&self, channel: &Channel, completion: Arc<Completion>) -> Outcome {
+        let outcome = self.wait_until(|| completion.outcome().cloned());
+        channel.matching().recycle(completion);
+        outcome
+    }
+}

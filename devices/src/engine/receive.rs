@@ -1,0 +1,265 @@
+//! Receiving: posting, early messages, bodies that have to be fetched, probes, cancelling.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use mpj_pool::RawBuffer;
+
+use super::Engine;
+use super::channel::Channel;
+use super::ops::{Hands, Op};
+use super::outbox::cost;
+use crate::completion::{Completion, Started};
+use crate::device::{PeerId, RemoteKey};
+use crate::fault::Fault;
+use crate::header::Kind;
+use crate::layout::{Envelope, Target};
+use crate::matching::{Held, Matching, Pattern, Posted, Unexpected};
+
+/// A message taken from its channel by a matched probe: only its holder can receive it.
+#[derive(Debug)]
+pub struct Message {
+    channel: Arc<Channel>,
+    early: Unexpected,
+}
+
+impl Message {
+    /// Returns its envelope.
+    pub fn envelope(&self) -> &Envelope {
+        &self.early.message
+    }
+}
+
+impl Engine {
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// What is wrong with the message that is there already, or [`Fault::Dead`], [`Fault::Freed`].
+    #[inline]
+    pub fn recv(&self, channel: &Arc<Channel>, pattern: Pattern, target: Target) -> Result<Started, Fault> {
+        let mut matching = channel.matching();
+        if let Some(early) = matching.take_unexpected(pattern) {
+            drop(matching);
+            return self.consume(channel, early, target);
+        }
+        if let Some(fault) = channel.broken() {
+            return Err(fault.clone());
+        }
+        let completion = matching.completion();
+        matching.posted.push_back(Posted { pattern, target, completion: Arc::clone(&completion) });
+        drop(matching);
+        self.recheck();
+        Ok(Started::Pending(completion))
+    }
+
+    /// Receives a message taken by a matched probe.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn recv_message(&self, message: Message, target: Target) -> Result<Started, Fault> {
+        self.consume(&message.channel, message.early, target)
+    }
+
+    pub(super) fn consume(
+        &self,
+        channel: &Arc<Channel>,
+        early: Unexpected,
+        mut target: Target,
+    ) -> Result<Started, Fault> {
+        self.release_early(&early);
+        let Unexpected { message, from, body, notify } = early;
+        let checked = target.accepts(&message);
+        match body {
+            Held::Remote { op, key } => {
+                if let Err(fault) = checked {
+                    self.answer(from, channel, Kind::Done, op, 0);
+                    return Err(fault);
+                }
+                let completion = channel.matching().completion();
+                self.fetch(channel, from, message, op, key, target, Arc::clone(&completion));
+                return Ok(Started::Pending(completion));
+            }
+            Held::Local { source, completion } => {
+                if checked.is_ok() {
+                    source.copy_to(&mut target);
+                }
+                drop(source);
+                completion.end(Ok(message));
+                checked?;
+            }
+            _ if checked.is_err() => {
+                self.confirm(from, channel, notify);
+                checked?;
+            }
+            Held::Block(block) => {
+                // SAFETY: the block was filled with the message's bytes when it was held.
+                #[expect(unsafe_code, reason = "see above")]
+                let bytes = unsafe { block.as_uninit()[..message.bytes].assume_init_ref() };
+                target.land(0, bytes);
+                self.confirm(from, channel, notify);
+            }
+            Held::Empty => self.confirm(from, channel, notify),
+            Held::Lost => {
+                self.confirm(from, channel, notify);
+                return Err(Fault::NoMemory { bytes: message.bytes });
+            }
+        }
+        target.finish(&message)?;
+        Ok(Started::Done(message))
+    }
+
+    /// Gives the room of an early message back to its sender.
+    pub(super) fn release_early(&self, early: &Unexpected) {
+        let local = matches!(early.body, Held::Remote { .. } | Held::Local { .. });
+        if !local && early.from.0 != self.site.rank {
+            self.release(early.from, cost(early.message.bytes));
+        }
+    }
+
+    /// Tells the sender of a synchronous message that it was matched.
+    pub(crate) fn confirm(&self, from: PeerId, channel: &Channel, notify: Option<u64>) {
+        if let Some(op) = notify {
+            self.answer(from, channel, Kind::Done, op, 0);
+        }
+    }
+
+    /// Gets the body of an announced message that was accepted: by one copy, or by asking for it.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one matched message, each from another place"
+    )]
+    pub(crate) fn fetch(
+        &self,
+        channel: &Channel,
+        from: PeerId,
+        message: Envelope,
+        op: u64,
+        key: Option<RemoteKey>,
+        mut target: Target,
+        completion: Arc<Completion>,
+    ) {
+        let run = target.run(0, message.bytes);
+        if let (Some(key), Some(to), Ok(peer)) = (key, run, self.peer(from)) {
+            let device = &self.devices[peer.device];
+            // SAFETY: `to` is a run of `message.bytes` bytes of the target, which is ours until it is dropped below.
+            #[expect(unsafe_code, reason = "see above")]
+            let got = unsafe { device.get(from, key, to, message.bytes) };
+            if got.is_ok() {
+                self.answer(from, channel, Kind::Done, op, 0);
+                completion.end(target.finish(&message).map(|()| message));
+                return;
+            }
+        }
+        let recv = Op::Recv { peer: from, target, message, received: 0, completion, hands: Hands::Ours };
+        let mine = channel.ops().insert(recv);
+        self.answer(from, channel, Kind::Clear, op, mine);
+        self.recheck();
+    }
+
+    /// Takes a posted receive back; returns whether it had not matched yet.
+    pub fn cancel(&self, channel: &Channel, completion: &Arc<Completion>) -> bool {
+        let mut matching = channel.matching();
+        let at = matching.posted.iter().position(|p| Arc::ptr_eq(&p.completion, completion));
+        let posted = at.and_then(|at| matching.posted.remove(at));
+        drop(matching);
+        match posted {
+            Some(posted) => {
+                posted.fail(Fault::Cancelled);
+                self.rouse();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Returns the envelope of the message a receive would get, after one look for news.
+    ///
+    /// # Errors
+    /// Why none will ever come.
+    pub fn iprobe(&self, channel: &Channel, pattern: Pattern) -> Result<Option<Envelope>, Fault> {
+        self.progress();
+        self.look(channel, pattern, |m| m.peek(pattern).map(|early| early.message)).transpose()
+    }
+
+    /// Takes the message a receive would get out of its channel, after one look for news.
+    ///
+    /// # Errors
+    /// Why none will ever come.
+    pub fn improbe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Option<Message>, Fault> {
+        self.progress();
+        let found = self.look(channel, pattern, |m| m.take_unexpected(pattern)).transpose()?;
+        Ok(found.map(|early| Message { channel: Arc::clone(channel), early }))
+    }
+
+    /// Waits for the message a receive would get and returns its envelope.
+    ///
+    /// # Errors
+    /// Why none will ever come.
+    pub fn probe(&self, channel: &Channel, pattern: Pattern) -> Result<Envelope, Fault> {
+        self.wait_until(|| self.look(channel, pattern, |m| m.peek(pattern).map(|early| early.message)))
+    }
+
+    /// Waits for the message a receive would get and takes it out of its channel.
+    ///
+    /// # Errors
+    /// Why none will ever come.
+    pub fn mprobe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Message, Fault> {
+        let early = self.wait_until(|| self.look(channel, pattern, |m| m.take_unexpected(pattern)))?;
+        Ok(Message { channel: Arc::clone(channel), early })
+    }
+
+    /// Looks for an early message; `None` if there is none yet, an error if there will be none.
+    fn look<T>(
+        &self,
+        channel: &Channel,
+        pattern: Pattern,
+        find: impl Fn(&mut Matching) -> Option<T>,
+    ) -> Option<Result<T, Fault>> {
+        let found = find(&mut channel.matching());
+        if let Some(found) = found {
+            return Some(Ok(found));
+        }
+        let fault = self.hopeless(channel, pattern).err()?;
+        // Another thread may have taken in the last messages between the two looks.
+        let found = find(&mut channel.matching());
+        Some(found.ok_or(fault))
+    }
+
+    /// Lands an eager message that has just arrived; returns whether it takes no more room.
+    #[inline]
+    pub(crate) fn arrive(
+        &self,
+        channel: &Arc<Channel>,
+        from: PeerId,
+        message: Envelope,
+        notify: Option<u64>,
+        body: &[u8],
+    ) -> bool {
+        let mut matching = channel.matching();
+        if let Some(posted) = matching.take_posted(&message) {
+            drop(matching);
+            posted.receive(&message, |target| {
+                target.land(0, body);
+            });
+            self.confirm(from, channel, notify);
+            return true;
+        }
+        let body = self.hold(message.bytes, |room: &mut [MaybeUninit<u8>]| {
+            room.write_copy_of_slice(body);
+        });
+        !matching.keep(Unexpected { message, from, body, notify })
+    }
+}
+
+impl Posted {
+    /// Ends the receive with a message, landed by `land` if it is accepted.
+    #[inline]
+    pub(crate) fn receive(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
+        let Posted { mut target, completion, .. } = self;
+        let outcome = target.accepts(message).and_then(|()| {
+            land(&mut target);
+            target.finish(message)
+        });
+        completion.end(outcome.map(|()| *message));
+    }
+}

@@ -1,0 +1,228 @@
+//! Starting a message: eager, or announced and fetched; to oneself.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Engine;
+use super::channel::Channel;
+use super::ops::Op;
+use super::outbox::cost;
+use super::peer::{Outbox, Peer, Waiting};
+use crate::completion::{Completion, Started};
+use crate::device::{Body, PeerId, PostError};
+use crate::fault::Fault;
+use crate::header::{Head, Kind};
+use crate::layout::{Envelope, Source};
+use crate::liveness::End;
+use crate::matching::{Held, Unexpected};
+
+/// When a send may end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// When the buffer can be used again.
+    Standard,
+    /// When the message has been matched, too.
+    Synchronous,
+}
+
+impl Engine {
+    /// Starts a message to member `dest` of a channel.
+    ///
+    /// # Errors
+    /// [`Fault::Dead`], [`Fault::Left`], [`Fault::Unreachable`], [`Fault::Freed`], [`Fault::NoMemory`].
+    #[inline]
+    pub fn send(
+        &self,
+        channel: &Arc<Channel>,
+        dest: u32,
+        tag: i32,
+        source: Source,
+        mode: Mode,
+    ) -> Result<Started, Fault> {
+        if let Some(fault) = channel.broken() {
+            return Err(fault.clone());
+        }
+        let id = channel.peer(dest).ok_or_else(|| no_such_rank(dest))?;
+        let message = source.envelope(channel.rank(), tag);
+        if id.0 == self.site.rank {
+            return self.send_self(channel, message, source, mode);
+        }
+        let peer = self.peer(id)?;
+        if self.troubled.load(Ordering::Acquire) {
+            self.refuse_gone(id)?;
+        }
+        let mut out = peer.outbox();
+        self.bind(peer, &mut out, channel);
+        let cost = cost(message.bytes);
+        let started = if message.bytes > peer.caps.eager || out.credit < cost {
+            self.announce(channel, peer, &mut out, message, source)
+        } else {
+            out.credit -= cost;
+            match mode {
+                Mode::Standard => self.send_eager(channel, peer, &mut out, message, source)?,
+                Mode::Synchronous => self.send_sync(channel, peer, &mut out, message, source),
+            }
+        };
+        drop(out);
+        if let Started::Pending(_) = started {
+            self.recheck();
+        }
+        Ok(started)
+    }
+
+    #[inline]
+    fn send_eager(
+        &self,
+        channel: &Channel,
+        peer: &Peer,
+        out: &mut Outbox,
+        message: Envelope,
+        source: Source,
+    ) -> Result<Started, Fault> {
+        let head = head(Kind::Eager, channel, &message);
+        if out.waiting.is_empty() {
+            match out.post(&head, Some(&source)) {
+                Ok(()) => {
+                    self.note_staged(out);
+                    return Ok(Started::Done(message));
+                }
+                Err(PostError::Again) => (),
+                Err(error) => return Err(self.broken_link(peer, error)),
+            }
+        }
+        let completion = Arc::<Completion>::default();
+        let ends = Some((Arc::clone(&completion), message));
+        self.queue(out, Waiting { head, body: Some(source), ends });
+        Ok(Started::Pending(completion))
+    }
+
+    fn send_sync(
+        &self,
+        channel: &Channel,
+        peer: &Peer,
+        out: &mut Outbox,
+        message: Envelope,
+        source: Source,
+    ) -> Started {
+        let completion = Arc::<Completion>::default();
+        let op = Op::Sync { peer: peer.id, message, completion: Arc::clone(&completion) };
+        let mut head = head(Kind::EagerSync, channel, &message);
+        head.op.set(channel.ops().insert(op));
+        self.push(out, head, Some(source));
+        Started::Pending(completion)
+    }
+
+    /// Announces a message whose body the receiver fetches or asks for.
+    fn announce(
+        &self,
+        channel: &Channel,
+        peer: &Peer,
+        out: &mut Outbox,
+        message: Envelope,
+        source: Source,
+    ) -> Started {
+        let offered = source.contiguous().filter(|_| peer.caps.get);
+        // SAFETY: the bytes are those of `source`, which lives in the operation until it ends; every way to its end
+        // revokes the offer first.
+        #[expect(unsafe_code, reason = "see above")]
+        let key = offered.and_then(|b| unsafe { self.devices[peer.device].offer(b.as_ptr(), b.len()) });
+        let completion = Arc::<Completion>::default();
+        let op = Op::Send { peer: peer.id, source, message, key, completion: Arc::clone(&completion) };
+        let mut head = head(Kind::Ready, channel, &message);
+        head.op.set(channel.ops().insert(op));
+        head.extra.set(message.bytes as u64);
+        head.key.set(key.map_or(0, |k| k.0));
+        self.push(out, head, None);
+        Started::Pending(completion)
+    }
+
+    fn send_self(
+        &self,
+        channel: &Channel,
+        message: Envelope,
+        source: Source,
+        mode: Mode,
+    ) -> Result<Started, Fault> {
+        let mut matching = channel.matching();
+        if let Some(posted) = matching.take_posted(&message) {
+            drop(matching);
+            posted.receive(&message, |target| source.copy_to(target));
+            self.rouse();
+            return Ok(Started::Done(message));
+        }
+        let (body, started) = match mode {
+            // A program that sends to itself before it receives counts on a copy, whatever the size.
+            Mode::Standard => {
+                let held = self.hold(message.bytes, |room| {
+                    source.pack(0, room);
+                });
+                if matches!(held, Held::Lost) {
+                    return Err(Fault::NoMemory { bytes: message.bytes });
+                }
+                (held, Started::Done(message))
+            }
+            Mode::Synchronous => {
+                let completion = matching.completion();
+                let started = Started::Pending(Arc::clone(&completion));
+                (Held::Local { source, completion }, started)
+            }
+        };
+        matching.unexpected.push_back(Unexpected {
+            message,
+            from: PeerId(self.site.rank),
+            body,
+            notify: None,
+        });
+        drop(matching);
+        self.rouse();
+        Ok(started)
+    }
+
+    fn refuse_gone(&self, id: PeerId) -> Result<(), Fault> {
+        match self.end_of(id.0) {
+            Some(End::Died(cause)) => Err(Fault::Dead { rank: id.0, cause }),
+            Some(End::Closing | End::Left) => Err(Fault::Left { rank: Some(id.0) }),
+            None => Ok(()),
+        }
+    }
+
+    /// A link that broke is a death: its peer cannot be spoken to any more.
+    pub(crate) fn broken_link(&self, peer: &Peer, error: PostError) -> Fault {
+        let why: Arc<str> = match error {
+            PostError::Broken(why) => why.into(),
+            PostError::Again | PostError::Unsupported => "the device refuses frames".into(),
+        };
+        self.roster.report(peer.id.0, End::Died(Arc::clone(&why)));
+        Fault::Unreachable { rank: peer.id.0, why }
+    }
+}
+
+pub(crate) fn no_such_rank(rank: u32) -> Fault {
+    Fault::Unreachable { rank, why: "no such rank in the communicator".into() }
+}
+
+fn head(kind: Kind, channel: &Channel, message: &Envelope) -> Head {
+    let mut head = Head::new(kind, message.code, channel.number, message.tag);
+    if message.code == 0 {
+        head.hash.set(message.signature.hash);
+        head.count.set(message.signature.count);
+    }
+    head
+}
+
+impl Outbox {
+    /// Posts one frame with the whole of a source as its body.
+    #[inline]
+    pub(crate) fn post(&mut self, head: &Head, source: Option<&Source>) -> Result<(), PostError> {
+        let Some(source) = source else { return self.link.post(head.bytes(), Body::Empty) };
+        match source.contiguous() {
+            Some(bytes) => self.link.post(head.bytes(), Body::Bytes(bytes)),
+            None => self.link.post(
+                head.bytes(),
+                Body::Fill(source.bytes(), &mut |room| {
+                    source.pack(0, room);
+                }),
+            ),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The heads of frames: what the protocols say to each other.
+//!
+//! ```text
+//!  short, 8 B                         long, 48 B: the short one and five words
+//!  0      1      2        4           8       16      24      32       40
+//!  kind   code   channel  tag         hash    count   op      extra    key
+//!  u8     u8     u16      i32         u64     u64     u64     u64      u64
+//! ```
+//! All little-endian. `code` is the primitive a message is made of, 0 when it is mixed; then `hash` and `count` are its
+//! signature. A short message of one primitive is a short head, so that 48 bytes of body share its cache line.
+
+use zerocopy::little_endian::{I32, U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// What a frame says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The sender's number `channel` stands for the context `hash`, where the sender has rank `tag`.
+    Bind = 1,
+    /// A message with its body.
+    Eager = 2,
+    /// The same, to be answered by [`Kind::Done`] when matched.
+    EagerSync = 3,
+    /// A message of `extra` bytes whose body waits at the sender as operation `op`, offered as `key` if not 0.
+    Ready = 4,
+    /// The receiver wants the body of `op`, as data for its operation `extra`.
+    Clear = 5,
+    /// A piece of the body for the receiver's operation `op`, at byte `extra`.
+    Data = 6,
+    /// The receiver is done with the sender's operation `op`.
+    Done = 7,
+    /// The receiver gives `extra` bytes of eager room back.
+    Credit = 8,
+    /// The body that the receiver's operation `op` waits for was taken back, as the receiver is closing.
+    Gone = 9,
+}
+
+impl Kind {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Kind::Bind,
+            2 => Kind::Eager,
+            3 => Kind::EagerSync,
+            4 => Kind::Ready,
+            5 => Kind::Clear,
+            6 => Kind::Data,
+            7 => Kind::Done,
+            8 => Kind::Credit,
+            9 => Kind::Gone,
+            _ => return None,
+        })
+    }
+}
+
+/// The words every head starts with.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
+#[repr(C)]
+pub(crate) struct Short {
+    pub(crate) kind: u8,
+    pub(crate) code: u8,
+    pub(crate) channel: U16,
+    pub(crate) tag: I32,
+}
+
+/// The whole head; a short one reads as a long one with zeros.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
+#[repr(C)]
+pub(crate) struct Head {
+    pub(crate) short: Short,
+    pub(crate) hash: U64,
+    pub(crate) count: U64,
+    pub(crate) op: U64,
+    pub(crate) extra: U64,
+    pub(crate) key: U64,
+}
+
+const SHORT: usize = size_of::<Short>();
+const LONG: usize = size_of::<Head>();
+const _: () = assert!(SHORT == 8 && LONG == 48 && LONG <= crate::device::HEAD_MAX);
+
+impl Head {
+    pub(crate) fn new(kind: Kind, code: u8, channel: u16, tag: i32) -> Self {
+        let short = Short { kind: kind as u8, code, channel: U16::new(channel), tag: I32::new(tag) };
+        Head { short, ..Head::default() }
+    }
+
+    /// Reads a head that came from a peer: every byte of it may be anything.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<(Kind, Self)> {
+        let head = match bytes.len() {
+            SHORT => Head { short: Short::read_from_bytes(bytes).ok()?, ..Head::default() },
+            LONG => Head::read_from_bytes(bytes).ok()?,
+            _ => return None,
+        };
+        Some((Kind::from_code(head.short.kind)?, head))
+    }
+
+    /// Returns the bytes to send: the short form if nothing is lost by it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.short.kind == Kind::Eager as u8 && self.short.code != 0 {
+            self.short.as_bytes()
+        } else {
+            self.as_bytes()
+        }
+    }
+
+    pub(crate) fn channel(&self) -> usize {
+        usize::from(self.short.channel.get())
+    }
+
+    pub(crate) fn tag(&self) -> i32 {
+        self.short.tag.get()
+    }
+}

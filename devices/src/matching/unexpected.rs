@@ -1,0 +1,34 @@
+//! A message that waits for its receive.
+
+use std::sync::Arc;
+
+use mpj_pool::DefaultBlock;
+
+use crate::completion::Completion;
+use crate::device::{PeerId, RemoteKey};
+use crate::layout::{Envelope, Source};
+
+/// A message that came before its receive.
+#[derive(Debug)]
+pub(crate) struct Unexpected {
+    pub(crate) message: Envelope,
+    pub(crate) from: PeerId,
+    pub(crate) body: Held,
+    /// The sender's operation that waits to hear that the message was matched.
+    pub(crate) notify: Option<u64>,
+}
+
+/// Where its body is.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// Nowhere: it is empty.
+    Empty,
+    /// In a block of the pool.
+    Block(DefaultBlock),
+    /// Still at the sender, as its operation `op`.
+    Remote { op: u64, key: Option<RemoteKey> },
+    /// In this rank's own send buffer.
+    Local { source: Source, completion: Arc<Completion> },
+    /// Lost for want of memory.
+    Lost,
+}

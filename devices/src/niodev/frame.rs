@@ -1,0 +1,79 @@
+//! Frames on the wire.
+//!
+//! ```text
+//!  0         1        2       3..8    8..16
+//!  head u8   mark u8  kind u8 zero    body u64 little-endian     then the head, then the body
+//! ```
+
+use crate::device::HEAD_MAX;
+
+/// The length of what precedes head and body.
+pub(super) const HEADER: usize = 16;
+
+/// The longest body of a frame; longer ones are not announced by anybody of this version.
+pub(super) const BODY_MAX: usize = 16 << 20;
+
+/// What a frame begins with after its head's length: a mark and the version of this layout.
+const MARK: u8 = 0xA1;
+
+/// What a frame is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// The engine's: a head and a body.
+    Data,
+    /// The peer sends nothing more and leaves in good order.
+    Goodbye,
+    /// The peer waits until what it has sent was acknowledged: do it now.
+    Settle,
+}
+
+/// The first bytes of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    pub(super) head: usize,
+    pub(super) body: usize,
+}
+
+impl Header {
+    /// Returns the header of a frame of the engine's.
+    #[inline]
+    pub(super) fn data(head: usize, body: usize) -> Self {
+        Header { kind: Kind::Data, head, body }
+    }
+
+    /// Returns the header of a frame that is nothing else.
+    pub(super) fn bare(kind: Kind) -> Self {
+        Header { kind, head: 0, body: 0 }
+    }
+
+    #[inline]
+    pub(super) fn to_bytes(self) -> [u8; HEADER] {
+        let kind = match self.kind {
+            Kind::Data => 0,
+            Kind::Goodbye => 1,
+            Kind::Settle => 2,
+        };
+        let [a, b, c, d, e, f, g, h] = (self.body as u64).to_le_bytes();
+        [self.head as u8, MARK, kind, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h]
+    }
+
+    /// Reads a header that came from a peer: every byte of it may be anything.
+    #[inline]
+    pub(super) fn parse(bytes: &[u8; HEADER]) -> Option<Self> {
+        let [head, MARK, kind, 0, 0, 0, 0, 0, length @ ..] = *bytes else { return None };
+        let kind = match kind {
+            0 => Kind::Data,
+            1 => Kind::Goodbye,
+            2 => Kind::Settle,
+            _ => return None,
+        };
+        let body = usize::try_from(u64::from_le_bytes(length)).ok()?;
+        let header = Header { kind, head: usize::from(head), body };
+        let sound = match kind {
+            Kind::Data => header.head <= HEAD_MAX && body <= BODY_MAX,
+            Kind::Goodbye | Kind::Settle => header.head == 0 && body == 0,
+        };
+        sound.then_some(header)
+    }
+}

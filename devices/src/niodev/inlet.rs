@@ -1,0 +1,135 @@
+//! The receiving end for all peers.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::Shared;
+use super::lobby::{Lobby, Outcome};
+use super::pipe::Pipe;
+use super::poller::{News, Token};
+use super::reader::{End, Reader};
+use crate::device::{Inlet, PeerId, Sink};
+
+/// So many connections are read from without asking first which have news: a read that finds nothing costs about as
+/// much as the question.
+const FEW: usize = 2;
+
+/// With few connections, passes from one question to the next: the lobby and links that wait for room live on it.
+const SELDOM: u32 = 16;
+
+/// The receiving end of `niodev`.
+#[derive(Debug)]
+pub(super) struct NioInlet {
+    shared: Arc<Shared>,
+    lobby: Lobby,
+    readers: Vec<Option<Box<Reader>>>,
+    standing: usize,
+    passes: u32,
+    news: Vec<News>,
+}
+
+impl NioInlet {
+    pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> rustix::io::Result<Self> {
+        Ok(NioInlet {
+            lobby: Lobby::new(Arc::clone(&shared), listener)?,
+            shared,
+            readers: Vec::new(),
+            standing: 0,
+            passes: 0,
+            news: Vec::new(),
+        })
+    }
+
+    /// Returns how many connections stand.
+    #[cfg(test)]
+    pub(super) fn standing(&self) -> usize {
+        self.standing
+    }
+
+    /// Asks the poller and acts on what it says; reads from connections if `read`. Returns how much happened.
+    fn look(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
+        let mut news = std::mem::take(&mut self.news);
+        self.shared.poller.look(&mut news);
+        let mut moved = 0;
+        for one in &news {
+            let Token::Whole(at) = one.token else {
+                self.lobby.act(*one);
+                moved += 1;
+                continue;
+            };
+            if one.room
+                && let Some(Some(reader)) = self.readers.get(at)
+            {
+                // Once: who still waits for room asks again.
+                reader.pipe().want_room(false);
+            }
+            if one.arrival && read {
+                moved += self.read(at, sink);
+            }
+        }
+        self.news = news;
+        for outcome in self.lobby.outcomes() {
+            match outcome {
+                Outcome::Stands(pipe) => self.stands(pipe, sink),
+                Outcome::Lost(peer, why) => sink.lost(PeerId(peer), &why),
+            }
+            moved += 1;
+        }
+        moved
+    }
+
+    fn stands(&mut self, pipe: Arc<Pipe>, sink: &mut dyn Sink) {
+        let at = self.readers.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.readers.push(None);
+            self.readers.len() - 1
+        });
+        if let Err(error) = pipe.watch(Token::Whole(at)) {
+            pipe.shut();
+            return sink.lost(pipe.peer, &format!("epoll: {error}"));
+        }
+        self.readers[at] = Some(Box::new(Reader::new(pipe)));
+        self.standing += 1;
+    }
+
+    #[inline]
+    fn read(&mut self, at: usize, sink: &mut dyn Sink) -> usize {
+        let Some(Some(reader)) = self.readers.get_mut(at) else { return 0 };
+        match reader.read(sink) {
+            Ok(moved) => moved,
+            Err(end) => {
+                self.end(at, end, sink);
+                1
+            }
+        }
+    }
+
+    #[cold]
+    fn end(&mut self, at: usize, end: End, sink: &mut dyn Sink) {
+        let Some(reader) = self.readers.get_mut(at).and_then(Option::take) else { return };
+        self.standing -= 1;
+        reader.pipe().shut();
+        if let End::Lost(why) = end {
+            sink.lost(reader.pipe().peer, &why);
+        }
+    }
+}
+
+impl Inlet for NioInlet {
+    fn progress(&mut self, sink: &mut dyn Sink) -> usize {
+        if self.shared.has_started() {
+            self.lobby.collect();
+        }
+        self.passes = self.passes.wrapping_add(1);
+        let few = self.standing <= FEW;
+        let mut moved = 0;
+        if !few || self.standing == 0 || self.passes.is_multiple_of(SELDOM) || self.lobby.is_busy() {
+            moved += self.look(!few, sink);
+        }
+        if few {
+            for at in 0..self.readers.len() {
+                moved += self.read(at, sink);
+            }
+        }
+        moved
+    }
+}

@@ -1,0 +1,214 @@
+//! The sending end: one system call a frame, and a bounded stage for what the socket does not take.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use super::frame::{HEADER, Header, Kind};
+use super::pipe::Pipe;
+use crate::device::{Body, HEAD_MAX, Link, PostError};
+
+/// Bodies up to this are copied next to their head, and wait on the stage when the socket is full: many small frames
+/// then go out in one write.
+const SMALL: usize = 4 << 10;
+
+/// Frames are staged until this many bytes are.
+const STAGE: usize = 64 << 10;
+
+/// The sending end to one peer.
+///
+/// # Invariants
+/// 1. The stage holds at most [`STAGE`] bytes and the rest of one frame.
+#[derive(Debug)]
+pub(super) struct TcpLink {
+    pipe: Arc<Pipe>,
+    staged: Vec<u8>,
+    /// Bytes of `staged` that were written out.
+    written: usize,
+    /// Where a body is packed that is too large for the stage.
+    packed: Vec<u8>,
+    /// Whether the peer was asked to acknowledge all that was sent.
+    asked: bool,
+}
+
+impl TcpLink {
+    pub(super) fn new(pipe: Arc<Pipe>) -> Self {
+        TcpLink { pipe, staged: Vec::new(), written: 0, packed: Vec::new(), asked: false }
+    }
+
+    /// Writes `parts`, and stages what the socket does not take; `Again` if it takes nothing and `must` is not set.
+    #[inline]
+    fn write(&mut self, parts: &[&[u8]], must: bool) -> Result<(), PostError> {
+        let Some(stream) = self.pipe.stream() else { return Err(PostError::Again) };
+        match send(stream, parts) {
+            Ok(sent) if sent == parts.iter().map(|part| part.len()).sum() => Ok(()),
+            Ok(sent) => {
+                self.stage(parts, sent);
+                Ok(())
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) if must => {
+                self.stage(parts, 0);
+                Ok(())
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => {
+                self.pipe.want_room(true);
+                Err(PostError::Again)
+            }
+            Err(_) => {
+                // The connection is broken. What came before may still hold a goodbye: the inlet says what it means.
+                self.pipe.end();
+                Ok(())
+            }
+        }
+    }
+
+    #[cold]
+    fn stage(&mut self, parts: &[&[u8]], mut sent: usize) {
+        for part in parts {
+            let skip = sent.min(part.len());
+            self.staged.extend_from_slice(&part[skip..]);
+            sent -= skip;
+        }
+        self.pipe.want_room(true);
+    }
+
+    /// Writes out what is staged; returns whether any is left.
+    fn write_out(&mut self) -> bool {
+        while self.written < self.staged.len() {
+            let Some(stream) = self.pipe.stream().filter(|_| !self.pipe.is_over()) else { break };
+            match rustix::net::send(stream, &self.staged[self.written..], SendFlags::NOSIGNAL) {
+                Ok(sent) => self.written += sent,
+                Err(Errno::INTR) => (),
+                Err(Errno::WOULDBLOCK | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.pipe.want_room(true);
+                    return true;
+                }
+                Err(_) => self.pipe.end(),
+            }
+        }
+        self.staged.clear();
+        self.written = 0;
+        false
+    }
+
+    #[cold]
+    fn is_staging(&mut self, frame: usize) -> Result<bool, PostError> {
+        let full = self.staged.len() - self.written >= STAGE || frame > SMALL;
+        if full && self.write_out() {
+            return Err(PostError::Again);
+        }
+        Ok(!self.staged.is_empty())
+    }
+}
+
+/// Sends as much of `parts` as the socket takes, in one call.
+#[inline]
+fn send(stream: &OwnedFd, parts: &[&[u8]]) -> Result<usize, Errno> {
+    match parts {
+        [one] => rustix::net::send(stream, one, SendFlags::NOSIGNAL),
+        [one, two] => {
+            let slices = [IoSlice::new(one), IoSlice::new(two)];
+            rustix::net::sendmsg(stream, &slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
+
+impl Link for TcpLink {
+    #[inline]
+    fn post(&mut self, head: &[u8], mut body: Body<'_>) -> Result<(), PostError> {
+        if self.pipe.is_over() {
+            // Nobody receives it. The inlet has told, or will tell, why.
+            return Ok(());
+        }
+        if self.pipe.stream().is_none() {
+            return Err(PostError::Again);
+        }
+        let len = body.len();
+        let staging = !self.staged.is_empty() && self.is_staging(len)?;
+        self.asked = false;
+        let mut small = [MaybeUninit::<u8>::uninit(); HEADER + HEAD_MAX + SMALL];
+        let front = HEADER + head.len();
+        small[..HEADER].write_copy_of_slice(&Header::data(head.len(), len).to_bytes());
+        small[HEADER..front].write_copy_of_slice(head);
+        let joined = match &mut body {
+            Body::Empty => true,
+            Body::Bytes(bytes) if len <= SMALL => {
+                small[front..front + len].write_copy_of_slice(bytes);
+                true
+            }
+            Body::Fill(_, fill) if len <= SMALL => {
+                fill(&mut small[front..front + len]);
+                true
+            }
+            _ => false,
+        };
+        let end = if joined { front + len } else { front };
+        // SAFETY: header and head were written above, and where `joined` says so the body: copied, or filled by a
+        // closure that fills exactly what it is given.
+        let front = unsafe { small[..end].assume_init_ref() };
+        match body {
+            _ if joined && staging => self.stage(&[front], 0),
+            _ if joined => self.write(&[front], true)?,
+            Body::Bytes(bytes) => self.write(&[front, bytes], false)?,
+            Body::Fill(_, fill) => {
+                let mut packed = std::mem::take(&mut self.packed);
+                packed.clear();
+                packed.reserve(len);
+                fill(&mut packed.spare_capacity_mut()[..len]);
+                // SAFETY: the closure has filled exactly the `len` bytes it was given.
+                unsafe { packed.set_len(len) };
+                let sent = self.write(&[front, &packed], true);
+                self.packed = packed;
+                sent?;
+            }
+            Body::Empty => (),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<bool, PostError> {
+        Ok(self.write_out())
+    }
+
+    fn is_staged(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    fn is_settled(&mut self) -> bool {
+        if self.write_out() {
+            return false;
+        }
+        if self.pipe.is_over() || self.pipe.stream().is_none_or(|stream| unacknowledged(stream) == 0) {
+            return true;
+        }
+        if !self.asked {
+            self.asked = true;
+            // An acknowledgement may be held back for 40 ms otherwise. Whether it was taken does not matter, half of
+            // it must not be.
+            let _ = self.write(&[&Header::bare(Kind::Settle).to_bytes()], true);
+        }
+        false
+    }
+}
+
+impl Drop for TcpLink {
+    fn drop(&mut self) {
+        if self.write_out() {
+            self.pipe.tear();
+        }
+    }
+}
+
+/// Returns how many bytes the peer's host has not acknowledged.
+fn unacknowledged(stream: &OwnedFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open, and TIOCOUTQ writes one int to the address it is given.
+    let rc = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    // A socket that cannot tell has nothing to wait for.
+    if rc == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+}

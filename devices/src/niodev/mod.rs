@@ -1,0 +1,184 @@
+//! `niodev`: ranks that reach each other by TCP.
+//!
+//! ```text
+//!   Link ── frames, one system call each ──►┐        ┌──► Reader ─► Sink
+//!   stage: what the socket did not take     │  Pipe  │    stage: heads and small frames of one read
+//!                                           └─ TCP ──┘    long bodies: read straight to their place
+//!   connect ─► Lobby: handshake, tie-break ──► stands
+//! ```
+//! Sockets do not block and there are no threads: whoever holds the turn polls. A pair of ranks has one connection,
+//! made when either first sends, and used in both directions.
+//!
+//! | file | what it is about |
+//! |---|---|
+//! | `frame` `handshake` | bytes: frames, and proofs of the job's key |
+//! | `connect` `half` `lobby` | from a socket to a connection that stands |
+//! | `pipe` | the connection of a pair, and its good end |
+//! | `link` `reader` `inlet` | sending, and receiving from one and from all |
+//! | `poller` | epoll |
+
+mod connect;
+mod frame;
+mod half;
+mod handshake;
+mod inlet;
+#[allow(unsafe_code, reason = "bodies are packed into memory that is not zeroed first")]
+mod link;
+mod lobby;
+mod pipe;
+mod poller;
+#[allow(unsafe_code, reason = "bodies are read straight to their place")]
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::config::{self, Config};
+use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
+use crate::doorbell::Doorbell;
+use crate::site::Site;
+use connect::Attempt;
+use handshake::Identity;
+use inlet::NioInlet;
+use pipe::Pipe;
+use poller::Poller;
+
+const NAME: &str = "niodev";
+
+/// The address of this host to listen on; the loopback one if it is not set.
+const HOST: &str = "MPJ_NIO_HOST";
+
+/// The driver of `niodev`.
+#[derive(Debug)]
+pub struct NioDriver;
+
+impl Driver for NioDriver {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
+        let (device, inlet) = open(site, config).map_err(|why| OpenError { device: NAME, why })?;
+        Ok(Opened { device: Box::new(device), inlet: Box::new(inlet) })
+    }
+}
+
+fn open(site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
+    let key = site.key.clone().ok_or("the job has no key to know its ranks by")?;
+    let host = match std::env::var(HOST) {
+        Ok(host) => {
+            let unreadable = |_| format!("{HOST}={host} is no address of this host, such as 10.0.0.1");
+            host.parse::<IpAddr>().map_err(unreadable)?
+        }
+        Err(_) => connect::loopback(),
+    };
+    let (listener, at) = connect::listen(host).map_err(|e| connect::explain("cannot listen", e))?;
+    let shared = Arc::new(Shared {
+        id: Arc::new(Identity { key, rank: site.rank, size: site.size }),
+        poller: Arc::new(Poller::new().map_err(|e| connect::explain("epoll", e))?),
+        bell: Arc::clone(&site.bell),
+        pipes: Mutex::default(),
+        started: Mutex::default(),
+        any_started: AtomicBool::new(false),
+        strangers: AtomicU64::new(0),
+    });
+    let eager = config.size(&config::NIO_EAGER);
+    let caps = Caps { eager, fragment: config.size(&config::NIO_FRAGMENT).max(eager), get: false };
+    let inlet = NioInlet::new(Arc::clone(&shared), listener).map_err(|e| connect::explain("epoll", e))?;
+    Ok((NioDevice { shared, at, caps }, inlet))
+}
+
+/// What the device and its inlet share.
+#[derive(Debug)]
+struct Shared {
+    id: Arc<Identity>,
+    poller: Arc<Poller>,
+    bell: Arc<Doorbell>,
+    pipes: Mutex<HashMap<u32, Arc<Pipe>>>,
+    /// Connections begun by the device, for the inlet to go on with.
+    started: Mutex<Vec<Started>>,
+    any_started: AtomicBool,
+    /// How many connections were turned away.
+    strangers: AtomicU64,
+}
+
+type Started = (Attempt, Result<OwnedFd, Errno>);
+
+impl Shared {
+    /// Returns the pipe to a peer, made at first use.
+    fn pipe(&self, peer: u32) -> Arc<Pipe> {
+        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipe = || Arc::new(Pipe::new(PeerId(peer), Arc::clone(&self.poller)));
+        Arc::clone(pipes.entry(peer).or_insert_with(pipe))
+    }
+
+    #[inline]
+    fn has_started(&self) -> bool {
+        // SYNC nio-started (acquire)
+        self.any_started.load(Ordering::Acquire)
+    }
+
+    fn take_started(&self) -> Vec<Started> {
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any_started.store(false, Ordering::Relaxed);
+        std::mem::take(&mut started)
+    }
+}
+
+/// `niodev` of one rank.
+#[derive(Debug)]
+struct NioDevice {
+    shared: Arc<Shared>,
+    at: SocketAddr,
+    caps: Caps,
+}
+
+impl Device for NioDevice {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        Address(self.at.to_string().into_bytes())
+    }
+
+    fn affinity(&self, peer: &Address) -> Option<Affinity> {
+        connect::parse(peer).map(|_| Affinity(10))
+    }
+
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
+        let refuse = |why: String| OpenError { device: NAME, why };
+        let at = connect::parse(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
+        let pipe = self.shared.pipe(peer.0);
+        if !pipe.is_met() {
+            let socket = connect::start(&at);
+            if let Err(error) = socket
+                && connect::is_ours(error)
+            {
+                return Err(refuse(connect::explain("cannot connect", error)));
+            }
+            let mut started = self.shared.started.lock().unwrap_or_else(PoisonError::into_inner);
+            started.push((Attempt::new(peer.0, at), socket));
+            // SYNC nio-started (release)
+            self.shared.any_started.store(true, Ordering::Release);
+            drop(started);
+            self.shared.bell.ring();
+        }
+        Ok(Box::new(link::TcpLink::new(pipe)))
+    }
+
+    fn arm(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.poller.as_fd())
+    }
+}

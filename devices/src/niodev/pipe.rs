@@ -1,0 +1,128 @@
+//! The one connection to a peer, shared by the link that writes and the inlet that reads.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+
+use super::frame::{Header, Kind};
+use super::poller::{For, Poller, Token};
+use crate::device::PeerId;
+
+/// The connection to one peer, from before it stands until both ends have let go of it.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    pub(super) peer: PeerId,
+    poller: Arc<Poller>,
+    stream: OnceLock<OwnedFd>,
+    /// Nothing more goes to the peer: it has left, or it cannot be reached. The inlet says which.
+    over: AtomicBool,
+    /// Bytes of a frame were lost on the way out: there is no good order to end in.
+    torn: AtomicBool,
+    watch: Mutex<Watch>,
+}
+
+/// What the poller was told.
+#[derive(Debug)]
+struct Watch {
+    token: Option<Token>,
+    room: bool,
+}
+
+impl Pipe {
+    pub(super) fn new(peer: PeerId, poller: Arc<Poller>) -> Self {
+        Pipe {
+            peer,
+            poller,
+            stream: OnceLock::new(),
+            over: AtomicBool::new(false),
+            torn: AtomicBool::new(false),
+            watch: Mutex::new(Watch { token: None, room: false }),
+        }
+    }
+
+    /// Returns the connection if it stands.
+    #[inline]
+    pub(super) fn stream(&self) -> Option<&OwnedFd> {
+        self.stream.get()
+    }
+
+    /// Takes a connection whose handshake is done; false if there is one.
+    pub(super) fn stand(&self, stream: OwnedFd) -> bool {
+        !self.is_over() && self.stream.set(stream).is_ok()
+    }
+
+    /// Watches for arrivals under this token, and for room if the link has asked for it already.
+    pub(super) fn watch(&self, token: Token) -> rustix::io::Result<()> {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        watch.token = Some(token);
+        let what = if watch.room { For::Both } else { For::Arrivals };
+        self.stream.get().map_or(Ok(()), |stream| self.poller.change(stream, token, what))
+    }
+
+    /// Has the poller wake this rank when there is room to write, once.
+    #[cold]
+    pub(super) fn want_room(&self, room: bool) {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if watch.room == room || self.is_over() {
+            return;
+        }
+        watch.room = room;
+        if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
+            let what = if room { For::Both } else { For::Arrivals };
+            // Without it a sleeping rank only wakes up later.
+            let _ = self.poller.change(stream, token, what);
+        }
+    }
+
+    /// Whether there is, or was, a connection, or never will be.
+    pub(super) fn is_met(&self) -> bool {
+        self.stream.get().is_some() || self.is_over()
+    }
+
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Nothing more goes to the peer.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing more comes from the peer, either.
+    pub(super) fn shut(&self) {
+        self.end();
+        if let Some(stream) = self.stream.get() {
+            self.poller.remove(stream);
+            // It may be shut already.
+            let _ = rustix::net::shutdown(stream, Shutdown::Both);
+        }
+    }
+
+    pub(super) fn tear(&self) {
+        self.torn.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Pipe {
+    /// Says goodbye, so that the peer does not take the end of the connection for a death.
+    fn drop(&mut self) {
+        let Some(stream) = self.stream.get() else { return };
+        if !self.is_over() && !self.torn.load(Ordering::Relaxed) && !std::thread::panicking() {
+            let goodbye = Header::bare(Kind::Goodbye).to_bytes();
+            // Best effort: the roster knows of those who leave.
+            let _ = rustix::net::send(stream, &goodbye, SendFlags::NOSIGNAL);
+        }
+        let _ = rustix::net::shutdown(stream, Shutdown::Write);
+        // Closing with bytes unread would reset the connection, and the peer lose what it has not read.
+        let mut rest = [0u8; 4096];
+        for _ in 0..1024 {
+            match rustix::net::recv(stream, &mut rest, RecvFlags::empty()) {
+                Ok((_, 1..)) => (),
+                _ => break,
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Taking frames from one connection.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::frame::{HEADER, Header, Kind};
+use super::pipe::Pipe;
+use crate::device::{HEAD_MAX, Landing, Sink};
+
+/// The bytes of one read at most, unless they go straight to their place.
+const STAGE: usize = 32 << 10;
+
+/// Frames up to this wait on the stage until they are whole.
+const SMALL: usize = 8 << 10;
+
+/// The bytes read while a head is due after a long body: the rest of the next body should not come over the stage.
+const SIP: usize = HEADER + HEAD_MAX + 1024;
+
+/// Why nothing more is read from a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// The peer has said goodbye before.
+    Goodbye,
+    /// It is lost.
+    Lost(String),
+}
+
+/// The receiving end of one connection.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pipe: Arc<Pipe>,
+    stage: Box<[u8]>,
+    /// What of the stage is still to be looked at.
+    start: usize,
+    end: usize,
+    body: Option<Under>,
+    /// Whether the last frame was long.
+    long: bool,
+    farewell: bool,
+}
+
+/// A body under way, and how much of it is still to come.
+#[derive(Debug)]
+enum Under {
+    Into(Place, usize),
+    Pieces(usize),
+}
+
+/// Where the next bytes of a body go: valid until it has landed, see [`Landing::Into`].
+#[derive(Debug)]
+struct Place(*mut u8);
+
+// SAFETY: whoever holds the turn writes through it, on whichever thread; `Landing::Into` promises the memory to the
+// device, not to a thread.
+unsafe impl Send for Place {}
+
+impl Reader {
+    pub(super) fn new(pipe: Arc<Pipe>) -> Self {
+        Reader {
+            pipe,
+            stage: vec![0; STAGE].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            body: None,
+            long: false,
+            farewell: false,
+        }
+    }
+
+    pub(super) fn pipe(&self) -> &Arc<Pipe> {
+        &self.pipe
+    }
+
+    /// Reads once, twice when a long body begins, and hands over what came. Returns how much happened: frames, or
+    /// bytes that are not yet one.
+    #[inline]
+    pub(super) fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, End> {
+        if let Some(Under::Into(..)) = self.body {
+            return self.read_body(sink);
+        }
+        let limit = if self.long { (self.end + SIP).min(STAGE) } else { STAGE };
+        let Some(count) = self.receive(limit)? else { return Ok(0) };
+        let full = self.end + count == limit;
+        self.end += count;
+        let frames = self.take(sink)?;
+        if self.long && full && self.body.is_none() {
+            self.long = false;
+        }
+        if full && matches!(self.body, Some(Under::Into(..))) {
+            return Ok(1 + frames + self.read_body(sink)?);
+        }
+        Ok(frames.max(1))
+    }
+
+    /// Reads to the stage, up to byte `limit` of it.
+    #[inline]
+    fn receive(&mut self, limit: usize) -> Result<Option<usize>, End> {
+        let Some(stream) = self.pipe.stream() else { return Ok(None) };
+        match rustix::net::recv(stream, &mut self.stage[self.end..limit], RecvFlags::empty()) {
+            Ok((_, 0)) => Err(self.ended("its connection was closed")),
+            Ok((_, count)) => Ok(Some(count)),
+            Err(error) => self.failed(error).map(|()| None),
+        }
+    }
+
+    /// Reads straight to where the body under way goes.
+    fn read_body(&mut self, sink: &mut dyn Sink) -> Result<usize, End> {
+        let (Some(Under::Into(place, left)), Some(stream)) = (&mut self.body, self.pipe.stream()) else {
+            return Ok(0);
+        };
+        // SAFETY: the sink gave the body's bytes to this device until `landed` or `lost`, which are still to come, and
+        // `left` of them are at `place`.
+        let room = unsafe { std::slice::from_raw_parts_mut(place.0.cast::<MaybeUninit<u8>>(), *left) };
+        match rustix::net::recv(stream, room, RecvFlags::empty()) {
+            Ok((_, 0)) => Err(self.ended("its connection was closed in the middle of a message")),
+            Ok((_, count)) => {
+                place.0 = place.0.wrapping_add(count);
+                *left -= count;
+                self.end_body(sink);
+                Ok(1)
+            }
+            Err(error) => self.failed(error).map(|()| 0),
+        }
+    }
+
+    /// Ends the body under way if all of it is there; returns how many ended.
+    fn end_body(&mut self, sink: &mut dyn Sink) -> usize {
+        if let Some(Under::Into(_, 0) | Under::Pieces(0)) = self.body {
+            self.body = None;
+            sink.landed(self.pipe.peer);
+            return 1;
+        }
+        0
+    }
+
+    #[cold]
+    fn ended(&self, why: &str) -> End {
+        let whole = self.body.is_none() && self.start == self.end;
+        if self.farewell && whole { End::Goodbye } else { End::Lost(why.into()) }
+    }
+
+    #[inline]
+    fn failed(&self, error: Errno) -> Result<(), End> {
+        match error {
+            Errno::WOULDBLOCK | Errno::INTR => Ok(()),
+            // Who has said goodbye does not read what is on its way to it, which resets the connection.
+            Errno::CONNRESET | Errno::PIPE => Err(self.ended("its connection was reset")),
+            error => Err(self.ended(&format!("its connection failed: {}", std::io::Error::from(error)))),
+        }
+    }
+
+    /// Hands over what is on the stage; returns how many frames.
+    fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, End> {
+        let mut frames = 0;
+        loop {
+            if self.body.is_some() {
+                frames += self.take_body(sink);
+                if self.body.is_some() {
+                    break;
+                }
+            }
+            if !self.take_frame(sink, &mut frames)? {
+                break;
+            }
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 {
+            // The beginning of a small frame, or of a head.
+            self.stage.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        Ok(frames)
+    }
+
+    /// Takes the next frame from the stage; false if it must wait for more.
+    fn take_frame(&mut self, sink: &mut dyn Sink, frames: &mut usize) -> Result<bool, End> {
+        let Reader { stage, start, end, pipe, .. } = self;
+        let there = &stage[*start..*end];
+        let Some((header, rest)) = there.split_first_chunk::<HEADER>() else { return Ok(false) };
+        let header = Header::parse(header).ok_or_else(|| End::Lost("it sent a malformed frame".into()))?;
+        if self.farewell {
+            return Err(End::Lost("it sent a frame after its goodbye".into()));
+        }
+        match header.kind {
+            Kind::Data => (),
+            Kind::Goodbye => {
+                self.farewell = true;
+                // It reads nothing more, either.
+                pipe.end();
+            }
+            Kind::Settle => {
+                if let Some(stream) = pipe.stream() {
+                    // Only speed depends on it.
+                    let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
+                }
+            }
+        }
+        if header.kind != Kind::Data {
+            *start += HEADER;
+            return Ok(true);
+        }
+        let Some((head, rest)) = rest.split_at_checked(header.head) else { return Ok(false) };
+        if let Some(body) = rest.get(..header.body) {
+            sink.frame(pipe.peer, head, body);
+            *start += HEADER + header.head + header.body;
+            *frames += 1;
+            return Ok(true);
+        }
+        if header.body <= SMALL {
+            return Ok(false);
+        }
+        self.long = true;
+        self.body = Some(match sink.begin(pipe.peer, head, header.body) {
+            Landing::Into(to) => Under::Into(Place(to), header.body),
+            Landing::Pieces => Under::Pieces(header.body),
+        });
+        *start += HEADER + header.head;
+        Ok(true)
+    }
+
+    /// Takes what is on the stage of the body under way; returns how many bodies ended.
+    fn take_body(&mut self, sink: &mut dyn Sink) -> usize {
+        let there = &self.stage[self.start..self.end];
+        let count = match &mut self.body {
+            Some(Under::Into(place, left)) => {
+                let count = there.len().min(*left);
+                // SAFETY: `there` holds `count` bytes, and the body's place, which nobody else uses until it has landed,
+                // has room for `left`.
+                unsafe { std::ptr::copy_nonoverlapping(there.as_ptr(), place.0, count) };
+                place.0 = place.0.wrapping_add(count);
+                *left -= count;
+                count
+            }
+            Some(Under::Pieces(left)) => {
+                let count = there.len().min(*left);
+                *left -= count;
+                sink.piece(self.pipe.peer, &there[..count]);
+                count
+            }
+            None => 0,
+        };
+        self.start += count;
+        self.end_body(sink)
+    }
+}

@@ -1,0 +1,178 @@
+//! What peers of the job may count on.
+
+use std::io::Write;
+
+use super::super::frame::{Header, Kind};
+use super::{Rank, intrude, pattern, send, until};
+use crate::device::{Body, Link, PostError};
+
+/// Two ranks that are connected; both have a link.
+fn pair() -> (Rank, Rank, Box<dyn Link>, Box<dyn Link>) {
+    let (mut a, mut b) = (Rank::new(0, 2), Rank::new(1, 2));
+    let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
+    send(&mut *to_b, &mut [&mut a, &mut b], &[1; 8], b"a to b");
+    send(&mut *to_a, &mut [&mut a, &mut b], &[2; 8], b"b to a");
+    until(&mut [&mut a, &mut b], |r| r.iter().all(|r| r.got.frames.len() == 1));
+    assert_eq!(a.got.frames.remove(0), (1, vec![2; 8], b"b to a".to_vec()));
+    assert_eq!(b.got.frames.remove(0), (0, vec![1; 8], b"a to b".to_vec()));
+    (a, b, to_b, to_a)
+}
+
+#[test]
+fn both_may_connect_at_once_and_one_connection_stands() {
+    for _ in 0..50 {
+        let (a, b, ..) = pair();
+        assert!(a.got.lost.is_empty() && b.got.lost.is_empty());
+        assert_eq!(a.device.shared.pipes.lock().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn frames_of_every_size_arrive_in_order() {
+    let (mut a, mut b, mut to_b, _to_a) = pair();
+    let sizes =
+        [0, 1, 47, 4095, 4096, 4097, 8191, 8192, 8193, 32 << 10, 65_536, 65_537, 256 << 10, 3, 0, 1 << 20, 9];
+    for (i, size) in sizes.into_iter().enumerate() {
+        send(&mut *to_b, &mut [&mut a, &mut b], &[i as u8; 48], &pattern(i, size));
+    }
+    until(&mut [&mut a, &mut b], |r| {
+        let _ = to_b.flush();
+        r[1].got.frames.len() == sizes.len()
+    });
+    for (i, size) in sizes.into_iter().enumerate() {
+        let (from, head, body) = &b.got.frames[i];
+        assert!(
+            (*from, head) == (0, &vec![i as u8; 48]) && *body == pattern(i, size),
+            "frame {i} of {size} bytes"
+        );
+    }
+}
+
+#[test]
+fn packed_bodies_arrive() {
+    let (mut a, mut b, mut to_b, _to_a) = pair();
+    for size in [1, 4096, 4097, 200_000] {
+        let bytes = pattern(size, size);
+        let mut fill = |room: &mut [std::mem::MaybeUninit<u8>]| {
+            room.write_copy_of_slice(&bytes);
+        };
+        to_b.post(&[3; 8], Body::Fill(size, &mut fill)).unwrap();
+        until(&mut [&mut a, &mut b], |r| {
+            let _ = to_b.flush();
+            r[1].got.frames.len() == 1
+        });
+        assert!(b.got.frames.remove(0).2 == bytes);
+    }
+}
+
+#[test]
+fn a_full_socket_takes_a_bounded_stage_and_then_nothing() {
+    let (mut a, mut b, mut to_b, mut to_a) = pair();
+    let long = pattern(5, 256 << 10);
+    for (link, body) in [(&mut to_b, &long[..]), (&mut to_a, &long[..40])] {
+        let mut posted = 0;
+        while link.post(&[posted as u8; 8], Body::Bytes(body)) == Ok(()) {
+            posted += 1;
+            assert!(posted * body.len() < 64 << 20, "there is no bound");
+        }
+        assert_eq!(link.post(&[0; 8], Body::Bytes(body)), Err(PostError::Again));
+        assert!(link.is_staged() && link.flush() == Ok(true));
+        let to = if body.len() == 40 { 0 } else { 1 };
+        until(&mut [&mut a, &mut b], |r| {
+            let _ = link.flush();
+            r[to].got.frames.len() == posted
+        });
+        assert!(!link.is_staged());
+        let got = std::mem::take(if to == 0 { &mut a.got.frames } else { &mut b.got.frames });
+        assert!(got.iter().enumerate().all(|(i, f)| f.1 == [i as u8; 8] && f.2 == body));
+    }
+}
+
+#[test]
+fn long_bodies_go_both_ways_at_once() {
+    let (mut a, mut b, mut to_b, mut to_a) = pair();
+    let body = pattern(6, 256 << 10);
+    let (mut left_a, mut left_b) = (64, 64);
+    until(&mut [&mut a, &mut b], |r| {
+        for (link, left) in [(&mut to_b, &mut left_a), (&mut to_a, &mut left_b)] {
+            if *left > 0 && link.post(&[*left; 8], Body::Bytes(&body)) == Ok(()) {
+                *left -= 1;
+            }
+            let _ = link.flush();
+        }
+        r.iter().all(|r| r.got.frames.len() == 64)
+    });
+    assert!(a.got.frames.iter().chain(&b.got.frames).all(|f| f.2 == body));
+}
+
+#[test]
+fn bytes_may_come_one_at_a_time() {
+    let mut rank = Rank::new(0, 8);
+    let mut stream = intrude(&mut rank, 5, 1).unwrap();
+    let mut wire = Vec::new();
+    let sizes = [0, 1, 300, 8300, 2];
+    for (i, size) in sizes.into_iter().enumerate() {
+        wire.extend_from_slice(&Header::data(8 + i, size).to_bytes());
+        wire.extend_from_slice(&vec![i as u8; 8 + i]);
+        wire.extend_from_slice(&pattern(i, size));
+    }
+    for byte in wire {
+        stream.write_all(&[byte]).unwrap();
+        rank.poll();
+    }
+    until(&mut [&mut rank], |r| r[0].got.frames.len() == sizes.len());
+    for (i, size) in sizes.into_iter().enumerate() {
+        assert_eq!(rank.got.frames[i], (5, vec![i as u8; 8 + i], pattern(i, size)));
+    }
+}
+
+#[test]
+fn who_says_goodbye_is_not_lost() {
+    let (mut a, b, to_b, to_a) = pair();
+    drop((to_b, to_a, b));
+    until(&mut [&mut a], |r| r[0].inlet.standing() == 0);
+    assert_eq!(a.got.lost, []);
+}
+
+#[test]
+fn what_was_sent_before_a_goodbye_arrives() {
+    let (mut a, mut b, mut to_b, mut to_a) = pair();
+    // Unread bytes at the one who leaves must not cost what it has sent.
+    send(&mut *to_b, &mut [&mut a], &[1; 8], &pattern(1, 5000));
+    for i in 0..100u32 {
+        send(&mut *to_a, &mut [&mut b], &i.to_le_bytes().repeat(2), &pattern(1, 100));
+    }
+    until(&mut [&mut b], |_| to_a.is_settled());
+    drop((to_a, b));
+    until(&mut [&mut a], |r| r[0].inlet.standing() == 0);
+    assert_eq!((a.got.frames.len(), a.got.lost.len()), (100, 0));
+    assert_eq!(to_b.post(&[0; 8], Body::Empty), Ok(()), "who has left receives nothing");
+}
+
+#[test]
+fn an_end_without_goodbye_is_a_loss() {
+    for cut in [0, 1, 15, 16, 20, 30, 20_000] {
+        let mut rank = Rank::new(0, 8);
+        let mut stream = intrude(&mut rank, 5, 1).unwrap();
+        let mut wire = Header::data(8, 30_000).to_bytes().to_vec();
+        wire.extend_from_slice(&[1; 30_008]);
+        stream.write_all(&wire[..cut]).unwrap();
+        drop(stream);
+        until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
+        assert_eq!(
+            (rank.got.lost.len(), rank.got.lost[0].0, rank.got.frames.len()),
+            (1, 5, 0),
+            "{cut} bytes"
+        );
+    }
+}
+
+#[test]
+fn a_goodbye_in_the_middle_is_a_loss() {
+    let mut rank = Rank::new(0, 8);
+    let mut stream = intrude(&mut rank, 5, 1).unwrap();
+    stream.write_all(&Header::bare(Kind::Goodbye).to_bytes()).unwrap();
+    stream.write_all(&Header::data(8, 0).to_bytes()).unwrap();
+    until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
+    assert!(rank.got.lost[0].1.contains("goodbye"), "{:?}", rank.got.lost);
+}

@@ -1,0 +1,152 @@
+//! Two ranks in one thread, and strangers.
+
+mod good;
+mod proofs;
+mod strangers;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::handshake::{Handshake, Identity, Step, Verdict};
+use super::inlet::NioInlet;
+use super::{NioDevice, half, open};
+use crate::config::Config;
+use crate::device::{Body, Device, Inlet, Landing, Link, PeerId, PostError, Sink};
+use crate::doorbell::Doorbell;
+use crate::site::{JobKey, Site};
+
+/// A bound on liveness, far above what anything here needs.
+const LIVENESS: Duration = Duration::from_secs(20);
+
+fn key(secret: u8) -> Arc<JobKey> {
+    Arc::new(JobKey { job: 77, secret: [secret; 32] })
+}
+
+/// Keeps what arrives.
+#[derive(Debug, Default)]
+struct Keeper {
+    frames: Vec<(u32, Vec<u8>, Vec<u8>)>,
+    lost: Vec<(u32, String)>,
+    pieces: bool,
+    under: Option<(u32, Vec<u8>, Vec<u8>)>,
+}
+
+impl Sink for Keeper {
+    fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
+        self.frames.push((from.0, head.to_vec(), body.to_vec()));
+    }
+
+    fn begin(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing {
+        let room = if self.pieces { 0 } else { len };
+        let (_, _, body) = self.under.insert((from.0, head.to_vec(), vec![0; room]));
+        if self.pieces { Landing::Pieces } else { Landing::Into(body.as_mut_ptr()) }
+    }
+
+    fn piece(&mut self, from: PeerId, bytes: &[u8]) {
+        let under = self.under.as_mut().unwrap();
+        assert_eq!(under.0, from.0);
+        under.2.extend_from_slice(bytes);
+    }
+
+    fn landed(&mut self, from: PeerId) {
+        let under = self.under.take().unwrap();
+        assert_eq!(under.0, from.0);
+        self.frames.push(under);
+        self.pieces = !self.pieces;
+    }
+
+    fn lost(&mut self, from: PeerId, why: &str) {
+        self.lost.push((from.0, why.to_owned()));
+    }
+}
+
+/// A rank with its device.
+struct Rank {
+    device: NioDevice,
+    inlet: NioInlet,
+    got: Keeper,
+}
+
+impl Rank {
+    fn new(rank: u32, size: u32) -> Self {
+        let site = Site { key: Some(key(1)), ..Site::new(rank, size, Arc::new(Doorbell::new().unwrap())) };
+        let (device, inlet) = open(&site, &Config::default()).unwrap();
+        Rank { device, inlet, got: Keeper::default() }
+    }
+
+    fn poll(&mut self) {
+        self.inlet.progress(&mut self.got);
+    }
+
+    fn link(&self, to: &Rank) -> Box<dyn Link> {
+        self.device.connect(PeerId(to.device.shared.id.rank), &to.device.address()).unwrap()
+    }
+
+    fn strangers(&self) -> u64 {
+        self.device.shared.strangers.load(Ordering::Relaxed)
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.device.at
+    }
+}
+
+/// Polls until `done`.
+fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool) {
+    let limit = Instant::now() + LIVENESS;
+    while !done(ranks) {
+        assert!(
+            Instant::now() < limit,
+            "stuck; lost: {:?}",
+            ranks.iter().map(|r| &r.got.lost).collect::<Vec<_>>()
+        );
+        ranks.iter_mut().for_each(|rank| rank.poll());
+    }
+}
+
+/// Posts a frame, polling while there is no room.
+fn send(link: &mut dyn Link, ranks: &mut [&mut Rank], head: &[u8], body: &[u8]) {
+    until(ranks, |_| match link.post(head, Body::Bytes(body)) {
+        Ok(()) => true,
+        Err(PostError::Again) => {
+            link.flush().unwrap();
+            false
+        }
+        Err(error) => panic!("{error:?}"),
+    });
+}
+
+/// Connects to `to` as rank `rank`, by hand; `None` if it was turned away.
+fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
+    let id = Identity { key: key(secret), rank, size: 8 };
+    let me = to.device.shared.id.rank;
+    let (mut talk, hello) = Handshake::connect(Arc::new(id), me, half::nonce().unwrap());
+    let mut stream = TcpStream::connect(to.address()).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream.write_all(&hello).unwrap();
+    let limit = Instant::now() + LIVENESS;
+    loop {
+        assert!(Instant::now() < limit, "stuck in the handshake");
+        to.poll();
+        let count = match stream.read(talk.room()) {
+            Ok(0) => return None,
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) => return None,
+        };
+        match talk.took(count) {
+            Ok(Step::More) => (),
+            Ok(Step::Say(bytes)) => stream.write_all(&bytes).unwrap(),
+            Ok(Step::Decided(Verdict::Go)) => return Some(stream),
+            _ => return None,
+        }
+    }
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + seed * 7) ^ (i >> 8)) as u8).collect()
+}

@@ -1,0 +1,139 @@
+//! The handshake without sockets, and headers.
+
+use std::sync::Arc;
+
+use super::super::frame::{BODY_MAX, HEADER, Header, Kind};
+use super::super::handshake::{Handshake, Identity, Nonce, Refusal, Step, Verdict};
+use super::key;
+use crate::site::JobKey;
+
+fn identity(rank: u32) -> Arc<Identity> {
+    Arc::new(Identity { key: key(1), rank, size: 4 })
+}
+
+/// Gives a machine bytes, `chunk` at a time; returns what follows from the last.
+fn feed(to: &mut Handshake, mut bytes: &[u8], chunk: usize) -> Result<Step, Refusal> {
+    loop {
+        let room = to.room();
+        let count = room.len().min(bytes.len()).min(chunk);
+        room[..count].copy_from_slice(&bytes[..count]);
+        bytes = &bytes[count..];
+        let step = to.took(count)?;
+        if bytes.is_empty() || !matches!(step, Step::More) {
+            assert!(bytes.is_empty());
+            return Ok(step);
+        }
+    }
+}
+
+fn said(step: Result<Step, Refusal>) -> Vec<u8> {
+    match step {
+        Ok(Step::Say(bytes)) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn both_prove_themselves_whatever_the_pieces() {
+    for chunk in [1, 2, 7, 100] {
+        let (mut one, hello) = Handshake::connect(identity(1), 2, [1; 32]);
+        let mut two = Handshake::accept(identity(2), [2; 32]);
+        let challenge = said(feed(&mut two, &hello, chunk));
+        assert_eq!(two.from(), 1);
+        let proof = said(feed(&mut one, &challenge, chunk));
+        assert!(one.awaits_verdict());
+        assert!(matches!(feed(&mut two, &proof, chunk), Ok(Step::Proven)));
+        let verdict = feed(&mut one, &[Verdict::Go.to_byte()], chunk);
+        assert!(matches!(verdict, Ok(Step::Decided(Verdict::Go))));
+    }
+}
+
+#[test]
+fn who_has_no_descriptors_says_so_at_once() {
+    let (mut one, _) = Handshake::connect(identity(1), 2, [1; 32]);
+    assert!(matches!(feed(&mut one, &[Verdict::Full.to_byte()], 1), Ok(Step::Decided(Verdict::Full))));
+}
+
+#[test]
+fn hellos_of_strangers_are_refused() {
+    let hello = |id: Identity, to| Handshake::connect(Arc::new(id), to, [1; 32]).1;
+    let refused = |bytes: &[u8]| feed(&mut Handshake::accept(identity(2), [2; 32]), bytes, 9).unwrap_err();
+    let with = |rank| Identity { key: key(1), rank, size: 4 };
+    assert_eq!(refused(b"GET / HTTP/1.1\r\n"), Refusal::Noise);
+    assert_eq!(refused(&[0; 5]), Refusal::Noise);
+    assert_eq!(refused(&hello(with(1), 3)), Refusal::Rank, "wants somebody else");
+    assert_eq!(refused(&hello(with(2), 2)), Refusal::Rank, "claims to be this one");
+    assert_eq!(refused(&hello(with(4), 2)), Refusal::Rank, "claims a rank there is not");
+    let other = JobKey { job: 78, secret: [1; 32] };
+    assert_eq!(refused(&hello(Identity { key: Arc::new(other), rank: 1, size: 4 }, 2)), Refusal::Job);
+    let mut version = hello(with(1), 2);
+    version[4] += 1;
+    assert_eq!(refused(&version), Refusal::Noise);
+}
+
+#[test]
+fn a_wrong_key_is_refused_by_either() {
+    let wrong = Arc::new(Identity { key: key(9), rank: 1, size: 4 });
+    let (mut one, hello) = Handshake::connect(wrong, 2, [1; 32]);
+    let mut two = Handshake::accept(identity(2), [2; 32]);
+    let challenge = said(feed(&mut two, &hello, 100));
+    assert_eq!(feed(&mut one, &challenge, 100).unwrap_err(), Refusal::Key);
+    assert_eq!(feed(&mut two, &[0; 32], 100).unwrap_err(), Refusal::Key);
+}
+
+#[test]
+fn a_replayed_proof_is_refused() {
+    let talk = |mine: Nonce| {
+        let (one, hello) = Handshake::connect(identity(1), 2, [1; 32]);
+        let mut two = Handshake::accept(identity(2), mine);
+        let challenge = said(feed(&mut two, &hello, 100));
+        (one, two, challenge)
+    };
+    let (mut one, _, challenge) = talk([2; 32]);
+    let recorded = said(feed(&mut one, &challenge, 100));
+    let (_, mut fresh, _) = talk([3; 32]);
+    assert_eq!(feed(&mut fresh, &recorded, 100).unwrap_err(), Refusal::Key);
+}
+
+#[test]
+fn a_reflected_proof_is_refused() {
+    let (_, hello) = Handshake::connect(identity(1), 2, [1; 32]);
+    let mut two = Handshake::accept(identity(2), [2; 32]);
+    let challenge = said(feed(&mut two, &hello, 100));
+    // The proof of who accepts, sent back as that of who connects.
+    assert_eq!(feed(&mut two, &challenge[40..], 100).unwrap_err(), Refusal::Key);
+}
+
+#[test]
+fn every_bit_of_a_handshake_counts() {
+    for bit in 0..56 * 8 {
+        let (mut one, mut hello) = Handshake::connect(identity(1), 2, [1; 32]);
+        hello[bit / 8] ^= 1 << (bit % 8);
+        let mut two = Handshake::accept(identity(2), [2; 32]);
+        // The three bytes of padding mean nothing.
+        if (5..8).contains(&(bit / 8)) {
+            continue;
+        }
+        let Ok(Step::Say(challenge)) = feed(&mut two, &hello, 100) else { continue };
+        assert_eq!(feed(&mut one, &challenge, 100).unwrap_err(), Refusal::Key, "bit {bit}");
+    }
+}
+
+#[test]
+fn headers_are_read_back_and_nothing_else_is() {
+    for header in [
+        Header::data(0, 0),
+        Header::data(56, BODY_MAX),
+        Header::bare(Kind::Goodbye),
+        Header::bare(Kind::Settle),
+    ] {
+        assert_eq!(Header::parse(&header.to_bytes()), Some(header));
+    }
+    let mut long = Header::data(8, 8).to_bytes();
+    long[15] = 0x80;
+    assert_eq!(Header::parse(&long), None, "2^63 bytes");
+    assert_eq!(Header::parse(&Header::data(8, BODY_MAX + 1).to_bytes()), None);
+    assert_eq!(Header::parse(&Header::data(57, 0).to_bytes()), None);
+    assert_eq!(Header::parse(&[0; HEADER]), None);
+    assert_eq!(Header::parse(&[255; HEADER]), None);
+}

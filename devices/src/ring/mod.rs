@@ -1,0 +1,29 @@
+//! The wait-free channel between one sender and one receiver: a ring of cache lines, and fragments for long bodies.
+//!
+//! ```text
+//!  one cell, 64 B                                              a long body
+//!  0      4     5      6        8 ............ 64              fragment `index` of the sender's area,
+//!  seq    head  form   length   head, then the body            lent until the receiver gives it back
+//!  u32    u8    u8     u16      or the fragment's index u32 and length u32
+//! ```
+//! The sender fills a cell and then stores its position + 1 in `seq` (release): one line travels for a message of up
+//! to 56 bytes, head included. The receiver keeps its position in `taken`, on a line of its own that it writes only
+//! every few cells; the sender reads that line only when its own count says that the ring may be full.
+//!
+//! Rings and areas lie in memory of this process (`smdev`) or in a segment that processes share (`shmdev`); the code
+//! is the same.
+
+mod area;
+mod inlet;
+mod link;
+mod spsc;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use area::Area;
+pub(crate) use inlet::{Incoming, drain};
+pub(crate) use link::{LateBell, RingLink};
+pub(crate) use spsc::{Consumer, INLINE, Producer, Received, Ring};
+
+/// What keeps the memory of a ring or an area alive.
+pub(crate) type Owner = std::sync::Arc<dyn std::any::Any + Send + Sync>;

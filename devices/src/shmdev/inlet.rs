@@ -1,0 +1,50 @@
+//! The receiving end for all processes that have sent to this one.
+
+use std::sync::Arc;
+
+use super::Place;
+use crate::device::{Inlet, PeerId, Sink};
+use crate::ring::{Consumer, Incoming, drain};
+
+/// All rings that end here and are in use.
+#[derive(Debug)]
+pub(super) struct ShmInlet {
+    place: Place,
+    seen: u32,
+    rings: Vec<Incoming>,
+}
+
+impl ShmInlet {
+    pub(super) fn new(place: Place) -> Self {
+        ShmInlet { place, seen: 0, rings: Vec::new() }
+    }
+
+    /// Takes in the senders that have said hello since the last time.
+    #[cold]
+    fn greet(&mut self, hellos: u32) {
+        self.seen = hellos;
+        let Place { segment, rank, .. } = &self.place;
+        for from in (0..segment.ranks()).filter(|from| segment.has_said_hello(*from, *rank)) {
+            if self.rings.iter().any(|ring| ring.from.0 == from) {
+                continue;
+            }
+            self.rings.push(Incoming {
+                from: PeerId(from),
+                consumer: Consumer::new(segment.ring(from, *rank)),
+                area: Arc::new(segment.area(from)),
+                bell: self.place.late_bell(from),
+            });
+        }
+    }
+}
+
+impl Inlet for ShmInlet {
+    #[inline]
+    fn progress(&mut self, sink: &mut dyn Sink) -> usize {
+        let hellos = self.place.segment.hellos(self.place.rank);
+        if hellos != self.seen {
+            self.greet(hellos);
+        }
+        self.rings.iter_mut().map(|ring| drain(ring, sink)).sum()
+    }
+}

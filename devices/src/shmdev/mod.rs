@@ -1,0 +1,115 @@
+//! `shmdev`: processes of one host, through one piece of shared memory.
+//!
+//! As in `smdev` a short message is one cache line in the ring of the pair, and longer ones go through fragments; but
+//! nothing is copied from one process to another directly: long messages are two copies, pipelined, the sender's into
+//! a fragment and the receiver's out of it. On machines where the kernel's copy between processes is fast a single
+//! copy would pay; facts of this one say that it does not. See `segment` for what lies where.
+
+mod inlet;
+mod segment;
+
+use std::sync::Arc;
+
+pub use segment::{Segment, SegmentError};
+
+use crate::config::{self, Config};
+use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
+use crate::doorbell::Doorbell;
+use crate::ring::{Area, LateBell, Producer, RingLink};
+use crate::site::{Bells, Site};
+
+const NAME: &str = "shmdev";
+
+/// The driver of `shmdev`.
+#[derive(Debug)]
+pub struct ShmDriver;
+
+impl Driver for ShmDriver {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
+        let refuse = |why: &str| OpenError { device: NAME, why: why.into() };
+        let segment = site
+            .segment
+            .clone()
+            .ok_or_else(|| refuse("this job has no shared memory: start it with mpjrun"))?;
+        let bells =
+            site.bells.clone().ok_or_else(|| refuse("nobody hands out doorbells: start it with mpjrun"))?;
+        if site.rank >= segment.ranks() {
+            return Err(refuse("the shared memory is another job's"));
+        }
+        let area = Arc::new(segment.area(site.rank));
+        let eager = config.size(&config::SHM_EAGER).min(area.fragment());
+        let caps = Caps { eager, fragment: area.fragment(), get: false };
+        let place = Place { segment, bells, rank: site.rank };
+        let inlet = Box::new(inlet::ShmInlet::new(place.clone()));
+        Ok(Opened { device: Box::new(ShmDevice { place, area, caps }), inlet })
+    }
+}
+
+/// What both ends need to know.
+#[derive(Clone, Debug)]
+struct Place {
+    segment: Arc<Segment>,
+    bells: Arc<dyn Bells>,
+    rank: u32,
+}
+
+impl Place {
+    /// Returns a neighbour's doorbell.
+    fn bell(&self, rank: u32) -> Option<Arc<Doorbell>> {
+        let fd = self.bells.bell(rank).ok()?;
+        Some(Arc::new(Doorbell::shared(fd, Arc::clone(&self.segment), rank)))
+    }
+
+    fn late_bell(&self, rank: u32) -> LateBell {
+        let place = self.clone();
+        LateBell::new(move || place.bell(rank))
+    }
+}
+
+/// `shmdev` of one rank.
+#[derive(Debug)]
+struct ShmDevice {
+    place: Place,
+    area: Arc<Area>,
+    caps: Caps,
+}
+
+impl Device for ShmDevice {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        Address(self.place.segment.id().to_le_bytes().to_vec())
+    }
+
+    fn affinity(&self, peer: &Address) -> Option<Affinity> {
+        (*peer == self.address()).then_some(Affinity(50))
+    }
+
+    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
+        let Place { segment, rank, .. } = &self.place;
+        let refuse = |why: String| OpenError { device: NAME, why };
+        if peer.0 >= segment.ranks() {
+            return Err(refuse(format!(
+                "{peer:?} has no place in the shared memory of {} ranks",
+                segment.ranks()
+            )));
+        }
+        // The doorbell is needed at once: without it a sleeping receiver would never hear of us.
+        let bell = self.place.bells.bell(peer.0).map_err(refuse)?;
+        let bell = Arc::new(Doorbell::shared(bell, Arc::clone(segment), peer.0));
+        let producer = Producer::new(segment.ring(*rank, peer.0));
+        segment.say_hello(*rank, peer.0);
+        let bell = LateBell::new(move || Some(Arc::clone(&bell)));
+        Ok(Box::new(RingLink::new(producer, Arc::clone(&self.area), bell)))
+    }
+}

@@ -1,0 +1,61 @@
+//! Where a rank is: what a driver may know before it opens.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::doorbell::Doorbell;
+use crate::shmdev::Segment;
+use crate::smdev::Hub;
+
+/// The place of one rank.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The rank in the world.
+    pub rank: u32,
+    /// The number of ranks in the world.
+    pub size: u32,
+    /// The ranks that share this host's cores, this one among them.
+    pub local: u32,
+    /// The doorbell of this rank.
+    pub bell: Arc<Doorbell>,
+    /// The meeting point of the ranks that are threads of this process.
+    pub hub: Option<Arc<Hub>>,
+    /// The memory that the processes of this host share.
+    pub segment: Option<Arc<Segment>>,
+    /// Where to get the doorbells of other processes' ranks.
+    pub bells: Option<Arc<dyn Bells>>,
+    /// What proves that a peer belongs to the job.
+    pub key: Option<Arc<JobKey>>,
+}
+
+impl Site {
+    /// Returns the place of rank `rank` of `size`, alone in its process and with nothing to share.
+    pub fn new(rank: u32, size: u32, bell: Arc<Doorbell>) -> Self {
+        Site { rank, size, local: size, bell, hub: None, segment: None, bells: None, key: None }
+    }
+}
+
+/// Hands out descriptors of other processes' doorbells, one at a time and at first contact.
+pub trait Bells: Send + Sync + fmt::Debug {
+    /// Returns a descriptor of the eventfd of a rank.
+    ///
+    /// # Errors
+    /// What the start-up service said.
+    fn bell(&self, rank: u32) -> Result<OwnedFd, String>;
+}
+
+/// The identity of a job and the secret its ranks share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JobKey {
+    /// The job.
+    pub job: u64,
+    /// Known to the ranks of the job and nobody else; never on a command line, never in the environment.
+    pub secret: [u8; 32],
+}
+
+impl fmt::Debug for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobKey(job {:x})", self.job)
+    }
+}

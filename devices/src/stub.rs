@@ -1,0 +1,63 @@
+//! A device that reaches nobody: the least a device must have, and the place to start a new one from.
+
+use crate::config::Config;
+use crate::device::{Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, Sink};
+use crate::site::Site;
+
+const NAME: &str = "stub";
+
+/// The driver of the stub.
+#[derive(Debug)]
+pub struct StubDriver;
+
+impl Driver for StubDriver {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn open(&self, _site: &Site, _config: &Config) -> Result<Opened, OpenError> {
+        let caps = Caps { eager: 0, fragment: 1, get: false };
+        Ok(Opened { device: Box::new(Stub { caps }), inlet: Box::new(StubInlet) })
+    }
+}
+
+/// The stub of one rank.
+#[derive(Debug)]
+struct Stub {
+    caps: Caps,
+}
+
+impl Device for Stub {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        Address(Vec::new())
+    }
+
+    fn affinity(&self, _peer: &Address) -> Option<Affinity> {
+        None
+    }
+
+    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
+        Err(OpenError {
+            device: NAME,
+            why: format!("the stub does not reach {peer:?}: choose a real device"),
+        })
+    }
+}
+
+/// Where nothing arrives.
+#[derive(Debug)]
+struct StubInlet;
+
+impl Inlet for StubInlet {
+    fn progress(&mut self, _sink: &mut dyn Sink) -> usize {
+        0
+    }
+}

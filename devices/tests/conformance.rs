@@ -1,0 +1,71 @@
+//! Every device passes the same suite: one line for each.
+
+use std::sync::{Mutex, PoisonError};
+
+use mpj_devices::config::{self, Config};
+use mpj_devices::conformance::{CASES, Case, find, run_threads};
+use mpj_devices::{Registry, for_each_case};
+
+/// Jobs run one after the other: they bring their own threads.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn run(device: &str, name: &str) {
+    let case = find(name).unwrap();
+    run_with(device, case, &Config::default(), case.ranks);
+}
+
+fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
+    let registry = Registry::builtin().only(&[device]).unwrap();
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for ranks in ranks {
+        run_threads(&registry, config, *ranks, case);
+    }
+}
+
+macro_rules! tests {
+    (($device:ident) $($module:ident :: $name:ident $ranks:tt)*) => {
+        mod $device {
+            $(#[test]
+            fn $name() {
+                super::run(stringify!($device), stringify!($name));
+            })*
+        }
+    };
+}
+
+macro_rules! conformance {
+    ($device:ident) => {
+        for_each_case!(tests $device);
+    };
+}
+
+conformance!(smdev);
+conformance!(shmdev);
+conformance!(niodev);
+
+/// The whole suite once more with as little room as may be set, so that everything waits for everything.
+fn little_room(device: &str) {
+    let mut config = Config::default();
+    for (parameter, value) in [
+        (config::SM_EAGER, 48),
+        (config::SM_FRAGMENTS, 2),
+        (config::SHM_EAGER, 48),
+        (config::SHM_FRAGMENTS, 2),
+    ] {
+        config.set(&parameter, value).unwrap();
+    }
+    config.set(&config::CREDIT, 1 << 16).unwrap();
+    for case in CASES {
+        run_with(device, case, &config, &case.ranks[..2.min(case.ranks.len())]);
+    }
+}
+
+#[test]
+fn smdev_with_little_room() {
+    little_room("smdev");
+}
+
+#[test]
+fn shmdev_with_little_room() {
+    little_room("shmdev");
+}

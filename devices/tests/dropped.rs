@@ -1,0 +1,72 @@
+//! An engine that goes without closing, as when its rank panics, leaves its peers no pointer into its memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use mpj_datatypes::Primitive;
+use mpj_devices::config::Config;
+use mpj_devices::{
+    Address, Cards, Doorbell, End, Engine, Group, Hub, Keep, Mode, Pattern, Registry, Roster, Shape, Site,
+    Source, Target,
+};
+
+type Board = Mutex<HashMap<u32, Vec<(String, Address)>>>;
+
+#[derive(Debug)]
+struct Pinned(Arc<Board>, u32);
+
+impl Cards for Pinned {
+    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String> {
+        self.0.lock().unwrap().insert(self.1, cards);
+        Ok(())
+    }
+
+    fn cards(&self, rank: u32) -> Result<Vec<(String, Address)>, String> {
+        self.0.lock().unwrap().get(&rank).cloned().ok_or_else(|| "too early".into())
+    }
+}
+
+#[test]
+fn announced_messages_go_with_their_engine() {
+    const LEN: usize = 1 << 20;
+    let (hub, board, roster) = (Hub::new(0..2), Arc::<Board>::default(), Arc::<Roster>::default());
+    let registry = Registry::builtin().only(&["smdev"]).unwrap();
+    let [sender, receiver] = [0, 1].map(|rank| {
+        let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
+        let site = Site { hub: Some(Arc::clone(&hub)), ..site };
+        let cards = Arc::new(Pinned(Arc::clone(&board), rank));
+        Engine::open(site, &registry, &Config::default(), cards, Arc::clone(&roster)).unwrap()
+    });
+    let world = Group::Range { first: 0, len: 2 };
+    let to = sender.join(2, world.clone(), 0).unwrap();
+    let from = receiver.join(2, world, 1).unwrap();
+
+    // The memory outlives the test's engine; `held` says whether the engine has promised to let go of it.
+    let mut memory = vec![7u8; LEN];
+    let held = Arc::new(());
+    let keep: Keep = Arc::clone(&held) as Keep;
+    // SAFETY: the bytes are written only after `held` says that the source is gone.
+    #[expect(unsafe_code, reason = "see above")]
+    let source = unsafe { Source::new(memory.as_ptr(), LEN, Shape::Flat(Primitive::Byte), Some(keep)) };
+    let started = sender.send(&to, 1, 1, source.unwrap(), Mode::Standard).unwrap();
+    receiver.progress();
+    drop(sender);
+    assert_eq!(Arc::strong_count(&held), 1, "the engine is gone, its source is not");
+    let mpj_devices::Started::Pending(completion) = started else { panic!("an announced message") };
+    assert!(completion.outcome().is_some_and(Result::is_err), "the send has ended");
+    memory.fill(0xff);
+
+    let got = Arc::new(Mutex::new(vec![0u8; LEN]));
+    let base = got.lock().unwrap().as_mut_ptr();
+    let keep: Keep = Arc::clone(&got) as Keep;
+    // SAFETY: nobody looks into the mutex before the receive has ended.
+    #[expect(unsafe_code, reason = "see above")]
+    let target = unsafe { Target::new(base, LEN, Shape::Flat(Primitive::Byte), Some(keep)) };
+    let pattern = Pattern { source: 0, tag: 1 };
+    let receive = receiver.recv(&from, pattern, target.unwrap());
+    roster.report(0, End::Died("its thread is gone".into()));
+    let outcome = receive.and_then(|started| receiver.wait(&from, started));
+    assert!(outcome.is_err(), "a message from memory that is no longer its own");
+    assert!(got.lock().unwrap().iter().all(|byte| *byte == 0));
+    receiver.close();
+}

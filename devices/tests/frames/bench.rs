@@ -1,0 +1,163 @@
+//! Rank 0 of four, whose peers are the test.
+
+use std::sync::{Arc, Mutex};
+
+use mpj_devices::Site;
+use mpj_devices::config::Config;
+use mpj_devices::{
+    Address, Cards, Channel, Completion, Doorbell, End, Engine, Envelope, Fault, Group, Keep, Mode, Pattern,
+    Registry, Roster, Shape, Source, Started, Target,
+};
+
+use crate::device::{FakeDriver, Sent, Step, Wire, lock};
+use crate::head::{BYTES, bind, eager, word};
+
+#[derive(Debug)]
+struct NoCards;
+
+impl Cards for NoCards {
+    fn publish(&self, _cards: Vec<(String, Address)>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn cards(&self, _rank: u32) -> Result<Vec<(String, Address)>, String> {
+        Ok(vec![("fake".into(), Address(Vec::new()))])
+    }
+}
+
+/// Rank 0 of four; the test is the other three.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) roster: Arc<Roster>,
+    /// Context 2: everybody.
+    pub(crate) world: Arc<Channel>,
+    wire: Arc<Wire>,
+}
+
+/// The context of [`Bench::world`].
+pub(crate) const WORLD: u64 = 2;
+/// The context of [`Bench::rest`]: ranks 0 and 2.
+pub(crate) const REST: u64 = 9;
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Bench::with(false)
+    }
+
+    pub(crate) fn with(get: bool) -> Self {
+        let wire = Arc::new(Wire { get, ..Wire::default() });
+        let driver: &'static FakeDriver = Box::leak(Box::new(FakeDriver(Arc::clone(&wire))));
+        let roster = Arc::<Roster>::default();
+        let site = Site::new(0, 4, Arc::new(Doorbell::new().unwrap()));
+        let registry = Registry::empty().with(driver);
+        let cards = Arc::new(NoCards);
+        let engine = Engine::open(site, &registry, &Config::default(), cards, Arc::clone(&roster)).unwrap();
+        let world = engine.join(WORLD, Group::Range { first: 0, len: 4 }, 0).unwrap();
+        Bench { engine, roster, world, wire }
+    }
+
+    pub(crate) fn play(&self, steps: impl IntoIterator<Item = Step>) {
+        lock(&self.wire.steps).extend(steps);
+        // Frames first; then, with none left, the ends they have brought.
+        for _ in 0..3 {
+            self.engine.progress();
+        }
+    }
+
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut *lock(&self.wire.sent))
+    }
+
+    /// Returns the operation numbers of the frames of this kind that were sent to `to`.
+    pub(crate) fn ops(&self, to: u32, kind: u8) -> Vec<(u64, u64)> {
+        let ours = |(peer, head, _): &Sent| *peer == to && head[0] == kind;
+        self.sent()
+            .iter()
+            .filter(|sent| ours(sent))
+            .map(|(_, head, _)| (word(head, 24), word(head, 32)))
+            .collect()
+    }
+
+    pub(crate) fn send(&self, to: u32, data: Vec<u8>, mode: Mode) -> Result<Started, Fault> {
+        let data = Arc::new(data);
+        let keep: Keep = Arc::clone(&data) as Keep;
+        // SAFETY: `keep` keeps the bytes, and nobody writes them.
+        #[expect(unsafe_code, reason = "see above")]
+        let source = unsafe { Source::new(data.as_ptr(), data.len(), Shape::Flat(BYTES), Some(keep)) };
+        self.engine.send(&self.world, to, 1, source.unwrap(), mode)
+    }
+
+    /// Posts a receive of `count` items into memory with 64 guard bytes on either side.
+    pub(crate) fn post(
+        &self,
+        channel: &Arc<Channel>,
+        pattern: Pattern,
+        shape: Shape,
+        bytes: usize,
+        count: usize,
+    ) -> Posted {
+        let mut memory = vec![0xaa; bytes + 128];
+        let base = memory.as_mut_ptr().wrapping_add(64);
+        let memory = Arc::new(Mutex::new(memory));
+        let keep: Keep = Arc::clone(&memory) as Keep;
+        // SAFETY: the test's shape names `bytes` bytes from `base`; nobody looks before the target is gone.
+        #[expect(unsafe_code, reason = "see above")]
+        let target = unsafe { Target::new(base, count, shape, Some(keep)) };
+        Posted { started: self.engine.recv(channel, pattern, target.unwrap()), memory }
+    }
+
+    pub(crate) fn post_bytes(&self, source: i32, bytes: usize) -> Posted {
+        self.post(&self.world, Pattern { source, tag: 1 }, Shape::Flat(BYTES), bytes, bytes)
+    }
+
+    pub(crate) fn death(&self) -> Option<u32> {
+        self.roster.first_death().map(|event| event.rank)
+    }
+
+    /// Checks that rank 2 can still be talked to on a channel without rank 1.
+    pub(crate) fn others_go_on(&self) {
+        let rest = self.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
+        let posted = self.post(&rest, Pattern { source: 1, tag: 1 }, Shape::Flat(BYTES), 5, 5);
+        self.play([Step::Frame(2, bind(40, REST, 1), vec![]), Step::Frame(2, eager(40), b"hello".to_vec())]);
+        let (outcome, memory) = posted.finish().expect("the others go on");
+        assert_eq!((outcome.map(|e| e.bytes), memory), (Ok(5), b"hello".to_vec()));
+    }
+}
+
+/// A receive under way.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    started: Result<Started, Fault>,
+    memory: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Posted {
+    pub(crate) fn completion(&self) -> Option<Arc<Completion>> {
+        match &self.started {
+            Ok(Started::Pending(completion)) => Some(Arc::clone(completion)),
+            _ => None,
+        }
+    }
+
+    /// Returns outcome and memory if it has ended; checks the guard bytes.
+    pub(crate) fn finish(self) -> Option<(Result<Envelope, Fault>, Vec<u8>)> {
+        let outcome = match self.started {
+            Ok(Started::Done(envelope)) => Ok(envelope),
+            Ok(Started::Pending(completion)) => completion.outcome()?.clone(),
+            Err(fault) => Err(fault),
+        };
+        let memory = Arc::into_inner(self.memory).expect("an ended receive holds its memory");
+        let mut memory = memory.into_inner().unwrap();
+        let guard = |bytes: &[u8]| assert!(bytes.iter().all(|b| *b == 0xaa), "a write outside");
+        guard(&memory[..64]);
+        guard(&memory[memory.len() - 64..]);
+        memory.truncate(memory.len() - 64);
+        Some((outcome, memory.split_off(64)))
+    }
+}
+
+/// Reports a death that the test has nothing to do with.
+pub(crate) fn dies(bench: &Bench, rank: u32) {
+    bench.roster.report(rank, End::Died("elsewhere".into()));
+}

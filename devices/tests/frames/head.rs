@@ -1,0 +1,46 @@
+//! The heads of frames, written out once more: a test of the format as much as a tool.
+
+pub(crate) const BYTES: mpj_datatypes::Primitive = mpj_datatypes::Primitive::Byte;
+
+/// The wire's head, written out here once more: five words after kind, code, channel and tag.
+pub(crate) fn head(kind: u8, code: u8, channel: u16, tag: i32, words: [u64; 5]) -> Vec<u8> {
+    let mut head = vec![kind, code];
+    head.extend(channel.to_le_bytes());
+    head.extend(tag.to_le_bytes());
+    words.iter().for_each(|word| head.extend(word.to_le_bytes()));
+    head
+}
+
+pub(crate) fn word(head: &[u8], at: usize) -> u64 {
+    head.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()))
+}
+
+pub(crate) const BIND: u8 = 1;
+pub(crate) const EAGER_SYNC: u8 = 3;
+pub(crate) const READY: u8 = 4;
+pub(crate) const CLEAR: u8 = 5;
+pub(crate) const DATA: u8 = 6;
+pub(crate) const DONE: u8 = 7;
+pub(crate) const CREDIT: u8 = 8;
+pub(crate) const GONE: u8 = 9;
+
+pub(crate) fn bind(channel: u16, context: u64, rank: u32) -> Vec<u8> {
+    head(BIND, 0, channel, rank.cast_signed(), [context, 0, 0, 0, 0])
+}
+
+/// The short head of bytes with tag 1.
+pub(crate) fn eager(channel: u16) -> Vec<u8> {
+    head(2, BYTES as u8, channel, 1, [0; 5])[..8].to_vec()
+}
+
+pub(crate) fn eager_sync(channel: u16, op: u64) -> Vec<u8> {
+    head(EAGER_SYNC, BYTES as u8, channel, 1, [0, 0, op, 0, 0])
+}
+
+pub(crate) fn ready(channel: u16, op: u64, bytes: u64, key: u64) -> Vec<u8> {
+    head(READY, BYTES as u8, channel, 1, [0, 0, op, bytes, key])
+}
+
+pub(crate) fn answer(kind: u8, channel: u16, op: u64, extra: u64) -> Vec<u8> {
+    head(kind, 0, channel, 0, [0, 0, op, extra, 0])
+}

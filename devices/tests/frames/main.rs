@@ -1,0 +1,10 @@
+//! The engine against a device whose peers are the test: frames no honest peer sends, and bodies that come in pieces.
+//! Never a panic, never a write outside; the offender is reported, the others go on.
+
+mod any;
+mod bench;
+mod device;
+mod head;
+mod hostile;
+mod scene;
+mod streaming;

@@ -1,0 +1,55 @@
+//! What niodev says when a process has no file descriptors left. Alone in its process: the limit is the process's.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpj_devices::config::Config;
+use mpj_devices::device::Landing;
+use mpj_devices::{Doorbell, Driver, JobKey, NioDriver, Opened, PeerId, Sink, Site};
+use rustix::process::{Resource, Rlimit};
+
+#[derive(Debug, Default)]
+struct Losses(Vec<(u32, String)>);
+
+impl Sink for Losses {
+    fn frame(&mut self, _from: PeerId, _head: &[u8], _body: &[u8]) {}
+
+    fn begin(&mut self, _from: PeerId, _head: &[u8], _len: usize) -> Landing {
+        Landing::Pieces
+    }
+
+    fn piece(&mut self, _from: PeerId, _bytes: &[u8]) {}
+
+    fn landed(&mut self, _from: PeerId) {}
+
+    fn lost(&mut self, from: PeerId, why: &str) {
+        self.0.push((from.0, why.to_owned()));
+    }
+}
+
+fn open(rank: u32) -> Opened {
+    let key = Some(Arc::new(JobKey { job: 1, secret: [1; 32] }));
+    let site = Site { key, ..Site::new(rank, 2, Arc::new(Doorbell::new().unwrap())) };
+    NioDriver.open(&site, &Config::default()).unwrap()
+}
+
+#[test]
+fn no_descriptor_is_left_here_and_then_there() {
+    let (mut one, mut two) = (open(0), open(1));
+    let limit = Rlimit { current: Some(64), ..rustix::process::getrlimit(Resource::Nofile) };
+    rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+    let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let refused = one.device.connect(PeerId(1), &two.device.address()).unwrap_err();
+    assert!(refused.to_string().contains("raise `ulimit -n`"), "{refused}");
+    // One is left for the connection that begins here, none for the one that is accepted there.
+    files.pop();
+    let _link = one.device.connect(PeerId(1), &two.device.address()).unwrap();
+    let (mut losses, until) = (Losses::default(), Instant::now() + Duration::from_secs(20));
+    while losses.0.is_empty() {
+        assert!(Instant::now() < until, "stuck");
+        one.inlet.progress(&mut losses);
+        two.inlet.progress(&mut losses);
+    }
+    assert!(losses.0[0].0 == 1 && losses.0[0].1.contains("raise `ulimit -n` there"), "{losses:?}");
+}
