@@ -1,0 +1,41 @@
+//! The attribute `#[mpj::test]`; use it through the crate `mpj`.
+
+use proc_macro::TokenStream;
+use quote::quote;
+use syn::{ItemFn, LitInt, parse_macro_input};
+
+/// Makes a test of a function that is run as several ranks, each a thread: `#[mpj::test(ranks = 4)]`.
+///
+/// The function takes a `World` and returns nothing or a `Result`. Such tests run one at a time.
+#[proc_macro_attribute]
+pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let mut ranks: Option<LitInt> = None;
+    let parser = syn::meta::parser(|meta| {
+        if meta.path.is_ident("ranks") {
+            ranks = Some(meta.value()?.parse()?);
+            return Ok(());
+        }
+        Err(meta.error("expected `ranks = N`"))
+    });
+    parse_macro_input!(arguments with parser);
+    let function = parse_macro_input!(item as ItemFn);
+    let Some(ranks) = ranks else {
+        let why = "say how many ranks: #[mpj::test(ranks = 4)]";
+        return syn::Error::new_spanned(&function.sig.ident, why).to_compile_error().into();
+    };
+    if function.sig.inputs.len() != 1 {
+        let why = "a rank test takes one argument, its `mpj::World`";
+        return syn::Error::new_spanned(&function.sig.ident, why).to_compile_error().into();
+    }
+    let (attributes, name, inputs, output, body) =
+        (&function.attrs, &function.sig.ident, &function.sig.inputs, &function.sig.output, &function.block);
+    quote! {
+        #[::core::prelude::v1::test]
+        #(#attributes)*
+        fn #name() {
+            fn body(#inputs) #output #body
+            ::mpj::testing::run(#ranks, body);
+        }
+    }
+    .into()
+}

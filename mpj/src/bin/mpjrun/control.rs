@@ -1,0 +1,134 @@
+//! Our end of one process's control socket: never blocks, whatever the process does.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+use mpj::boot::wire::{Frames, ToLauncher, ToProcess, frame};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+/// One control socket.
+#[derive(Debug)]
+pub(crate) struct Control {
+    socket: UnixStream,
+    frames: Frames,
+    heard: VecDeque<ToLauncher>,
+    /// What the process has not taken yet; it may be stopped.
+    waiting: VecDeque<Frame>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    sent: usize,
+    fd: Option<Rc<OwnedFd>>,
+}
+
+impl Control {
+    pub(crate) fn new(socket: UnixStream) -> std::io::Result<Control> {
+        socket.set_nonblocking(true)?;
+        Ok(Control {
+            socket,
+            frames: Frames::default(),
+            heard: VecDeque::new(),
+            waiting: VecDeque::new(),
+            closed: false,
+        })
+    }
+
+    /// Receives all messages that have come.
+    ///
+    /// # Errors
+    /// What the process sent is no message.
+    pub(crate) fn receive(&mut self) -> Result<(), String> {
+        let mut bytes = [0; 16 << 10];
+        while !self.closed {
+            match (&self.socket).read(&mut bytes) {
+                Ok(0) => self.closed = true,
+                Ok(got) => self.frames.push(&bytes[..got]),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                // A process that ended with answers unread resets the socket.
+                Err(_) => self.closed = true,
+            }
+            while let Some(message) = self.frames.next().map_err(|e| e.to_string())? {
+                self.heard.push_back(message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next message that was received.
+    pub(crate) fn next(&mut self) -> Option<ToLauncher> {
+        self.heard.pop_front()
+    }
+
+    /// Whether the process has closed its end.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Gives up the socket's other end for lost.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.heard.clear();
+        self.waiting.clear();
+    }
+
+    /// Adds a message to what will be sent.
+    pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
+        if self.closed {
+            return;
+        }
+        // Answers repeat what came in a frame, with less around it: they fit.
+        if let Ok(bytes) = frame(message) {
+            match self.waiting.back_mut().filter(|last| fd.is_none() && last.bytes.len() < 16 << 10) {
+                Some(last) => last.bytes.extend(bytes),
+                None => self.waiting.push_back(Frame { bytes, sent: 0, fd }),
+            }
+        }
+    }
+
+    /// Sends what the process takes; returns whether something is left.
+    pub(crate) fn flush(&mut self) -> bool {
+        while let Some(next) = self.waiting.front_mut() {
+            match transmit(&self.socket, next) {
+                Ok(sent) => next.sent += sent,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return true,
+                Err(_) => {
+                    self.waiting.clear();
+                    return false;
+                }
+            }
+            // The descriptor has gone with the first byte.
+            next.fd = None;
+            if next.sent == next.bytes.len() {
+                self.waiting.pop_front();
+            }
+        }
+        false
+    }
+}
+
+fn transmit(socket: &UnixStream, frame: &Frame) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let fds = frame.fd.as_ref().map(|fd| [fd.as_fd()]);
+    if let Some(fds) = &fds {
+        beside.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let bytes = [IoSlice::new(&frame.bytes[frame.sent..])];
+    rustix::net::sendmsg(socket, &bytes, &mut beside, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

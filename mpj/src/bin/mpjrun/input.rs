@@ -1,0 +1,41 @@
+//! Passes what is typed on to rank 0. Only a terminal needs this: its ranks are no foreground processes, which it
+//! would stop for reading.
+
+use std::io::Write;
+use std::process::ChildStdin;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+/// Whether standard input is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    rustix::termios::isatty(rustix::stdio::stdin())
+}
+
+/// How often a job in the background looks whether it is in the foreground again.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Starts to pass on; ends with the input, with rank 0's interest in it, or with the program.
+pub(crate) fn pass_on(mut to: ChildStdin) -> std::io::Result<()> {
+    let body = move || {
+        let mut bytes = [0; 4096];
+        loop {
+            if !in_foreground() {
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
+                Ok(got) if got > 0 && to.write_all(&bytes[..got]).is_ok() => {}
+                Err(Errno::INTR) => {}
+                _ => return,
+            }
+        }
+    };
+    std::thread::Builder::new().name("input".into()).spawn(body).map(|_| ())
+}
+
+/// Whether a read would give input instead of a stop signal.
+fn in_foreground() -> bool {
+    rustix::termios::tcgetpgrp(rustix::stdio::stdin())
+        .map_or(true, |group| group == rustix::process::getpgrp())
+}

@@ -1,0 +1,264 @@
+//! The loop of a job, from the first process to the last.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::process::Signal;
+use rustix::rand::GetRandomFlags;
+
+use crate::board::Board;
+use crate::control::Control;
+use crate::input;
+use crate::output::{Output, Reader};
+use crate::plan::Plan;
+use crate::report::{Failure, Refused, Verdict, judge, name};
+use crate::signals::Signals;
+use crate::spawn::{Process, Spawner, Status};
+
+/// How long processes have after SIGTERM before they get SIGKILL.
+const TERM: Duration = Duration::from_secs(2);
+
+/// How long what was printed may take to be passed on after the user has lost patience.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Where a job is on the way to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Nothing is wrong.
+    Running,
+    /// Something is; the others may say what that means for them.
+    Grace(Instant),
+    /// They were asked to end.
+    Asked(Instant),
+    /// They were killed.
+    Killed,
+}
+
+/// A process and what is known of it.
+pub(crate) struct Member {
+    pub(crate) process: Process,
+    pub(crate) control: Control,
+    pub(crate) joined: bool,
+    pub(crate) status: Option<Status>,
+    /// Whether the loop is told when its socket takes more.
+    blocked: bool,
+}
+
+pub(crate) struct Job<'a> {
+    pub(crate) plan: &'a Plan,
+    signals: &'a Signals,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) members: Vec<Member>,
+    pub(crate) board: Board,
+    pub(crate) identity: (u64, [u8; 32]),
+    pub(crate) segment: Option<Rc<OwnedFd>>,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) phase: Phase,
+    /// What ends the job other than a failure of a rank.
+    pub(crate) stopped: Option<Refused>,
+    interrupts: Vec<Signal>,
+    timeout: Option<Instant>,
+}
+
+/// What an epoll event is about: the kind, and the member in the upper half.
+const CONTROL: u64 = 0;
+const END: u64 = 1;
+const SIGNAL: u64 = 2;
+
+/// Runs a job to its end.
+pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
+    let system = |e: rustix::io::Errno| Refused::new(format!("the system refused: {e}"));
+    let mut random = [0; 40];
+    rustix::rand::getrandom(&mut random, GetRandomFlags::empty()).map_err(system)?;
+    let (job, secret) = random.split_first_chunk::<8>().ok_or_else(|| Refused::new("no identity".into()))?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+    epoll::add(&epoll, signals, epoll::EventData::new_u64(SIGNAL), epoll::EventFlags::IN).map_err(system)?;
+    let mut job = Job {
+        plan,
+        signals,
+        epoll,
+        members: Vec::new(),
+        board: Board::new(plan.size),
+        identity: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
+        segment: None,
+        failures: Vec::new(),
+        phase: Phase::Running,
+        stopped: None,
+        interrupts: Vec::new(),
+        timeout: plan.timeout.and_then(|limit| Instant::now().checked_add(limit)),
+    };
+    let started = job.start();
+    if started.is_ok() {
+        job.watch();
+    }
+    job.clear_away();
+    let reader = started?;
+    // From here on a signal is our own end.
+    signals.before().set().map_err(|e| Refused::new(format!("signals: {e}")))?;
+    let impatient = job.interrupts.len() > 1;
+    reader.finish(impatient.then_some(LAST_WORDS));
+    match job.stopped {
+        Some(why) if job.failures.is_empty() => Err(why),
+        _ => Ok(judge(&job.failures, |process| job.members[process].status)),
+    }
+}
+
+impl Job<'_> {
+    fn start(&mut self) -> Result<Reader, Refused> {
+        let plan = self.plan;
+        let terminal = input::is_terminal();
+        let spawner = Spawner::new(plan, self.signals.before(), terminal)?;
+        // One process's lines cannot mix with another's: it prints for itself.
+        let piped = plan.label || plan.per_process < plan.size;
+        let mut output = Output::default();
+        for (index, ranks) in plan.processes().enumerate() {
+            let system =
+                |e: std::io::Error| Refused::new(format!("rank {} could not be started: {e}", ranks.start));
+            let (mut process, socket) = spawner.start(ranks.clone(), piped)?;
+            output.add(&mut process.child, &ranks, plan.label);
+            let typed = process.child.stdin.take();
+            let control = Control::new(socket).map_err(system)?;
+            self.members.push(Member { process, control, joined: false, status: None, blocked: false });
+            self.add(index).map_err(|e| system(e.into()))?;
+            typed.map_or(Ok(()), input::pass_on).map_err(system)?;
+        }
+        output.start().map_err(|e| Refused::new(format!("no thread for the output: {e}")))
+    }
+
+    fn add(&self, index: usize) -> Result<(), rustix::io::Errno> {
+        let member = &self.members[index];
+        let data = |kind| epoll::EventData::new_u64(kind | (index as u64) << 32);
+        epoll::add(&self.epoll, &member.control, data(CONTROL), epoll::EventFlags::IN)?;
+        epoll::add(&self.epoll, member.process.pidfd(), data(END), epoll::EventFlags::IN)
+    }
+
+    fn watch(&mut self) {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        while self.members.iter().any(|member| member.status.is_none()) {
+            let now = Instant::now();
+            let left = self.deadline().map(|deadline| deadline.saturating_duration_since(now));
+            let left = left.map(|left| Timespec {
+                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            events.clear();
+            // An interrupted wait found nothing.
+            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), left.as_ref());
+            let mut ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
+            // What a process said comes before its end.
+            ready.sort_by_key(|token| (token & 0xff, *token));
+            for token in ready {
+                let index = (token >> 32) as usize;
+                match token & 0xff {
+                    CONTROL => self.hear(index),
+                    END => self.bury(index),
+                    _ => self.pass_signals(),
+                }
+            }
+            self.check_time();
+            self.flush();
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let phase = match self.phase {
+            Phase::Grace(until) | Phase::Asked(until) => Some(until),
+            Phase::Running | Phase::Killed => None,
+        };
+        let timeout = self.timeout.filter(|_| self.stopped.is_none());
+        [phase, timeout].into_iter().flatten().min()
+    }
+
+    fn check_time(&mut self) {
+        let now = Instant::now();
+        if self.stopped.is_none() && self.timeout.is_some_and(|timeout| timeout <= now) {
+            let limit = self.plan.timeout.unwrap_or_default().as_secs_f64();
+            self.stop(Refused {
+                why: format!("the job was ended, since it still ran after {limit} s"),
+                code: 124,
+            });
+        }
+        match self.phase {
+            Phase::Grace(until) if until <= now => {
+                self.signal(Signal::TERM);
+                // A stopped process has to go on to end.
+                self.signal(Signal::CONT);
+                self.phase = Phase::Asked(now + TERM);
+            }
+            Phase::Asked(until) if until <= now => self.kill(),
+            _ => {}
+        }
+    }
+
+    /// Ends the job for a reason of our own.
+    pub(crate) fn stop(&mut self, why: Refused) {
+        self.stopped.get_or_insert(why);
+        if matches!(self.phase, Phase::Running | Phase::Grace(_)) {
+            self.phase = Phase::Grace(Instant::now());
+        }
+    }
+
+    /// Starts the grace time.
+    pub(crate) fn hurry(&mut self) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Grace(Instant::now() + self.plan.grace);
+        }
+    }
+
+    fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.phase = Phase::Killed;
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.members.iter().filter(|m| m.status.is_none()).for_each(|m| m.process.signal(signal));
+    }
+
+    fn pass_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            if matches!(signal, Signal::INT | Signal::TERM) {
+                self.interrupts.push(signal);
+                if self.interrupts.iter().filter(|earlier| **earlier == signal).count() > 1 {
+                    let why = format!("the job was killed at the second signal {}", name(signal.as_raw()));
+                    self.stopped.get_or_insert(Refused { why, code: 128 + signal.as_raw() as u8 });
+                    self.kill();
+                    continue;
+                }
+            }
+            self.signal(signal);
+            if signal == Signal::TSTP {
+                // Goes on with SIGCONT, which is then passed on.
+                let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        for (index, member) in self.members.iter_mut().enumerate().filter(|(_, m)| m.status.is_none()) {
+            let blocked = member.control.flush();
+            if blocked != member.blocked {
+                member.blocked = blocked;
+                let flags = if blocked {
+                    epoll::EventFlags::IN | epoll::EventFlags::OUT
+                } else {
+                    epoll::EventFlags::IN
+                };
+                let data = epoll::EventData::new_u64(CONTROL | (index as u64) << 32);
+                // A socket that was closed meanwhile is not there any more.
+                let _ = epoll::modify(&self.epoll, &member.control, data, flags);
+            }
+        }
+    }
+
+    /// Leaves nothing behind: what the processes started and left, and then their ids.
+    fn clear_away(&mut self) {
+        for member in &mut self.members {
+            member.process.signal(Signal::KILL);
+            // It has ended, or ends by what it was just sent.
+            let _ = member.process.child.wait();
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What the ranks print, line by line, on a thread of its own: a reader of ours that is slow holds up the ranks that
+//! print, and nothing else.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+/// One pipe from a process.
+#[derive(Debug)]
+struct Stream {
+    from: OwnedFd,
+    to: Target,
+    label: String,
+    /// The start of a line whose end has not come yet.
+    line: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    Out,
+    Err,
+}
+
+/// The longest line that is kept together; what is longer is passed on in pieces, as it comes.
+const LONGEST: usize = 1 << 20;
+
+/// How long something outside the job that holds a pipe open may keep silent before it is left alone.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// The pipes of a job, until they are read.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    streams: Vec<Stream>,
+}
+
+/// The thread that reads them.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    thread: JoinHandle<()>,
+    done: Receiver<()>,
+    /// Closed when no process of the job is left.
+    over: OwnedFd,
+}
+
+impl Output {
+    /// Takes a process's pipes. With `label`, each line begins with its ranks.
+    pub(crate) fn add(&mut self, child: &mut Child, ranks: &Range<u32>, label: bool) {
+        let label = match ranks.len() {
+            _ if !label => String::new(),
+            1 => format!("[{}] ", ranks.start),
+            _ => format!("[{}-{}] ", ranks.start, ranks.end - 1),
+        };
+        let pipes = [
+            child.stdout.take().map(|pipe| (OwnedFd::from(pipe), Target::Out)),
+            child.stderr.take().map(|pipe| (OwnedFd::from(pipe), Target::Err)),
+        ];
+        for (from, to) in pipes.into_iter().flatten() {
+            self.streams.push(Stream { from, to, label: label.clone(), line: Vec::new() });
+        }
+    }
+
+    /// Starts to read.
+    pub(crate) fn start(self) -> std::io::Result<Reader> {
+        let (watched, over) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (tell, done) = mpsc::channel();
+        let body = move || {
+            read_all(self.streams, watched);
+            // The receiver may have stopped waiting.
+            let _ = tell.send(());
+        };
+        let thread = std::thread::Builder::new().name("output".into()).spawn(body)?;
+        Ok(Reader { thread, done, over })
+    }
+}
+
+impl Reader {
+    /// Waits until all that was printed has been passed on, or for `limit`.
+    pub(crate) fn finish(self, limit: Option<Duration>) {
+        drop(self.over);
+        let done = match limit {
+            Some(limit) => self.done.recv_timeout(limit).is_ok(),
+            None => true,
+        };
+        if done {
+            // It does not panic; if it did there would be nothing to add.
+            let _ = self.thread.join();
+        }
+    }
+}
+
+fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) {
+    let mut bytes = vec![0; 64 << 10];
+    let mut over = None;
+    while !streams.is_empty() {
+        let ready = wait(&streams, over.is_none().then_some(&watched), over);
+        if ready.is_empty() {
+            break;
+        }
+        if over.is_none() && ready.contains(&streams.len()) {
+            over = Some(SILENCE);
+        }
+        let mut shut = [false; 2];
+        let mut index = 0;
+        streams.retain_mut(|stream| {
+            index += 1;
+            if !ready.contains(&(index - 1)) {
+                return true;
+            }
+            match rustix::io::read(&stream.from, &mut bytes[..]) {
+                Err(Errno::INTR | Errno::AGAIN) => true,
+                Ok(got) if got > 0 => {
+                    let written = stream.take(&bytes[..got]);
+                    shut[stream.to as usize] |= written.is_err();
+                    written.is_ok()
+                }
+                _ => {
+                    shut[stream.to as usize] |= stream.end().is_err();
+                    false
+                }
+            }
+        });
+        // Nobody reads there any more: the ranks learn it from their pipes.
+        streams.retain(|stream| !shut[stream.to as usize]);
+    }
+    for stream in &mut streams {
+        // The last try.
+        let _ = stream.end();
+    }
+}
+
+/// Returns which streams have something; the number after the last stands for `watched`.
+fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) -> Vec<usize> {
+    let fds = streams.iter().map(|stream| stream.from.as_fd()).chain(watched.map(AsFd::as_fd));
+    let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let limit = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
+    loop {
+        match rustix::event::poll(&mut fds, limit.as_ref()) {
+            Err(Errno::INTR) => {}
+            Err(_) => return Vec::new(),
+            Ok(_) => break,
+        }
+    }
+    (0..fds.len()).filter(|index| !fds[*index].revents().is_empty()).collect()
+}
+
+impl Stream {
+    /// Passes whole lines on, and keeps the start of the next.
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        if whole == 0 && self.line.len() + bytes.len() <= LONGEST {
+            self.line.extend_from_slice(bytes);
+            return Ok(());
+        }
+        let mut out = std::mem::take(&mut self.line);
+        if whole == 0 {
+            out.extend_from_slice(bytes);
+            return self.write(&out);
+        }
+        out.extend_from_slice(&bytes[..whole]);
+        self.line.extend_from_slice(&bytes[whole..]);
+        self.write(&out)
+    }
+
+    /// Passes on the last line, which had no end.
+    fn end(&mut self) -> Result<(), Errno> {
+        if self.line.is_empty() {
+            return Ok(());
+        }
+        self.line.push(b'\n');
+        let line = std::mem::take(&mut self.line);
+        self.write(&line)
+    }
+
+    fn write(&self, lines: &[u8]) -> Result<(), Errno> {
+        let to = match self.to {
+            Target::Out => rustix::stdio::stdout(),
+            Target::Err => rustix::stdio::stderr(),
+        };
+        if self.label.is_empty() {
+            return write_all(to, lines);
+        }
+        let lines = lines.split_inclusive(|byte| *byte == b'\n');
+        let labelled: Vec<u8> = lines.flat_map(|line| [self.label.as_bytes(), line].concat()).collect();
+        write_all(to, &labelled)
+    }
+}
+
+fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(to, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            // Somebody has made it non-blocking.
+            Err(Errno::AGAIN) => {
+                let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Which process gets which ranks.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::time::Duration;
+
+use mpj_devices::Registry;
+use mpj_devices::config::{Config, PARAMETERS};
+
+use crate::report::Refused;
+use crate::{Cli, OnFailure};
+
+/// What is to be started, and how.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) size: u32,
+    pub(crate) per_process: u32,
+    /// The devices to use; `None` for all there are.
+    pub(crate) devices: Option<Vec<String>>,
+    pub(crate) set: Vec<(String, String)>,
+    pub(crate) config: Config,
+    pub(crate) label: bool,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) grace: Duration,
+    pub(crate) go_on: bool,
+    pub(crate) program: OsString,
+    pub(crate) args: Vec<OsString>,
+}
+
+/// The most ranks of a job.
+const RANKS: u32 = 1 << 16;
+
+impl Plan {
+    /// Makes a plan from the command line.
+    pub(crate) fn new(cli: Cli) -> Result<Plan, Refused> {
+        let usage = |why: String| Refused { why, code: 2 };
+        let size = cli.ranks.unwrap_or(0);
+        if !(1..=RANKS).contains(&size) {
+            return Err(usage(format!("-n {size} is no number of ranks (1 to {RANKS})")));
+        }
+        let devices = devices(&cli.dev).map_err(usage)?;
+        let threads = devices.as_ref().is_some_and(|names| names.iter().all(|name| name == "smdev"));
+        let per_process = cli.ranks_per_process.unwrap_or(if threads { size } else { 1 });
+        if per_process == 0 {
+            return Err(usage("--ranks-per-process 0: a process has at least one rank".into()));
+        }
+        if threads && per_process < size {
+            return Err(usage(format!(
+                "--dev smdev joins threads of one process: leave out --ranks-per-process {per_process}"
+            )));
+        }
+        let set = cli.set.iter().map(|text| pair(text)).collect::<Result<Vec<_>, _>>().map_err(usage)?;
+        let config = config(&set).map_err(usage)?;
+        let mut program = cli.program.into_iter();
+        Ok(Plan {
+            size,
+            per_process: per_process.min(size),
+            devices,
+            set,
+            config,
+            label: cli.label,
+            timeout: cli.timeout,
+            grace: cli.grace,
+            go_on: cli.on_failure == OnFailure::Continue,
+            program: program.next().unwrap_or_default(),
+            args: program.collect(),
+        })
+    }
+
+    /// Returns the ranks of each process.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = Range<u32>> + use<> {
+        let (size, per) = (self.size, self.per_process);
+        (0..size.div_ceil(per)).map(move |p| p * per..(p * per).saturating_add(per).min(size))
+    }
+
+    /// Whether the processes share memory.
+    pub(crate) fn segment(&self) -> bool {
+        match &self.devices {
+            Some(names) => names.iter().any(|name| name == "shmdev"),
+            None => self.per_process < self.size && Registry::builtin().names().contains(&"shmdev"),
+        }
+    }
+}
+
+/// Returns the devices a name stands for.
+fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let known = Registry::builtin().names();
+    let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(Some(names)),
+        Some(name) => Err(format!("no device is named '{name}'; there are: {}, auto", known.join(", "))),
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("-x {text} is not NAME=VALUE")),
+    }
+}
+
+/// The parameters as the ranks will see them.
+fn config(set: &[(String, String)]) -> Result<Config, String> {
+    let mut config = Config::from_env().map_err(|e| e.to_string())?;
+    for (name, value) in set {
+        let Some(parameter) = PARAMETERS.iter().find(|p| name.strip_prefix("MPJ_") == Some(p.name)) else {
+            continue;
+        };
+        let value =
+            value.parse().map_err(|_| format!("-x {name}={value} is not a number ({})", parameter.help))?;
+        config.set(parameter, value).map_err(|e| e.to_string())?;
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn plan(args: &[&str]) -> Result<Plan, String> {
+        let cli = Cli::try_parse_from([&["mpjrun"], args].concat()).map_err(|e| e.to_string())?;
+        Plan::new(cli).map_err(|refused| refused.why)
+    }
+
+    #[test]
+    fn ranks_are_dealt_in_blocks() {
+        let deal =
+            |args: &[&str]| plan(args).unwrap().processes().map(|r| (r.start, r.end)).collect::<Vec<_>>();
+        assert_eq!(deal(&["-n", "3", "p"]), [(0, 1), (1, 2), (2, 3)]);
+        assert_eq!(deal(&["-n", "5", "--ranks-per-process", "2", "p"]), [(0, 2), (2, 4), (4, 5)]);
+        assert_eq!(deal(&["-n", "5", "--ranks-per-process", "9", "p"]), [(0, 5)]);
+        assert_eq!(deal(&["-n", "4", "--dev", "smdev", "p", "-n", "7"]), [(0, 4)]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (args, why) in [
+            (&["-n", "0", "p"][..], "-n 0 is no number of ranks"),
+            (&["-n", "70000", "p"], "is no number of ranks"),
+            (&["-n", "2", "--dev", "nodev", "p"], "no device is named 'nodev'; there are: smdev"),
+            (&["-n", "2", "--dev", "smdev", "--ranks-per-process", "1", "p"], "threads of one process"),
+            (&["-n", "2", "--ranks-per-process", "0", "p"], "at least one rank"),
+            (&["-n", "2", "-x", "A", "p"], "not NAME=VALUE"),
+            (&["-n", "2", "-x", "MPJ_SPIN=x", "p"], "not a number"),
+            (&["-n", "2", "--grace=-1", "p"], "not a number of seconds"),
+            (&["-n", "2", "--flag", "p"], "unexpected argument '--flag'"),
+            (&["-n", "2"], "required"),
+            (&["p"], "required"),
+        ] {
+            let said = plan(args).unwrap_err();
+            assert!(said.contains(why), "{args:?}: {said}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Which failure counts, the exit code, and the one message.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::spawn::Status;
+
+/// Why no job was started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Refused {
+    pub(crate) why: String,
+    pub(crate) code: u8,
+}
+
+impl Refused {
+    pub(crate) fn new(why: String) -> Refused {
+        Refused { why, code: 1 }
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) code: u8,
+    pub(crate) line: Option<String>,
+}
+
+/// One process's failure: the first thing that was heard of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    /// The process, by its index.
+    pub(crate) process: usize,
+    pub(crate) pid: u32,
+    pub(crate) ranks: Range<u32>,
+    pub(crate) how: How,
+    pub(crate) at: Instant,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// A rank said so itself; the process is about to end.
+    Said(String),
+    /// Another process found it dead; how it ended is not known yet.
+    Lost(String),
+    /// A rank ended the job.
+    Abort(i32, String),
+    /// The process ended: the text says when in its life.
+    Ended(Status, &'static str),
+    /// It does not keep to the protocol.
+    Broken(String),
+}
+
+impl How {
+    /// What the other ranks are told.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            How::Said(cause) => cause.clone(),
+            How::Lost(cause) => format!("was lost: {cause}"),
+            How::Abort(code, why) => format!("aborted the job with code {code}: {why}"),
+            How::Ended(Status::Code(code), when) => format!("exited with code {code} {when}"),
+            How::Ended(Status::Signal(signal), _) => format!("was killed by signal {}", name(*signal)),
+            How::Broken(why) => format!("broke its control socket and was killed: {why}"),
+        }
+    }
+}
+
+/// Returns a signal's number and name.
+pub(crate) fn name(signal: i32) -> String {
+    let known = [
+        (Signal::HUP, "HUP"),
+        (Signal::INT, "INT"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::ILL, "ILL"),
+        (Signal::TRAP, "TRAP"),
+        (Signal::ABORT, "ABRT"),
+        (Signal::BUS, "BUS"),
+        (Signal::FPE, "FPE"),
+        (Signal::KILL, "KILL"),
+        (Signal::USR1, "USR1"),
+        (Signal::SEGV, "SEGV"),
+        (Signal::USR2, "USR2"),
+        (Signal::PIPE, "PIPE"),
+        (Signal::ALARM, "ALRM"),
+        (Signal::TERM, "TERM"),
+        (Signal::XCPU, "XCPU"),
+        (Signal::XFSZ, "XFSZ"),
+        (Signal::SYS, "SYS"),
+    ];
+    match known.iter().find(|(known, _)| known.as_raw() == signal) {
+        Some((_, name)) => format!("{signal} (SIG{name})"),
+        None => signal.to_string(),
+    }
+}
+
+/// Failures closer together than this count as one: whose end is seen first is chance.
+pub(crate) const TIE: Duration = Duration::from_millis(50);
+
+/// Returns the failure that counts: the earliest; among those that tie with it an abort, else a death by signal.
+fn cause(failures: &[Failure]) -> Option<&Failure> {
+    let first = failures.first()?;
+    let tied = || failures.iter().take_while(|failure| failure.at.duration_since(first.at) <= TIE);
+    let abort = tied().find(|failure| matches!(failure.how, How::Abort(..)));
+    let signal = || tied().find(|failure| matches!(failure.how, How::Ended(Status::Signal(_), _)));
+    Some(abort.or_else(signal).unwrap_or(first))
+}
+
+/// Judges a job by its failures, in order, and by how each process has ended.
+pub(crate) fn judge(failures: &[Failure], status: impl Fn(usize) -> Option<Status>) -> Verdict {
+    let Some(failure) = cause(failures) else { return Verdict { code: 0, line: None } };
+    let code = match &failure.how {
+        How::Abort(code, _) => *code as u8,
+        How::Ended(status, _) => exit_code(*status),
+        How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
+        How::Broken(_) => 1,
+    };
+    let ranks = &failure.ranks;
+    let who = match ranks.len() {
+        1 => format!("rank {}", ranks.start),
+        _ => format!("ranks {} to {}", ranks.start, ranks.end - 1),
+    };
+    let line = format!("{who} (pid {}) {}", failure.pid, failure.how.text());
+    Verdict { code, line: Some(line) }
+}
+
+/// A code other than 0, since this is a failure's.
+fn exit_code(status: Status) -> u8 {
+    match status {
+        Status::Code(code) => (code as u8).max(1),
+        Status::Signal(signal) => 128u8.wrapping_add(signal as u8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(process: usize, how: How, after: u64) -> Failure {
+        let at = *START.get_or_init(Instant::now) + Duration::from_millis(after);
+        Failure { process, pid: 100, ranks: process as u32..process as u32 + 1, how, at }
+    }
+
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+
+    fn code(failures: &[Failure]) -> u8 {
+        judge(failures, |_| Some(Status::Code(101))).code
+    }
+
+    #[test]
+    fn the_earliest_counts_and_signals_win_ties() {
+        let said = || How::Said("returned an error: rank 1 is dead".into());
+        let killed = || How::Ended(Status::Signal(9), "");
+        assert_eq!(code(&[]), 0);
+        assert_eq!(code(&[failure(0, said(), 0)]), 101);
+        assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 10)]), 137);
+        assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 100)]), 101);
+        let exited = How::Ended(Status::Code(7), "before it joined the job");
+        assert_eq!(code(&[failure(2, exited.clone(), 0), failure(0, said(), 1)]), 7);
+        let abort = How::Abort(42, "enough".into());
+        assert_eq!(code(&[failure(0, abort, 0), failure(0, killed(), 1)]), 42);
+        assert_eq!(code(&[failure(0, How::Ended(Status::Code(0), "early"), 0)]), 1);
+    }
+
+    #[test]
+    fn the_message_names_rank_pid_and_cause() {
+        let line = judge(&[failure(3, How::Ended(Status::Signal(9), ""), 0)], |_| None).line;
+        assert_eq!(line.as_deref(), Some("rank 3 (pid 100) was killed by signal 9 (SIGKILL)"));
+        let mut two = failure(2, How::Ended(Status::Code(7), "after its ranks had left the job"), 0);
+        two.ranks = 2..4;
+        let line = judge(&[two], |_| None).line;
+        assert_eq!(
+            line.as_deref(),
+            Some("ranks 2 to 3 (pid 100) exited with code 7 after its ranks had left the job")
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! Start-up of processes that `mpjrun` has started: one socket to it, one thread that listens.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::Write;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use mpj_devices::{Bells, Carrier, Doorbell, End, Event, Hub, JobKey, Roster, Segment, Site};
+
+use super::ear::{Ear, NO_DESCRIPTOR};
+use super::wire::{Ending, ToLauncher, ToProcess, Welcome, frame};
+use super::{Boot, inherit};
+
+/// One rank's face of a job that `mpjrun` has started.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    rank: u32,
+    link: Arc<Link>,
+}
+
+/// What the ranks of this process share.
+#[derive(Debug)]
+struct Link {
+    welcome: Welcome,
+    line: Arc<Line>,
+    asked: Mutex<Asked>,
+    news: Condvar,
+    roster: Arc<Roster>,
+    hub: Option<Arc<Hub>>,
+    segment: Option<Arc<Segment>>,
+}
+
+/// The socket, for many writers.
+struct Line {
+    socket: UnixStream,
+    sending: Mutex<()>,
+    own: Range<u32>,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Line(ranks {:?})", self.own)
+    }
+}
+
+/// Requests that wait for their answer.
+#[derive(Debug, Default)]
+struct Asked {
+    next: u64,
+    waiting: HashMap<u64, Option<Reply>>,
+    lost: Option<String>,
+}
+
+#[derive(Debug)]
+enum Reply {
+    Value(Result<Vec<u8>, String>),
+    Bell(Result<OwnedFd, String>),
+    Fenced(Result<(), String>),
+}
+
+const CONFUSED: &str = "the launcher gave another answer than was asked for";
+
+impl Control {
+    /// Joins the job that this process was started for: the faces of its ranks, or `None` if nobody started it.
+    ///
+    /// If the launcher goes first, every rank elsewhere is reported dead, and then `orphaned` is called.
+    ///
+    /// # Errors
+    /// What the launcher or the system said.
+    pub(crate) fn join(orphaned: fn()) -> Result<Option<Vec<Control>>, String> {
+        inherit::socket()?.map(|socket| Self::over(socket, orphaned)).transpose()
+    }
+
+    fn over(socket: UnixStream, orphaned: fn()) -> Result<Vec<Control>, String> {
+        let hello = frame(&ToLauncher::Hello).map_err(|e| e.to_string())?;
+        (&socket).write_all(&hello).map_err(|e| format!("the launcher does not listen: {e}"))?;
+        let mut ear = Ear::default();
+        let (welcome, memory) = match ear.next(&socket)? {
+            (ToProcess::Welcome(welcome), memory) => (welcome, memory),
+            _ => return Err(CONFUSED.into()),
+        };
+        let own = welcome.first..welcome.first.checked_add(welcome.here).ok_or(CONFUSED)?;
+        if own.is_empty() || own.end > welcome.size {
+            return Err(CONFUSED.into());
+        }
+        let segment = match (welcome.segment, memory) {
+            (false, _) => None,
+            (true, Some(memory)) => Some(Segment::attach(memory, welcome.size).map_err(|e| e.to_string())?),
+            (true, None) => return Err(format!("no memory from the launcher: {NO_DESCRIPTOR}")),
+        };
+        // Ranks of one process meet in its memory; a rank that is alone in the world meets itself.
+        let hub = (welcome.here > 1 || welcome.size == 1).then(|| Hub::new(own.clone()));
+        let line = Arc::new(Line { socket, sending: Mutex::new(()), own: own.clone() });
+        let roster = Arc::new(Roster::default());
+        roster.forward(Arc::clone(&line) as _);
+        let (asked, news) = Default::default();
+        let link = Arc::new(Link { welcome, line, asked, news, roster, hub, segment });
+        let listener = Arc::clone(&link);
+        let listen = move || {
+            listener.listen(ear);
+            orphaned();
+        };
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(listen)
+            .map_err(|e| format!("the control thread could not be started: {e}"))?;
+        Ok(own.map(|rank| Control { rank, link: Arc::clone(&link) }).collect())
+    }
+}
+
+impl Line {
+    fn send(&self, message: &ToLauncher) -> Result<(), String> {
+        let frame = frame(message).map_err(|e| e.to_string())?;
+        let _one = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        (&self.socket).write_all(&frame).map_err(|e| format!("the launcher is gone: {e}"))
+    }
+}
+
+impl Carrier for Line {
+    fn carry(&self, event: &Event) -> bool {
+        match (self.own.contains(&event.rank), Ending::from(&event.end)) {
+            (true, end) => {
+                // If the launcher is gone there is nobody to tell.
+                let _ = self.send(&ToLauncher::Ended { rank: event.rank, end });
+                true
+            }
+            // The launcher puts the deaths in one order for all.
+            (false, Ending::Died(cause)) => self.send(&ToLauncher::Lost { rank: event.rank, cause }).is_err(),
+            (false, _) => true,
+        }
+    }
+}
+
+impl Link {
+    fn ask(&self, request: impl FnOnce(u64) -> ToLauncher) -> Result<Reply, String> {
+        let id = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.next += 1;
+            let id = asked.next;
+            asked.waiting.insert(id, None);
+            id
+        };
+        let sent = self.line.send(&request(id));
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let failed = sent.clone().err().or_else(|| asked.lost.clone());
+            if let Some(reply) = asked.waiting.get_mut(&id).and_then(Option::take) {
+                asked.waiting.remove(&id);
+                return Ok(reply);
+            }
+            if let Some(why) = failed {
+                asked.waiting.remove(&id);
+                return Err(why);
+            }
+            asked = self.news.wait(asked).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Hears the launcher until it goes.
+    fn listen(&self, mut ear: Ear) {
+        let why = loop {
+            match ear.next(&self.line.socket) {
+                Ok((message, fd)) => self.take(message, fd),
+                Err(why) => break why,
+            }
+        };
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).lost = Some(why.clone());
+        self.news.notify_all();
+        let elsewhere = (0..self.welcome.size).filter(|rank| !self.line.own.contains(rank));
+        self.roster.report_lost(elsewhere, &why);
+    }
+
+    fn take(&self, message: ToProcess, fd: Option<OwnedFd>) {
+        let (id, reply) = match message {
+            ToProcess::Ended { rank, end } => {
+                if rank < self.welcome.size && !self.line.own.contains(&rank) {
+                    self.roster.hear(Event { rank, end: end.into() });
+                }
+                return;
+            }
+            ToProcess::Value { id, value } => (id, Reply::Value(value)),
+            ToProcess::Bell { id, given } => {
+                (id, Reply::Bell(given.and_then(|()| fd.ok_or(NO_DESCRIPTOR.into()))))
+            }
+            ToProcess::Fenced { id, met } => (id, Reply::Fenced(met)),
+            ToProcess::Welcome(_) => return,
+        };
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = asked.waiting.get_mut(&id) {
+            *waiting = Some(reply);
+            self.news.notify_all();
+        }
+    }
+}
+
+impl Bells for Link {
+    fn bell(&self, rank: u32) -> Result<OwnedFd, String> {
+        match self.ask(|id| ToLauncher::Bell { id, rank })? {
+            Reply::Bell(bell) => bell,
+            _ => Err(CONFUSED.into()),
+        }
+    }
+}
+
+impl Boot for Control {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.link.welcome.size
+    }
+
+    fn site(&self) -> Result<Site, String> {
+        let Link { welcome, hub, segment, .. } = &*self.link;
+        let bell = match segment {
+            // Other processes ring it, and look in the memory whether they have to.
+            Some(segment) => Doorbell::shared(self.link.bell(self.rank)?, Arc::clone(segment), self.rank),
+            None => Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?,
+        };
+        Ok(Site {
+            local: welcome.local,
+            hub: hub.clone(),
+            segment: segment.clone(),
+            bells: segment.as_ref().map(|_| Arc::clone(&self.link) as _),
+            key: Some(Arc::new(JobKey { job: welcome.job, secret: welcome.secret })),
+            ..Site::new(self.rank, welcome.size, Arc::new(bell))
+        })
+    }
+
+    fn devices(&self) -> Option<Vec<String>> {
+        self.link.welcome.devices.clone()
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
+        self.link.line.send(&ToLauncher::Put { rank: self.rank, key: key.to_owned(), value: value.to_vec() })
+    }
+
+    fn get(&self, rank: u32, key: &str) -> Result<Vec<u8>, String> {
+        match self.link.ask(|id| ToLauncher::Get { id, rank, key: key.to_owned() })? {
+            Reply::Value(value) => value,
+            _ => Err(CONFUSED.into()),
+        }
+    }
+
+    fn fence(&self) -> Result<(), String> {
+        match self.link.ask(|id| ToLauncher::Fence { id })? {
+            Reply::Fenced(met) => met,
+            _ => Err(CONFUSED.into()),
+        }
+    }
+
+    fn deaths(&self) -> Arc<Roster> {
+        Arc::clone(&self.link.roster)
+    }
+
+    fn abort(&self, code: i32, why: &str) {
+        let short = why[..why.floor_char_boundary(4096)].to_owned();
+        // If the launcher is gone the job has ended.
+        let _ = self.link.line.send(&ToLauncher::Abort { rank: self.rank, code, why: short });
+        let cause = format!("it aborted the job with code {code}: {why}");
+        self.link.roster.report(self.rank, End::Died(cause.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

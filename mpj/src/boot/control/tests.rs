@@ -1,0 +1,150 @@
+//! A rank's side of the control socket, against a launcher that the test plays.
+
+use std::io::{IoSlice, Read};
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use super::*;
+use crate::boot::wire::Frames;
+
+struct Launcher {
+    socket: UnixStream,
+    frames: Frames,
+}
+
+impl Launcher {
+    fn hear(&mut self) -> ToLauncher {
+        let mut byte = [0];
+        loop {
+            if let Some(message) = self.frames.next().unwrap() {
+                return message;
+            }
+            self.socket.read_exact(&mut byte).unwrap();
+            self.frames.push(&byte);
+        }
+    }
+
+    fn say(&self, message: &ToProcess, fd: Option<&OwnedFd>) {
+        let bytes = frame(message).unwrap();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let fds = fd.map(|fd| [fd.as_fd()]);
+        if let Some(fds) = &fds {
+            beside.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut beside, SendFlags::empty()).unwrap();
+    }
+}
+
+fn welcome() -> Welcome {
+    Welcome { job: 7, secret: [1; 32], size: 5, first: 1, here: 2, local: 5, devices: None, segment: false }
+}
+
+fn join() -> (Launcher, Vec<Control>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut launcher = Launcher { socket: ours, frames: Frames::default() };
+    launcher.say(&ToProcess::Welcome(welcome()), None);
+    let faces = Control::over(theirs, || ()).unwrap();
+    assert_eq!(launcher.hear(), ToLauncher::Hello);
+    (launcher, faces)
+}
+
+fn settle(mut done: impl FnMut() -> bool) {
+    while !done() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_process_learns_its_place() {
+    let (_launcher, faces) = join();
+    let place: Vec<(u32, u32)> = faces.iter().map(|face| (face.rank(), face.size())).collect();
+    assert_eq!(place, [(1, 5), (2, 5)]);
+    let site = faces[1].site().unwrap();
+    assert!(site.hub.is_some() && site.segment.is_none() && site.local == 5);
+    assert_eq!(site.key.unwrap().job, 7);
+}
+
+#[test]
+fn a_place_that_cannot_be_is_refused() {
+    let more = u32::MAX;
+    for wrong in [
+        Welcome { here: 0, ..welcome() },
+        Welcome { here: 5, ..welcome() },
+        Welcome { first: more, ..welcome() },
+        Welcome { segment: true, ..welcome() },
+    ] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let launcher = Launcher { socket: ours, frames: Frames::default() };
+        launcher.say(&ToProcess::Welcome(wrong.clone()), None);
+        Control::over(theirs, || ()).map(|faces| panic!("{wrong:?}: {faces:?}")).unwrap_err();
+    }
+}
+
+#[test]
+fn requests_are_answered_in_any_order() {
+    let (mut launcher, faces) = join();
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for (face, of) in [(&faces[0], 3), (&faces[1], 4)] {
+            let tell = tell.clone();
+            scope.spawn(move || tell.send((of, face.get(of, "k"))).unwrap());
+        }
+        let mut asked = [launcher.hear(), launcher.hear()];
+        asked.reverse();
+        for request in asked {
+            let ToLauncher::Get { id, rank, key } = request else { panic!("{request:?}") };
+            assert_eq!(key, "k");
+            let value = if rank == 3 { Ok(vec![3]) } else { Err("it has ended".into()) };
+            launcher.say(&ToProcess::Value { id, value }, None);
+        }
+        let mut answers = [told.recv().unwrap(), told.recv().unwrap()];
+        answers.sort();
+        assert_eq!(answers, [(3, Ok(vec![3])), (4, Err("it has ended".into()))]);
+
+        let bell = scope.spawn(|| faces[0].link.bell(4));
+        let ToLauncher::Bell { id, rank: 4 } = launcher.hear() else { panic!("no bell") };
+        let fd = rustix::event::eventfd(3, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd));
+        let mut count = [0; 8];
+        rustix::io::read(bell.join().unwrap().unwrap(), &mut count).unwrap();
+        assert_eq!(count, 3u64.to_ne_bytes());
+    });
+}
+
+#[test]
+fn ends_travel_both_ways_and_not_back() {
+    let (mut launcher, faces) = join();
+    let roster = faces[0].deaths();
+    launcher.say(&ToProcess::Ended { rank: 4, end: Ending::Died("was killed".into()) }, None);
+    // Of this process's own ranks, and of ranks that are not there, the launcher knows nothing.
+    launcher.say(&ToProcess::Ended { rank: 1, end: Ending::Left }, None);
+    launcher.say(&ToProcess::Ended { rank: 5, end: Ending::Left }, None);
+    launcher.say(&ToProcess::Ended { rank: 0, end: Ending::Closing }, None);
+    settle(|| roster.known() == 2);
+    assert_eq!(roster.first_death().unwrap().rank, 4);
+    roster.report(2, End::Left);
+    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 2, end: Ending::Left });
+    roster.report(3, End::Died("its connection broke".into()));
+    assert_eq!(launcher.hear(), ToLauncher::Lost { rank: 3, cause: "its connection broke".into() });
+}
+
+#[test]
+fn without_the_launcher_everybody_elsewhere_is_dead_and_nothing_waits() {
+    let (launcher, faces) = join();
+    let roster = faces[0].deaths();
+    roster.hear(Event { rank: 3, end: End::Left });
+    let waiting = std::thread::spawn({
+        let face = faces[0].clone();
+        move || face.get(0, "k").unwrap_err()
+    });
+    drop(launcher);
+    waiting.join().unwrap();
+    settle(|| roster.known() == 3);
+    let dead: Vec<u32> = roster.since(1).iter().map(|event| event.rank).collect();
+    assert_eq!(dead, [0, 4]);
+    assert!(faces[1].fence().is_err());
+}

@@ -1,0 +1,70 @@
+//! The receiving side of a process's control socket.
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+
+use super::wire::{Frames, ToProcess};
+
+/// Why an announced descriptor may be missing.
+pub(super) const NO_DESCRIPTOR: &str = "no descriptor left in this process (ulimit -n)";
+
+/// Puts messages and the descriptors that came with them together.
+#[derive(Debug, Default)]
+pub(super) struct Ear {
+    frames: Frames,
+    /// In order of arrival; `None` for one that found no room here.
+    fds: VecDeque<Option<OwnedFd>>,
+}
+
+impl Ear {
+    /// Waits for the next message and, if it announces a descriptor and there was room for it, that one.
+    ///
+    /// # Errors
+    /// The launcher is gone, or sends nonsense.
+    pub(super) fn next(&mut self, socket: &UnixStream) -> Result<(ToProcess, Option<OwnedFd>), String> {
+        loop {
+            if let Some(message) = self.frames.next().map_err(|e| format!("the launcher sent {e}"))? {
+                let announced = match &message {
+                    ToProcess::Welcome(welcome) => welcome.segment,
+                    ToProcess::Bell { given, .. } => given.is_ok(),
+                    _ => false,
+                };
+                let fd = if announced { self.fds.pop_front().flatten() } else { None };
+                return Ok((message, fd));
+            }
+            self.receive(socket)?;
+        }
+    }
+
+    /// One call never returns bytes of two messages that both carry descriptors, so that one lost is one message's.
+    fn receive(&mut self, socket: &UnixStream) -> Result<(), String> {
+        let mut bytes = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        let got = loop {
+            match rustix::net::recvmsg(socket, &mut into, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(format!("the launcher is gone: {e}")),
+                Ok(got) if got.bytes == 0 => return Err("the launcher is gone".into()),
+                Ok(got) => break got,
+            }
+        };
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            self.fds.push_back(None);
+        }
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                self.fds.extend(fds.map(Some));
+            }
+        }
+        self.frames.push(&bytes[..got.bytes]);
+        Ok(())
+    }
+}

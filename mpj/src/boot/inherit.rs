@@ -1,0 +1,62 @@
+//! The control socket a launcher leaves to this process.
+
+use std::os::fd::{FromRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::FdFlags;
+
+use super::wire::CONTROL;
+
+/// Takes the socket, once; `None` if no launcher has left one.
+///
+/// # Errors
+/// It was taken already, or the variable names something else.
+pub(super) fn socket() -> Result<Option<UnixStream>, String> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let Some(text) = std::env::var_os(CONTROL) else { return Ok(None) };
+    let fd = text.to_str().and_then(descriptor).ok_or_else(|| {
+        format!(
+            "{CONTROL}={} names no control socket here: this process was started by a rank, or by something that \
+             closes descriptors; unset it to run alone",
+            text.display()
+        )
+    })?;
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Err("this process has joined its job already".into());
+    }
+    // SAFETY: the descriptor is open, since it was just looked up, and is this process's own: the launcher left it
+    // for this call, which `TAKEN` lets through once, and the inode says that nothing else has taken its number.
+    let socket = unsafe { UnixStream::from_raw_fd(fd) };
+    // The programs that this one starts are no ranks.
+    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(|e| format!("the control socket: {e}"))?;
+    Ok(Some(socket))
+}
+
+/// Returns the descriptor of `fd:inode` if that socket is open here.
+fn descriptor(text: &str) -> Option<RawFd> {
+    let (fd, inode) = text.split_once(':')?;
+    let fd = fd.parse::<RawFd>().ok()?;
+    let open = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+    (open.to_str()? == format!("socket:[{inode}]")).then_some(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn only_the_very_socket_is_taken() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let inode = rustix::fs::fstat(&socket).unwrap().st_ino;
+        let fd = socket.as_raw_fd();
+        assert_eq!(descriptor(&format!("{fd}:{inode}")), Some(fd));
+        for stale in
+            [format!("{fd}:{}", inode + 1), format!("{fd}"), "x:1".into(), String::new(), "0:0".into()]
+        {
+            assert_eq!(descriptor(&stale), None, "{stale}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Start-up of ranks that are threads of this process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use mpj_devices::{Doorbell, End, Hub, Roster, Site};
+
+use super::Boot;
+
+/// One rank's face of a job of threads.
+#[derive(Clone, Debug)]
+pub struct Local {
+    rank: u32,
+    job: Arc<Job>,
+}
+
+#[derive(Debug)]
+struct Job {
+    size: u32,
+    hub: Arc<Hub>,
+    roster: Arc<Roster>,
+    board: Mutex<Board>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    values: HashMap<(u32, String), Vec<u8>>,
+    fences: u64,
+    waiting: u32,
+}
+
+/// How often a waiting rank looks whether somebody has died.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Local {
+    /// Makes the faces of a job of `size` ranks, in order of rank.
+    pub fn job(size: u32) -> Vec<Local> {
+        let job = Job::new(size);
+        (0..size).map(|rank| Local { rank, job: Arc::clone(&job) }).collect()
+    }
+
+    /// Makes the face of a process that nobody has launched.
+    pub fn alone() -> Local {
+        Local { rank: 0, job: Job::new(1) }
+    }
+}
+
+impl Job {
+    fn new(size: u32) -> Arc<Job> {
+        let (hub, roster, board) = (Hub::new(0..size), Arc::default(), Mutex::default());
+        Arc::new(Job { size, hub, roster, board, news: Condvar::new() })
+    }
+}
+
+impl Boot for Local {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.job.size
+    }
+
+    fn site(&self) -> Result<Site, String> {
+        let bell = Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?;
+        let hub = Some(Arc::clone(&self.job.hub));
+        Ok(Site { hub, ..Site::new(self.rank, self.job.size, Arc::new(bell)) })
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
+        let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
+        board.values.insert((self.rank, key.to_owned()), value.to_vec());
+        self.job.news.notify_all();
+        Ok(())
+    }
+
+    fn get(&self, rank: u32, key: &str) -> Result<Vec<u8>, String> {
+        let key = (rank, key.to_owned());
+        let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(value) = board.values.get(&key) {
+                return Ok(value.clone());
+            }
+            if let Some(end) = self.job.roster.since(0).into_iter().find(|e| e.rank == rank) {
+                return Err(format!("rank {rank} ended before it had started: {:?}", end.end));
+            }
+            board = self.job.news.wait_timeout(board, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn fence(&self) -> Result<(), String> {
+        let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = board.fences;
+        board.waiting += 1;
+        if board.waiting == self.job.size {
+            board.waiting = 0;
+            board.fences += 1;
+            self.job.news.notify_all();
+        }
+        while board.fences == round {
+            if let Some(death) = self.job.roster.first_death() {
+                return Err(format!("rank {} has died", death.rank));
+            }
+            board = self.job.news.wait_timeout(board, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    fn deaths(&self) -> Arc<Roster> {
+        Arc::clone(&self.job.roster)
+    }
+
+    fn abort(&self, code: i32, why: &str) {
+        let cause = format!("aborted the job with code {code}: {why}");
+        self.job.roster.report(self.rank, End::Died(cause.into()));
+    }
+}

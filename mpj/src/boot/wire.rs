@@ -1,0 +1,259 @@
+//! What `mpjrun` and the processes it starts tell each other, one Unix socket for each process.
+//!
+//! ```text
+//!   frame = u32 length (little endian) · a postcard value of so many bytes
+//!
+//!   process                         launcher
+//!   Hello                      ─►
+//!                              ◄─   Welcome           + the descriptor of the shared memory, if `segment`
+//!   Put · Get · Bell · Fence   ─►
+//!                              ◄─   Value · Bell · Fenced, by `id`; a granted Bell + its eventfd
+//!   Ended · Lost · Abort       ─►
+//!                              ◄─   Ended             of other processes' ranks
+//! ```
+//! Descriptors travel beside the first byte of their frame and are taken in the order of the frames that announce one.
+
+use std::fmt;
+
+use mpj_devices::End;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The variable that names the inherited descriptor and the inode of the socket: `fd:inode`.
+///
+/// The inode tells the socket from whatever else has its number in a process that inherited a stale variable.
+pub const CONTROL: &str = "MPJ_CONTROL";
+
+/// The longest frame; a longer one is a broken peer.
+pub const LIMIT: usize = 1 << 20;
+
+/// The longest cause of a death that is passed on, in bytes.
+const CAUSE: usize = 4096;
+
+/// From the launcher to a process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToProcess {
+    /// The answer to [`ToLauncher::Hello`].
+    Welcome(Welcome),
+    /// A rank of another process has come to an end.
+    Ended {
+        /// The rank.
+        rank: u32,
+        /// How.
+        end: Ending,
+    },
+    /// The answer to [`ToLauncher::Get`].
+    Value {
+        /// The request.
+        id: u64,
+        /// The value, or why there will be none.
+        value: Result<Vec<u8>, String>,
+    },
+    /// The answer to [`ToLauncher::Bell`].
+    Bell {
+        /// The request.
+        id: u64,
+        /// Whether the eventfd came along.
+        given: Result<(), String>,
+    },
+    /// The answer to [`ToLauncher::Fence`].
+    Fenced {
+        /// The request.
+        id: u64,
+        /// Whether every rank has come.
+        met: Result<(), String>,
+    },
+}
+
+/// What a process is told when it joins; nothing in it grows with the number of ranks.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The job.
+    pub job: u64,
+    /// Known to the ranks of the job and nobody else.
+    pub secret: [u8; 32],
+    /// The number of ranks of the job.
+    pub size: u32,
+    /// The first rank of this process.
+    pub first: u32,
+    /// How many ranks this process has.
+    pub here: u32,
+    /// How many ranks share this host's cores.
+    pub local: u32,
+    /// The devices to use, best first; `None` for all there are.
+    pub devices: Option<Vec<String>>,
+    /// Whether shared memory comes along.
+    pub segment: bool,
+}
+
+impl fmt::Debug for Welcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Welcome { job, size, first, here, .. } = self;
+        write!(f, "Welcome(job {job:x}, ranks {first} to {} of {size})", first + here - 1)
+    }
+}
+
+/// From a process to the launcher.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToLauncher {
+    /// This process takes its part in the job.
+    Hello,
+    /// Makes a value known under a key of a rank of this process.
+    Put {
+        /// The rank.
+        rank: u32,
+        /// The key.
+        key: String,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Asks for a rank's key; answered when it is known, or when it can never be.
+    Get {
+        /// The request.
+        id: u64,
+        /// The rank.
+        rank: u32,
+        /// The key.
+        key: String,
+    },
+    /// Asks for a rank's doorbell.
+    Bell {
+        /// The request.
+        id: u64,
+        /// The rank.
+        rank: u32,
+    },
+    /// One rank of this process has come to the fence.
+    Fence {
+        /// The request.
+        id: u64,
+    },
+    /// A rank of this process has come to an end.
+    Ended {
+        /// The rank.
+        rank: u32,
+        /// How.
+        end: Ending,
+    },
+    /// A rank of another process is dead to this one: its connection broke, or it sends nonsense.
+    Lost {
+        /// The rank.
+        rank: u32,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A rank of this process ends the job.
+    Abort {
+        /// The rank.
+        rank: u32,
+        /// The exit code of the job.
+        code: i32,
+        /// Why.
+        why: String,
+    },
+}
+
+/// An [`End`] on the wire.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ending {
+    /// [`End::Closing`].
+    Closing,
+    /// [`End::Left`].
+    Left,
+    /// [`End::Died`].
+    Died(String),
+}
+
+impl From<&End> for Ending {
+    fn from(end: &End) -> Self {
+        match end {
+            End::Closing => Ending::Closing,
+            End::Left => Ending::Left,
+            End::Died(cause) => Ending::Died(cause[..cause.floor_char_boundary(CAUSE)].to_owned()),
+        }
+    }
+}
+
+impl From<Ending> for End {
+    fn from(end: Ending) -> Self {
+        match end {
+            Ending::Closing => End::Closing,
+            Ending::Left => End::Left,
+            Ending::Died(cause) => End::Died(cause.into()),
+        }
+    }
+}
+
+/// Bytes that are no frame, or a value too long for one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Malformed {
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Returns the frame of a message.
+///
+/// # Errors
+/// The message is longer than [`LIMIT`].
+pub fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, Malformed> {
+    let malformed = |e: postcard::Error| Malformed { why: format!("not written: {e}") };
+    let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(malformed)?;
+    let len = frame.len() - 4;
+    if len > LIMIT {
+        return Err(Malformed { why: format!("{len} bytes are too many for one control message ({LIMIT})") });
+    }
+    frame[..4].copy_from_slice(&(len as u32).to_le_bytes());
+    Ok(frame)
+}
+
+/// Puts a stream of bytes together to messages.
+#[derive(Debug, Default)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    /// Where the first frame that was not taken starts.
+    at: usize,
+}
+
+impl Frames {
+    /// Adds bytes that have come.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes the next whole message.
+    ///
+    /// # Errors
+    /// The bytes are no such message: nothing that follows can be trusted.
+    #[expect(clippy::should_implement_trait, reason = "the type of the message is the caller's choice")]
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Malformed> {
+        let rest = &self.bytes[self.at..];
+        let Some((len, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let len = u32::from_le_bytes(*len) as usize;
+        if len > LIMIT {
+            return Err(Malformed { why: format!("a control message of {len} bytes; the limit is {LIMIT}") });
+        }
+        let Some(body) = rest.get(..len) else { return Ok(None) };
+        let (message, tail) = postcard::take_from_bytes(body)
+            .map_err(|e| Malformed { why: format!("no control message: {e}") })?;
+        if !tail.is_empty() {
+            return Err(Malformed {
+                why: format!("{} bytes after the end of a control message", tail.len()),
+            });
+        }
+        self.at += 4 + len;
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests;

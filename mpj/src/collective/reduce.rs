@@ -1,0 +1,133 @@
+//! Reduce and allreduce. The accumulator is the receive buffer, or own memory where there is none; lower ranks are
+//! always the left operand, so that the result is in order of rank and the same bits on every rank.
+//!
+//! `mine` is what this rank contributes; `count` is in items of the accumulator, which may be of another shape.
+
+use super::schedule::{Area, Span, Step};
+use crate::op::Order;
+
+/// A reduction to `root` along a binomial tree. Needs `count` items of own memory, twice.
+pub(crate) fn reduce(
+    rank: u32,
+    size: u32,
+    root: u32,
+    mine: Span,
+    count: usize,
+    commutative: bool,
+) -> Vec<Step> {
+    // In order of rank from the root on if that may be, else from 0 on with one more message.
+    let first = if commutative { root } else { 0 };
+    let relative = (rank + size - first) % size;
+    let accumulator = Span::new(Area::Temp, 0, count);
+    let incoming = Span::new(Area::More, 0, count);
+    let mut steps = vec![Step::Copy { from: mine, into: accumulator }];
+    let mut bit = 1;
+    while bit < size {
+        if relative & bit != 0 {
+            steps.push(Step::Send { to: (relative - bit + first) % size, from: accumulator });
+            break;
+        }
+        if relative + bit < size {
+            let from = (relative + bit + first) % size;
+            steps.extend([
+                Step::Recv { from, into: incoming },
+                Step::Wait,
+                Step::Fold { from: incoming, into: accumulator, order: Order::FromRight },
+            ]);
+        }
+        bit *= 2;
+    }
+    let result = Span::new(Area::Recv, 0, count);
+    match (rank == first, rank == root) {
+        (true, true) => steps.push(Step::Copy { from: accumulator, into: result }),
+        (true, false) => steps.push(Step::Send { to: root, from: accumulator }),
+        (false, true) => steps.extend([Step::Wait, Step::Recv { from: first, into: result }]),
+        (false, false) => (),
+    }
+    steps
+}
+
+/// An allreduce by recursive doubling (F-MPJ's BDE); ranks beyond the largest power of two are folded into their
+/// neighbours first. Needs `count` items of own memory.
+pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
+    let result = Span::new(Area::Recv, 0, count);
+    let incoming = Span::new(Area::Temp, 0, count);
+    let power = 1 << size.ilog2();
+    let extra = size - power;
+    let mut steps = Vec::with_capacity(32);
+    steps.push(Step::Copy { from: mine, into: result });
+    // The first 2·extra ranks pair up: the odd one of each pair gives its items to the even one and waits.
+    let position = if rank < 2 * extra {
+        if rank % 2 == 1 {
+            steps.extend([
+                Step::Send { to: rank - 1, from: result },
+                Step::Wait,
+                Step::Recv { from: rank - 1, into: result },
+            ]);
+            return steps;
+        }
+        steps.extend([
+            Step::Recv { from: rank + 1, into: incoming },
+            Step::Wait,
+            Step::Fold { from: incoming, into: result, order: Order::FromRight },
+        ]);
+        rank / 2
+    } else {
+        rank - extra
+    };
+    let actual = |position: u32| if position < extra { 2 * position } else { position + extra };
+    let mut bit = 1;
+    while bit < power {
+        let partner = position ^ bit;
+        let order = if partner < position { Order::FromLeft } else { Order::FromRight };
+        steps.extend([
+            Step::Recv { from: actual(partner), into: incoming },
+            Step::Send { to: actual(partner), from: result },
+            Step::Wait,
+            Step::Fold { from: incoming, into: result, order },
+        ]);
+        bit *= 2;
+    }
+    if rank < 2 * extra {
+        steps.push(Step::Send { to: rank + 1, from: result });
+    }
+    steps
+}
+
+/// An allreduce around a ring, for long vectors and commutative operations: each rank reduces one block, then the
+/// blocks go around. Every block is reduced once, in the same order wherever it ends up. Needs the largest block's
+/// items of own memory: see [`ring_block`].
+pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
+    let block = |r: u32| {
+        let (at, len) = ring_block(r % size, size, count);
+        Span::new(Area::Recv, at, len)
+    };
+    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+    let mut steps = vec![Step::Copy { from: mine, into: Span::new(Area::Recv, 0, count) }];
+    for round in 0..size - 1 {
+        let (out, back) = (block(rank + size - round), block(rank + 2 * size - round - 1));
+        let incoming = Span::new(Area::Temp, 0, back.count);
+        steps.extend([
+            Step::Recv { from: left, into: incoming },
+            Step::Send { to: right, from: out },
+            Step::Wait,
+            Step::Fold { from: incoming, into: back, order: Order::FromLeft },
+        ]);
+    }
+    for round in 0..size - 1 {
+        let (out, back) = (block(rank + 1 + size - round), block(rank + size - round));
+        steps.extend([
+            Step::Recv { from: left, into: back },
+            Step::Send { to: right, from: out },
+            Step::Wait,
+        ]);
+    }
+    steps
+}
+
+/// Where block `r` of `size` starts in `count` items, and its length; the first blocks are the longer ones.
+pub(crate) fn ring_block(r: u32, size: u32, count: usize) -> (usize, usize) {
+    let (r, size) = (r as usize, size as usize);
+    let (each, more) = (count / size, count % size);
+    (r * each + r.min(more), each + usize::from(r < more))
+}

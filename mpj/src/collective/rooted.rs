@@ -1,0 +1,80 @@
+//! Barrier, broadcast, gather, scatter.
+
+use super::schedule::{Area, Span, Step};
+
+/// A barrier by dissemination: in round `k` each rank hears from the one 2^k before it (Hensgen, Finkel, Manber 1988).
+pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
+    let mut steps = Vec::with_capacity(3 * 8);
+    let mut distance = 1;
+    while distance < size {
+        let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
+        steps.extend([
+            Step::Recv { from, into: Span::NONE },
+            Step::Send { to, from: Span::NONE },
+            Step::Wait,
+        ]);
+        distance *= 2;
+    }
+    steps
+}
+
+/// A broadcast along a binomial tree (F-MPJ's MST).
+pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
+    let whole = Span::new(Area::Recv, 0, count);
+    let relative = (rank + size - root) % size;
+    let mut steps = Vec::with_capacity(16);
+    let mut bit = 1;
+    while bit < size {
+        if relative & bit != 0 {
+            steps.extend([Step::Recv { from: (rank + size - bit) % size, into: whole }, Step::Wait]);
+            break;
+        }
+        bit *= 2;
+    }
+    while bit > 1 {
+        bit /= 2;
+        if relative + bit < size {
+            steps.push(Step::Send { to: (rank + bit) % size, from: whole });
+        }
+    }
+    steps
+}
+
+/// Blocks of items by rank: where each starts and how many items it has.
+pub(crate) type Blocks<'a> = &'a dyn Fn(u32) -> (usize, usize);
+
+/// A gather: every rank sends to the root (F-MPJ's FT).
+pub(crate) fn gather(
+    rank: u32,
+    size: u32,
+    root: u32,
+    send: usize,
+    recv: Blocks<'_>,
+    in_place: bool,
+) -> Vec<Step> {
+    let mine = Span::new(Area::Send, 0, send);
+    if rank != root {
+        return vec![Step::Send { to: root, from: mine }];
+    }
+    let into = |from: u32| {
+        let (at, count) = recv(from);
+        Span::new(Area::Recv, at, count)
+    };
+    let others = (0..size).filter(|r| *r != root).map(|from| Step::Recv { from, into: into(from) });
+    let own = (!in_place).then(|| Step::Copy { from: mine, into: into(root) });
+    others.chain(own).collect()
+}
+
+/// A scatter: the root sends to every rank.
+pub(crate) fn scatter(rank: u32, size: u32, root: u32, send: Blocks<'_>, recv: usize) -> Vec<Step> {
+    let mine = Span::new(Area::Recv, 0, recv);
+    if rank != root {
+        return vec![Step::Recv { from: root, into: mine }];
+    }
+    let from = |to: u32| {
+        let (at, count) = send(to);
+        Span::new(Area::Send, at, count)
+    };
+    let others = (0..size).filter(|r| *r != root).map(|to| Step::Send { to, from: from(to) });
+    others.chain([Step::Copy { from: from(root), into: mine }]).collect()
+}

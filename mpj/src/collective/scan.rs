@@ -1,0 +1,26 @@
+//! Scan: rank `r` gets the combination of ranks 0 to `r`.
+
+use super::schedule::{Area, Span, Step};
+use crate::op::Order;
+
+/// A scan by doubling (Hillis, Steele 1986). Needs `count` items of own memory.
+pub(crate) fn scan(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
+    let result = Span::new(Area::Recv, 0, count);
+    let incoming = Span::new(Area::Temp, 0, count);
+    let mut steps = vec![Step::Copy { from: mine, into: result }];
+    let mut distance = 1;
+    while distance < size {
+        if rank >= distance {
+            steps.push(Step::Recv { from: rank - distance, into: incoming });
+        }
+        if rank + distance < size {
+            steps.push(Step::Send { to: rank + distance, from: result });
+        }
+        steps.push(Step::Wait);
+        if rank >= distance {
+            steps.push(Step::Fold { from: incoming, into: result, order: Order::FromLeft });
+        }
+        distance *= 2;
+    }
+    steps
+}

@@ -1,0 +1,255 @@
+//! Collectives, typed: every rank of the communicator calls them in the same order.
+
+use super::Intracomm;
+use crate::error::{Class, Error, Result};
+use crate::op::Op;
+use crate::raw::{self, Items, Layout};
+use crate::types::{RecvBuf, SendBuf};
+
+fn sending<B: SendBuf + ?Sized>(buf: &B) -> Items {
+    let parts = buf.send_parts();
+    Items { base: parts.base.cast_mut(), count: parts.count, shape: parts.shape }
+}
+
+fn receiving<B: RecvBuf + ?Sized>(buf: &mut B) -> Items {
+    let parts = buf.recv_parts();
+    Items { base: parts.base, count: parts.count, shape: parts.shape }
+}
+
+/// A rank as a number; one that no communicator can have stays one.
+fn number(root: usize) -> i32 {
+    i32::try_from(root).unwrap_or(i32::MAX)
+}
+
+impl Intracomm {
+    /// The items each rank has if `count` are dealt out evenly.
+    fn even(&self, call: &'static str, count: usize) -> Result<Layout<'static>> {
+        let size = self.size();
+        if !count.is_multiple_of(size) {
+            let why = format!("{count} items cannot be dealt evenly to {size} ranks");
+            return Err(Error::new(Class::Count, call, why));
+        }
+        Ok(Layout::Even(count / size))
+    }
+
+    /// Waits until every rank has called it (MPI_Barrier).
+    ///
+    /// # Errors
+    /// A freed communicator, a dead or departed rank.
+    pub fn barrier(&self) -> Result<()> {
+        raw::barrier(self.as_raw())
+    }
+
+    /// Gives every rank the buffer of `root` (MPI_Bcast); all have the same length.
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let mut data = if world.rank() == 1 { [3.0, 4.0] } else { [0.0; 2] };
+    /// world.bcast(&mut data, 1)?;
+    /// assert_eq!(data, [3.0, 4.0]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// A root outside the communicator, a freed communicator, a dead or departed rank; other lengths or types on other
+    /// ranks.
+    pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
+        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for its parts.
+        unsafe { raw::bcast(self.as_raw(), &receiving(buf), number(root)) }
+    }
+
+    /// Combines the buffers of all ranks at `root`, element by element, in order of rank (MPI_Reduce). `recv` is used at
+    /// the root alone.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast); [`Class::Op`] if the operation is not defined for the elements.
+    pub fn reduce<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        op: Op,
+        root: usize,
+    ) -> Result<()> {
+        // SAFETY: both buffers are borrowed until we return, one of them mutably: they do not overlap.
+        unsafe { raw::reduce(self.as_raw(), &sending(send), &receiving(recv), &op, number(root)) }
+    }
+
+    /// Combines the buffers of all ranks everywhere, in order of rank, with the same bits on each (MPI_Allreduce).
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce).
+    pub fn allreduce<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        op: Op,
+    ) -> Result<()> {
+        // SAFETY: as in `reduce`.
+        unsafe { raw::allreduce(self.as_raw(), &sending(send), &receiving(recv), &op) }
+    }
+
+    /// Gives rank `r` the combination of ranks 0 to `r` (MPI_Scan).
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// let mut upto = [0u32];
+    /// world.scan(&[world.rank() as u32 + 1], &mut upto, mpj::Op::Sum)?;
+    /// assert_eq!(upto[0], [1, 3, 6, 10][world.rank()]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce).
+    pub fn scan<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        op: Op,
+    ) -> Result<()> {
+        // SAFETY: as in `reduce`.
+        unsafe { raw::scan(self.as_raw(), &sending(send), &receiving(recv), &op) }
+    }
+
+    /// Collects the buffers of all ranks at `root`, one after the other (MPI_Gather). `recv` is used at the root alone
+    /// and is `size` times as long.
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let mut all = [0u8; 6];
+    /// world.gather(&[world.rank() as u8; 2], &mut all, 0)?;
+    /// if world.rank() == 0 {
+    ///     assert_eq!(all, [0, 0, 1, 1, 2, 2]);
+    /// }
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast); [`Class::Count`] if the root's buffers do not fit each other.
+    pub fn gather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        root: usize,
+    ) -> Result<()> {
+        let recv = receiving(recv);
+        let layout = if self.rank() == root { self.even("gather", recv.count)? } else { Layout::Even(0) };
+        // SAFETY: as in `reduce`.
+        unsafe { raw::gather(self.as_raw(), &sending(send), &recv, layout, number(root)) }
+    }
+
+    /// Collects buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element `displacements[r]`
+    /// on (MPI_Gatherv). `recv`, `counts` and `displacements` are used at the root alone.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn gatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        counts: &[usize],
+        displacements: &[usize],
+        root: usize,
+    ) -> Result<()> {
+        let layout = Layout::Varying { counts, displacements };
+        // SAFETY: as in `reduce`.
+        unsafe { raw::gather(self.as_raw(), &sending(send), &receiving(recv), layout, number(root)) }
+    }
+
+    /// Deals the buffer of `root` out in equal parts (MPI_Scatter). `send` is used at the root alone and is `size` times
+    /// as long as `recv`.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn scatter<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        root: usize,
+    ) -> Result<()> {
+        let send = sending(send);
+        let layout = if self.rank() == root { self.even("scatter", send.count)? } else { Layout::Even(0) };
+        // SAFETY: as in `reduce`.
+        unsafe { raw::scatter(self.as_raw(), &send, layout, &receiving(recv), number(root)) }
+    }
+
+    /// Deals the buffer of `root` out in parts of different lengths (MPI_Scatterv); see [`gatherv`](Self::gatherv).
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn scatterv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        counts: &[usize],
+        displacements: &[usize],
+        recv: &mut R,
+        root: usize,
+    ) -> Result<()> {
+        let layout = Layout::Varying { counts, displacements };
+        // SAFETY: as in `reduce`.
+        unsafe { raw::scatter(self.as_raw(), &sending(send), layout, &receiving(recv), number(root)) }
+    }
+
+    /// Collects the buffers of all ranks everywhere (MPI_Allgather); `recv` is `size` times as long as `send`.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn allgather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(&self, send: &S, recv: &mut R) -> Result<()> {
+        let recv = receiving(recv);
+        let layout = self.even("allgather", recv.count)?;
+        // SAFETY: as in `reduce`.
+        unsafe { raw::allgather(self.as_raw(), &sending(send), &recv, layout) }
+    }
+
+    /// Collects buffers of different lengths everywhere (MPI_Allgatherv); see [`gatherv`](Self::gatherv).
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn allgatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        counts: &[usize],
+        displacements: &[usize],
+    ) -> Result<()> {
+        let layout = Layout::Varying { counts, displacements };
+        // SAFETY: as in `reduce`.
+        unsafe { raw::allgather(self.as_raw(), &sending(send), &receiving(recv), layout) }
+    }
+
+    /// Sends the `r`-th part of `send` to rank `r` and gets a part from each (MPI_Alltoall).
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let me = world.rank() as i32;
+    /// let (send, mut recv) = ([10 * me, 10 * me + 1, 10 * me + 2], [0; 3]);
+    /// world.alltoall(&send, &mut recv)?;
+    /// assert_eq!(recv, [me, 10 + me, 20 + me]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn alltoall<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(&self, send: &S, recv: &mut R) -> Result<()> {
+        let (send, recv) = (sending(send), receiving(recv));
+        let (out, back) = (self.even("alltoall", send.count)?, self.even("alltoall", recv.count)?);
+        // SAFETY: as in `reduce`.
+        unsafe { raw::alltoall(self.as_raw(), &send, out, &recv, back) }
+    }
+
+    /// Sends parts of different lengths and gets some (MPI_Alltoallv); see [`gatherv`](Self::gatherv).
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn alltoallv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        send_parts: (&[usize], &[usize]),
+        recv: &mut R,
+        recv_parts: (&[usize], &[usize]),
+    ) -> Result<()> {
+        let out = Layout::Varying { counts: send_parts.0, displacements: send_parts.1 };
+        let back = Layout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
+        // SAFETY: as in `reduce`.
+        unsafe { raw::alltoall(self.as_raw(), &sending(send), out, &receiving(recv), back) }
+    }
+}

@@ -1,0 +1,9 @@
+//! Communicators, typed.
+
+mod collective;
+mod intra;
+mod object;
+mod p2p;
+
+pub use intra::Intracomm;
+pub use p2p::Matched;

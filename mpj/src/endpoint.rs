@@ -1,0 +1,109 @@
+//! Who a message goes to, who it may come from, and which tags a receive accepts.
+
+use mpj_devices::{ANY_SOURCE as ANY_SOURCE_NUMBER, ANY_TAG as ANY_TAG_NUMBER};
+
+/// The number of "nobody" in the MPI 5.0 ABI.
+pub(crate) const PROC_NULL_NUMBER: i32 = -3;
+
+/// Where a message may come from: a rank, anybody, or nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// This rank of the communicator.
+    Rank(usize),
+    /// Any rank.
+    Any,
+    /// Nobody: the receive ends at once with an empty message.
+    Null,
+}
+
+/// Where a message goes: a rank or nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Dest {
+    /// This rank of the communicator.
+    Rank(usize),
+    /// Nobody: the send ends at once.
+    Null,
+}
+
+/// Which tags a receive accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Tag {
+    /// This one.
+    Value(i32),
+    /// Any.
+    Any,
+}
+
+/// A receive from any rank.
+pub const ANY_SOURCE: Source = Source::Any;
+/// A receive of any tag.
+pub const ANY_TAG: Tag = Tag::Any;
+/// Nobody, as source and as destination.
+pub const PROC_NULL: ProcNull = ProcNull;
+
+/// Nobody: see [`PROC_NULL`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ProcNull;
+
+impl From<usize> for Source {
+    fn from(rank: usize) -> Self {
+        Source::Rank(rank)
+    }
+}
+
+impl From<ProcNull> for Source {
+    fn from(_: ProcNull) -> Self {
+        Source::Null
+    }
+}
+
+impl From<usize> for Dest {
+    fn from(rank: usize) -> Self {
+        Dest::Rank(rank)
+    }
+}
+
+impl From<ProcNull> for Dest {
+    fn from(_: ProcNull) -> Self {
+        Dest::Null
+    }
+}
+
+impl From<i32> for Tag {
+    fn from(tag: i32) -> Self {
+        Tag::Value(tag)
+    }
+}
+
+/// A rank as a number; one that no communicator can have stays one.
+fn number(rank: usize) -> i32 {
+    i32::try_from(rank).unwrap_or(i32::MAX)
+}
+
+impl Source {
+    pub(crate) fn number(self) -> i32 {
+        match self {
+            Source::Rank(rank) => number(rank),
+            Source::Any => ANY_SOURCE_NUMBER,
+            Source::Null => PROC_NULL_NUMBER,
+        }
+    }
+}
+
+impl Dest {
+    pub(crate) fn number(self) -> i32 {
+        match self {
+            Dest::Rank(rank) => number(rank),
+            Dest::Null => PROC_NULL_NUMBER,
+        }
+    }
+}
+
+impl Tag {
+    pub(crate) fn number(self) -> i32 {
+        match self {
+            Tag::Value(tag) => tag,
+            Tag::Any => ANY_TAG_NUMBER,
+        }
+    }
+}

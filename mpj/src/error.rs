@@ -1,0 +1,143 @@
+//! Errors: a class of the MPI standard, the call, and what was wrong in words.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mpj_devices::{Fault, OpenError};
+
+/// The error classes of MPI; the numbers are those of the MPI 5.0 ABI.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Class {
+    /// A buffer that cannot be used.
+    Buffer = 1,
+    /// A count that is too large or does not fit the other arguments.
+    Count = 2,
+    /// A datatype that does not match.
+    Type = 3,
+    /// A tag outside 0 to 2,147,483,647.
+    Tag = 4,
+    /// A communicator that was freed.
+    Comm = 5,
+    /// A rank outside the communicator.
+    Rank = 6,
+    /// A request that was cancelled.
+    Request = 7,
+    /// A root outside the communicator.
+    Root = 8,
+    /// An operation that is not defined for the type.
+    Op = 10,
+    /// Any other argument.
+    Arg = 13,
+    /// A message longer than its receive buffer.
+    Truncate = 15,
+    /// Anything else.
+    Other = 16,
+    /// A broken invariant of this library: please report it.
+    Intern = 17,
+    /// No memory.
+    NoMem = 39,
+    /// A rank that has died or left.
+    ProcAborted = 58,
+}
+
+/// Why a call failed.
+///
+/// ```
+/// # mpj::threads(1, |world| {
+/// let error = world.send(&[1.0f64], 5, 0).unwrap_err();
+/// assert_eq!(error.class(), mpj::Class::Rank);
+/// assert_eq!(error.to_string(), "send: rank 5 is outside the communicator of 1 rank");
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Inner {
+    class: Class,
+    call: &'static str,
+    why: Why,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Why {
+    Fault(Fault),
+    Text(Arc<str>),
+}
+
+impl Error {
+    pub(crate) fn new(class: Class, call: &'static str, why: impl Into<Arc<str>>) -> Self {
+        Error { inner: Box::new(Inner { class, call, why: Why::Text(why.into()) }) }
+    }
+
+    #[cold]
+    pub(crate) fn fault(call: &'static str, fault: Fault) -> Self {
+        let class = match &fault {
+            Fault::Truncated { .. } => Class::Truncate,
+            Fault::TypeMismatch { .. } | Fault::InvalidValue { .. } => Class::Type,
+            Fault::Dead { .. } | Fault::Left { .. } | Fault::Unreachable { .. } => Class::ProcAborted,
+            Fault::Cancelled => Class::Request,
+            Fault::Freed => Class::Comm,
+            Fault::NoMemory { .. } => Class::NoMem,
+            _ => Class::Other,
+        };
+        Error { inner: Box::new(Inner { class, call, why: Why::Fault(fault) }) }
+    }
+
+    /// Returns the MPI class.
+    pub fn class(&self) -> Class {
+        self.inner.class
+    }
+
+    /// Returns the call that failed.
+    pub fn call(&self) -> &'static str {
+        self.inner.call
+    }
+
+    /// Returns what went wrong with the operation, if it got as far as the engine.
+    pub fn as_fault(&self) -> Option<&Fault> {
+        match &self.inner.why {
+            Why::Fault(fault) => Some(fault),
+            Why::Text(_) => None,
+        }
+    }
+
+    /// Returns the rank in the world that the operation failed for, if it was a rank's end.
+    pub fn failed_rank(&self) -> Option<u32> {
+        match self.as_fault()? {
+            Fault::Dead { rank, .. } | Fault::Unreachable { rank, .. } => Some(*rank),
+            Fault::Left { rank } => *rank,
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.inner.why {
+            Why::Fault(fault) => write!(f, "{}: {fault}", self.inner.call),
+            Why::Text(text) => write!(f, "{}: {text}", self.inner.call),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({self})", self.inner.class)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        Error::new(Class::Other, "start", error.to_string())
+    }
+}
+
+/// What most calls return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

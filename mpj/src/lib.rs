@@ -1,0 +1,59 @@
+//! Message passing in pure Rust: the mpiJava 1.2 API, sound and without a C library.
+//!
+//! ```
+//! // Four ranks, here as threads; under a launcher the same closure runs as processes.
+//! mpj::threads(4, |world| {
+//!     let right = (world.rank() + 1) % world.size();
+//!     let left = (world.rank() + world.size() - 1) % world.size();
+//!     let mut from_left = [0usize];
+//!     world.sendrecv(&[world.rank()], right, 0, &mut from_left, left, 0)?;
+//!     assert_eq!(from_left[0], left);
+//!
+//!     let mut total = [0usize];
+//!     world.allreduce(&from_left, &mut total, mpj::Op::Sum)?;
+//!     assert_eq!(total[0], 6);
+//!     Ok::<(), mpj::Error>(())
+//! })?;
+//! # Ok::<(), mpj::JobError>(())
+//! ```
+//!
+//! * [`World`] is all ranks; it derefs to an [`Intracomm`], which has messages, collectives, `dup` and `split`.
+//! * Buffers are slices, arrays, `Vec`s and single values of [`Equivalent`] elements, or [`View`]s by a [`Datatype`].
+//! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope).
+//! * Values of any serde type go by [`Intracomm::send_object`].
+//! * A message that does not fit or is of another type, a rank that dies or leaves, a bad argument: an [`Error`] that
+//!   says so. Nothing hangs.
+//! * [`raw`] is the same by pointer, count and datatype.
+
+pub mod boot;
+#[allow(unsafe_code, reason = "schedules work on the memory of `raw`'s callers")]
+mod collective;
+#[allow(unsafe_code, reason = "passes the typed face's borrows on to `raw`")]
+mod comm;
+mod endpoint;
+mod error;
+#[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]
+mod op;
+#[allow(unsafe_code, reason = "the erased core")]
+pub mod raw;
+#[allow(unsafe_code, reason = "operations that own or borrow their buffer: README.md beside it")]
+mod request;
+mod run;
+mod status;
+#[doc(hidden)]
+pub mod testing;
+#[allow(unsafe_code, reason = "the traits that vouch for pointers")]
+mod types;
+mod world;
+
+pub use comm::{Intracomm, Matched};
+pub use endpoint::{ANY_SOURCE, ANY_TAG, Dest, PROC_NULL, ProcNull, Source, Tag};
+pub use error::{Class, Error, Result};
+pub use mpj_attr::test;
+pub use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+pub use op::{Op, UserOp};
+pub use request::{Failed, Request, Scope, ScopedRecv, ScopedSend, wait_all, wait_any};
+pub use run::{JobError, Launch, init, run, run_with, threads};
+pub use status::Status;
+pub use types::{OutOfSlice, RecvBuf, RecvParts, SendBuf, SendParts, View, ViewMut};
+pub use world::{World, wtick, wtime};

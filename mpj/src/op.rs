@@ -1,0 +1,254 @@
+//! Reduction operations: MPI's own on every primitive they make sense for, and the user's.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mpj_datatypes::{Datatype, Primitive, Receivable};
+
+/// Combines two items into one (MPI 4.1 §6.9).
+///
+/// ```
+/// # mpj::threads(3, |world| {
+/// let mut sum = [0i64];
+/// world.allreduce(&[world.rank() as i64], &mut sum, mpj::Op::Sum)?;
+/// assert_eq!(sum, [3]);
+///
+/// let longest = mpj::Op::user(true, |a: &[u32; 2], b: &[u32; 2]| if a[1] > b[1] { *a } else { *b });
+/// let mut best = [[0u32; 2]];
+/// world.allreduce(&[[world.rank() as u32, 10 - world.rank() as u32]], &mut best, longest)?;
+/// assert_eq!(best, [[0, 10]]);
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Op {
+    /// The sum; integers wrap.
+    Sum,
+    /// The product; integers wrap.
+    Prod,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Logical and: of `bool`s, and of integers as "not 0".
+    Land,
+    /// Logical or.
+    Lor,
+    /// Logical exclusive or.
+    Lxor,
+    /// Bitwise and, of integers and `bool`s.
+    Band,
+    /// Bitwise or.
+    Bor,
+    /// Bitwise exclusive or.
+    Bxor,
+    /// The user's own: see [`Op::user`].
+    User(UserOp),
+}
+
+/// A user's operation on items of one type.
+#[derive(Clone)]
+pub struct UserOp {
+    fold: Arc<Fold>,
+    commutative: bool,
+    name: &'static str,
+    datatype: Datatype,
+}
+
+type Fold = dyn Fn(*const u8, *mut u8, usize, Order) + Send + Sync;
+
+/// Which operand the incoming items are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// `into = from ∘ into`.
+    FromLeft,
+    /// `into = into ∘ from`.
+    FromRight,
+}
+
+impl fmt::Debug for UserOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UserOp({}, commutative: {})", self.name, self.commutative)
+    }
+}
+
+impl Op {
+    /// Makes an operation of a function, which must be associative. If it is not `commutative`, the items are combined
+    /// in order of rank.
+    pub fn user<T: Receivable>(
+        commutative: bool,
+        function: impl Fn(&T, &T) -> T + Send + Sync + 'static,
+    ) -> Op {
+        let fold = move |from: *const u8, into: *mut u8, count: usize, order: Order| {
+            for at in 0..count {
+                // SAFETY: `fold` is only called by `Op::fold`, with `count` items of `T`'s datatype at both; they come
+                // from `&[T]`s or from a block laid out like one.
+                let from = unsafe { from.cast::<T>().add(at) };
+                // SAFETY: as above.
+                let from = unsafe { from.read_unaligned() };
+                // SAFETY: as above.
+                let into = unsafe { into.cast::<T>().add(at) };
+                // SAFETY: as above.
+                let old = unsafe { into.read_unaligned() };
+                let new = match order {
+                    Order::FromLeft => function(&from, &old),
+                    Order::FromRight => function(&old, &from),
+                };
+                // SAFETY: as above.
+                unsafe { into.write_unaligned(new) };
+            }
+        };
+        Op::User(UserOp {
+            fold: Arc::new(fold),
+            commutative,
+            name: std::any::type_name::<T>(),
+            datatype: T::datatype(),
+        })
+    }
+
+    /// Returns whether the order of operands does not matter.
+    pub fn is_commutative(&self) -> bool {
+        match self {
+            Op::User(user) => user.commutative,
+            _ => true,
+        }
+    }
+
+    /// Returns why the operation is not defined for items of a datatype, if so.
+    pub(crate) fn refuses(&self, datatype: &Datatype) -> Option<String> {
+        if let Op::User(user) = self {
+            // Same elements in the same places: the function is given items as they lie in memory.
+            let (own, items) = (&user.datatype, datatype);
+            let same = own.signature() == items.signature()
+                && own.extent() == items.extent()
+                && own.runs(1).eq(items.runs(1));
+            return (!same).then(|| format!("the operation is one on {}, not on this datatype", user.name));
+        }
+        let Some(primitive) = datatype.homogeneous() else {
+            return Some(format!("{self:?} is not defined for a mixed datatype"));
+        };
+        (!defined(self, primitive)).then(|| format!("{self:?} is not defined for {}", primitive.name()))
+    }
+
+    /// Combines `count` items at `from` into those at `into`.
+    ///
+    /// # Safety
+    /// Both hold `count` initialised items of `datatype`, which [`refuses`](Self::refuses) did not refuse; those at
+    /// `into` may be written; the two do not overlap.
+    pub(crate) unsafe fn fold(
+        &self,
+        from: *const u8,
+        into: *mut u8,
+        count: usize,
+        datatype: &Datatype,
+        order: Order,
+    ) {
+        if let Op::User(user) = self {
+            return (user.fold)(from, into, count, order);
+        }
+        let Some(primitive) = datatype.homogeneous() else { return };
+        let size = primitive.size();
+        for run in datatype.runs(count) {
+            let offset = run.offset as isize;
+            let (from, into) = (from.wrapping_offset(offset), into.wrapping_offset(offset));
+            // SAFETY: as above; a run of a homogeneous type is whole primitives.
+            unsafe { predefined(self, primitive, from, into, run.len / size) };
+        }
+    }
+}
+
+fn defined(op: &Op, primitive: Primitive) -> bool {
+    use Primitive::{Bool, Byte, Char, F32, F64, Packed};
+    match op {
+        Op::Sum | Op::Prod | Op::Min | Op::Max => !matches!(primitive, Bool | Char | Byte | Packed),
+        Op::Land | Op::Lor | Op::Lxor => !matches!(primitive, F32 | F64 | Char | Packed),
+        Op::Band | Op::Bor | Op::Bxor => !matches!(primitive, F32 | F64 | Char | Packed),
+        Op::User(_) => true,
+    }
+}
+
+/// # Safety
+/// As [`Op::fold`], for `count` primitives in a row.
+unsafe fn zip<T: Copy>(from: *const u8, into: *mut u8, count: usize, f: impl Fn(T, T) -> T) {
+    let (from, into) = (from.cast::<T>(), into.cast::<T>());
+    for at in 0..count {
+        // SAFETY: the caller's contract.
+        let a = unsafe { from.add(at) };
+        // SAFETY: the caller's contract.
+        let a = unsafe { a.read_unaligned() };
+        // SAFETY: the caller's contract.
+        let slot = unsafe { into.add(at) };
+        // SAFETY: the caller's contract.
+        let b = unsafe { slot.read_unaligned() };
+        // SAFETY: the caller's contract.
+        unsafe { slot.write_unaligned(f(a, b)) };
+    }
+}
+
+/// Folds by the arm that the operation picks; every arm is a loop of its own, so that each can be vectorised.
+macro_rules! arms {
+    ($type:ty, $op:expr, $from:expr, $into:expr, $count:expr; $($($pattern:pat_param)|+ => $f:expr),* $(,)?) => {
+        match $op {
+            $($($pattern)|+ => {
+                // SAFETY: the contract of `predefined`.
+                unsafe { zip::<$type>($from, $into, $count, $f) }
+            })*
+            _ => (),
+        }
+    };
+}
+
+/// # Safety
+/// As [`Op::fold`], for `count` primitives in a row.
+unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut u8, count: usize) {
+    macro_rules! float {
+        ($type:ty) => {
+            arms!($type, op, from, into, count;
+                Op::Sum => |a, b| a + b,
+                Op::Prod => |a, b| a * b,
+                // A NaN wins over a number whichever side it is on, so that all ranks get the same.
+                Op::Min => |a, b| if b < a || b.is_nan() { b } else { a },
+                Op::Max => |a, b| if b > a || b.is_nan() { b } else { a },
+            )
+        };
+    }
+    macro_rules! integer {
+        ($type:ty) => {
+            arms!($type, op, from, into, count;
+                Op::Sum => <$type>::wrapping_add,
+                Op::Prod => <$type>::wrapping_mul,
+                Op::Min => Ord::min,
+                Op::Max => Ord::max,
+                Op::Band => |a, b| a & b,
+                Op::Bor => |a, b| a | b,
+                Op::Bxor => |a, b| a ^ b,
+                Op::Land => |a, b| <$type>::from(a != 0 && b != 0),
+                Op::Lor => |a, b| <$type>::from(a != 0 || b != 0),
+                Op::Lxor => |a, b| <$type>::from((a != 0) != (b != 0)),
+            )
+        };
+    }
+    match primitive {
+        Primitive::F64 => float!(f64),
+        Primitive::F32 => float!(f32),
+        // A `bool` is the byte 0 or 1, and each of these keeps it so.
+        Primitive::Bool => arms!(u8, op, from, into, count;
+            Op::Land | Op::Band => |a, b| a & b,
+            Op::Lor | Op::Bor => |a, b| a | b,
+            Op::Lxor | Op::Bxor => |a, b| a ^ b,
+        ),
+        Primitive::Byte | Primitive::U8 => integer!(u8),
+        Primitive::I8 => integer!(i8),
+        Primitive::I16 => integer!(i16),
+        Primitive::U16 => integer!(u16),
+        Primitive::I32 => integer!(i32),
+        Primitive::U32 => integer!(u32),
+        Primitive::I64 => integer!(i64),
+        Primitive::U64 => integer!(u64),
+        Primitive::I128 => integer!(i128),
+        Primitive::U128 => integer!(u128),
+        Primitive::Usize => integer!(usize),
+        Primitive::Isize => integer!(isize),
+        Primitive::Char | Primitive::Packed => (),
+    }
+}

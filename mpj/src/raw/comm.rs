@@ -1,0 +1,184 @@
+//! A communicator: two channels, a group, and how new ones are made from it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use mpj_devices::{Channel, Engine, Fault, Group, PeerId};
+
+use crate::error::{Class, Error, Result};
+
+/// The color of a rank that takes no part in a split.
+pub const UNDEFINED: i32 = -32766;
+
+/// A communicator. Clones are handles of the same one.
+#[derive(Clone, Debug)]
+pub struct Comm {
+    core: Arc<Core>,
+}
+
+#[derive(Debug)]
+struct Core {
+    engine: Arc<Engine>,
+    /// Messages.
+    p2p: Arc<Channel>,
+    /// Collectives: their messages never meet the user's.
+    coll: Arc<Channel>,
+    group: Group,
+    rank: u32,
+    freed: AtomicBool,
+    /// Collectives started here; all ranks count alike, so the number tells one from the next.
+    collectives: AtomicI32,
+    /// Communicators this process has made as their leader.
+    made: Arc<AtomicU64>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.engine.leave(&self.p2p);
+        self.engine.leave(&self.coll);
+    }
+}
+
+/// The identity of the world.
+const WORLD: u64 = 1;
+
+impl Comm {
+    /// Makes the communicator of all ranks.
+    pub(crate) fn world(engine: Arc<Engine>) -> Result<Self> {
+        let (rank, len) = (engine.site().rank, engine.site().size);
+        Comm::make(engine, WORLD, Group::Range { first: 0, len }, rank, Arc::new(AtomicU64::new(0)))
+    }
+
+    fn make(engine: Arc<Engine>, id: u64, group: Group, rank: u32, made: Arc<AtomicU64>) -> Result<Self> {
+        let join =
+            |context| engine.join(context, group.clone(), rank).map_err(|f| Error::fault("communicator", f));
+        let (p2p, coll) = (join(id << 1)?, join(id << 1 | 1)?);
+        let (freed, collectives) = (AtomicBool::new(false), AtomicI32::new(0));
+        Ok(Comm { core: Arc::new(Core { engine, p2p, coll, group, rank, freed, collectives, made }) })
+    }
+
+    /// Returns this process's rank.
+    #[inline]
+    pub fn rank(&self) -> u32 {
+        self.core.rank
+    }
+
+    /// Returns the number of ranks.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.core.group.size()
+    }
+
+    /// Returns the processes, in order of rank.
+    pub fn group(&self) -> &Group {
+        &self.core.group
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.core.engine
+    }
+
+    pub(crate) fn p2p(&self) -> &Arc<Channel> {
+        &self.core.p2p
+    }
+
+    pub(crate) fn coll(&self) -> &Arc<Channel> {
+        &self.core.coll
+    }
+
+    /// Returns the number of the next collective, which is its tag.
+    pub(crate) fn next_collective(&self) -> i32 {
+        self.core.collectives.fetch_add(1, Ordering::Relaxed) & i32::MAX
+    }
+
+    /// Checks that the communicator can be used.
+    #[inline]
+    pub(crate) fn usable(&self, call: &'static str) -> Result<()> {
+        if self.core.freed.load(Ordering::Relaxed) {
+            return Err(Error::fault(call, Fault::Freed));
+        }
+        Ok(())
+    }
+
+    /// Checks a rank of this communicator.
+    #[inline]
+    pub(crate) fn member(&self, call: &'static str, class: Class, rank: i32) -> Result<u32> {
+        match u32::try_from(rank) {
+            Ok(member) if member < self.size() => Ok(member),
+            _ => Err(self.outside(call, class, rank)),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, call: &'static str, class: Class, rank: i32) -> Error {
+        let ranks = if self.size() == 1 { "rank" } else { "ranks" };
+        let what = if class == Class::Root { "root" } else { "rank" };
+        Error::new(
+            class,
+            call,
+            format!("{what} {rank} is outside the communicator of {} {ranks}", self.size()),
+        )
+    }
+
+    /// Frees the communicator: every later call on any of its handles is an error, and so is what is pending.
+    ///
+    /// # Errors
+    /// It was freed before, or it is the world.
+    pub fn free(&self) -> Result<()> {
+        self.usable("free")?;
+        if self.core.p2p.context() == WORLD << 1 {
+            return Err(Error::new(Class::Comm, "free", "the world cannot be freed"));
+        }
+        self.core.freed.store(true, Ordering::Relaxed);
+        self.core.engine.leave(&self.core.p2p);
+        self.core.engine.leave(&self.core.coll);
+        Ok(())
+    }
+
+    /// A number for a new communicator that no other process makes: its maker's rank in the world and a count.
+    fn new_id(&self) -> u64 {
+        let count = self.core.made.fetch_add(1, Ordering::Relaxed) + 1;
+        (u64::from(self.core.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
+    }
+
+    /// Makes a communicator of the same ranks with its own messages. Collective.
+    ///
+    /// # Errors
+    /// A rank has died, or there are too many communicators.
+    pub fn dup(&self) -> Result<Self> {
+        self.usable("dup")?;
+        let mut id = [if self.rank() == 0 { self.new_id() } else { 0 }];
+        super::collective::bcast_words(self, "dup", &mut id, 0)?;
+        let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
+        Comm::make(engine, id[0], self.core.group.clone(), self.rank(), made)
+    }
+
+    /// Makes one communicator for each color, its ranks in order of key and then of old rank; `None` for ranks whose
+    /// color is [`UNDEFINED`]. Collective.
+    ///
+    /// # Errors
+    /// A negative color, a dead rank, or too many communicators.
+    pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
+        self.usable("split")?;
+        if color < 0 && color != UNDEFINED {
+            return Err(Error::new(Class::Arg, "split", format!("color {color} is negative")));
+        }
+        let mine = [u64::from(color.cast_unsigned()), u64::from(key.cast_unsigned()), self.new_id()];
+        let all = super::collective::allgather_words(self, "split", &mine)?;
+        if color == UNDEFINED {
+            return Ok(None);
+        }
+        let mut members: Vec<(i32, u32, u64)> = all
+            .chunks_exact(3)
+            .zip(0..)
+            .filter(|(words, _)| words[0] == mine[0])
+            .map(|(words, rank)| ((words[1] as u32).cast_signed(), rank, words[2]))
+            .collect();
+        members.sort_unstable();
+        let id = members.first().map_or(0, |leader| leader.2);
+        let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
+        let peers = members.iter().filter_map(|m| self.core.group.peer(m.1)).map(|PeerId(peer)| peer);
+        let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
+        Comm::make(engine, id, peers.collect(), position as u32, made).map(Some)
+    }
+}

@@ -1,0 +1,26 @@
+//! The erased core: every operation on a pointer, a count and a [`Datatype`](struct@mpj_datatypes::Datatype).
+//!
+//! The typed face only converts and checks; a C face can sit here without a second implementation. Ranks, tags, roots
+//! and counts are checked and refused as [`Error`](crate::Error)s; pointers cannot be checked, so the calls are unsafe.
+//!
+//! # Contract of every call
+//! * A send buffer: the bytes that `count` items of the datatype at the pointer name are initialised, and nobody writes
+//!   them until the operation has ended.
+//! * A receive buffer: those bytes may be written, whatever comes, and nobody else reads or writes them until the
+//!   operation has ended. `bool` and `char` elements are valid when it has.
+//! * An operation has ended when its blocking call returns, or when [`Request::wait`] or [`Request::test`] says so, or
+//!   when the [`Keep`] given to a non-blocking call has been dropped.
+
+mod collective;
+mod comm;
+mod p2p;
+mod request;
+
+pub use collective::*;
+pub use comm::{Comm, UNDEFINED};
+pub use mpj_devices::{ANY_SOURCE, ANY_TAG, Keep, Mode};
+pub use p2p::*;
+pub use request::Request;
+
+/// Nobody, as source and as destination.
+pub const PROC_NULL: i32 = crate::endpoint::PROC_NULL_NUMBER;

@@ -1,0 +1,380 @@
+//! Messages from one rank to another.
+
+use mpj_datatypes::{Datatype, Primitive};
+use mpj_devices::{ANY_SOURCE, ANY_TAG, Keep, Message, Mode, Pattern, Shape, Source, Started, Target};
+
+use super::PROC_NULL;
+use super::comm::Comm;
+use super::request::Request;
+use crate::error::{Class, Error, Result};
+use crate::status::Status;
+
+fn check_tag(call: &'static str, tag: i32) -> Result<()> {
+    if tag < 0 {
+        return Err(Error::new(Class::Tag, call, format!("tag {tag} is outside 0..=2147483647")));
+    }
+    Ok(())
+}
+
+pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
+    Error::new(Class::Count, call, format!("{count} items are more bytes than can be counted"))
+}
+
+fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pattern> {
+    comm.usable(call)?;
+    if tag != ANY_TAG {
+        check_tag(call, tag)?;
+    }
+    if source != ANY_SOURCE {
+        comm.member(call, Class::Rank, source)?;
+    }
+    Ok(Pattern { source, tag })
+}
+
+/// A send with everything checked but the memory.
+///
+/// # Safety
+/// The contract of a send buffer, until the returned operation has ended.
+#[inline]
+#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI send")]
+pub(crate) unsafe fn start_send(
+    comm: &Comm,
+    call: &'static str,
+    base: *const u8,
+    count: usize,
+    shape: Shape,
+    dest: i32,
+    tag: i32,
+    mode: Mode,
+    keep: Option<Keep>,
+) -> Result<Started> {
+    comm.usable(call)?;
+    check_tag(call, tag)?;
+    let dest = comm.member(call, Class::Rank, dest)?;
+    // SAFETY: the caller's contract.
+    let source = unsafe { Source::new(base, count, shape, keep) }.ok_or_else(|| too_large(call, count))?;
+    comm.engine().send(comm.p2p(), dest, tag, source, mode).map_err(|fault| Error::fault(call, fault))
+}
+
+/// A receive with everything checked but the memory.
+///
+/// # Safety
+/// The contract of a receive buffer, until the returned operation has ended.
+#[inline]
+#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI receive")]
+pub(crate) unsafe fn start_recv(
+    comm: &Comm,
+    call: &'static str,
+    base: *mut u8,
+    count: usize,
+    shape: Shape,
+    source: i32,
+    tag: i32,
+    keep: Option<Keep>,
+) -> Result<Started> {
+    let pattern = pattern(comm, call, source, tag)?;
+    // SAFETY: the caller's contract.
+    let target = unsafe { Target::new(base, count, shape, keep) }.ok_or_else(|| too_large(call, count))?;
+    comm.engine().recv(comm.p2p(), pattern, target).map_err(|fault| Error::fault(call, fault))
+}
+
+fn finish(comm: &Comm, call: &'static str, started: Started) -> Result<Status> {
+    let message = comm.engine().wait(comm.p2p(), started).map_err(|fault| Error::fault(call, fault))?;
+    Ok(Status::of(&message))
+}
+
+/// Sends `count` items of `datatype` at `buf` and returns when the buffer can be used again, or with
+/// [`Mode::Synchronous`] when the message has been matched.
+///
+/// # Errors
+/// A bad rank or tag, a freed communicator, a dead or departed rank.
+///
+/// # Safety
+/// The contract of a send buffer.
+pub unsafe fn send(
+    comm: &Comm,
+    buf: *const u8,
+    count: usize,
+    datatype: &Datatype,
+    dest: i32,
+    tag: i32,
+    mode: Mode,
+) -> Result<()> {
+    // SAFETY: the caller's contract, and we wait.
+    unsafe { send_shape(comm, "send", buf, count, Shape::of(datatype), dest, tag, mode) }
+}
+
+/// # Safety
+/// The contract of a send buffer.
+#[inline]
+#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI send")]
+pub(crate) unsafe fn send_shape(
+    comm: &Comm,
+    call: &'static str,
+    buf: *const u8,
+    count: usize,
+    shape: Shape,
+    dest: i32,
+    tag: i32,
+    mode: Mode,
+) -> Result<()> {
+    if dest == PROC_NULL {
+        return comm.usable(call);
+    }
+    // SAFETY: the caller's contract, and we wait.
+    let started = unsafe { start_send(comm, call, buf, count, shape, dest, tag, mode, None)? };
+    match started {
+        Started::Done(_) => Ok(()),
+        pending => finish(comm, call, pending).map(|_| ()),
+    }
+}
+
+/// Receives up to `count` items of `datatype` into `buf`.
+///
+/// # Errors
+/// A bad rank or tag, a freed communicator; [`Class::Truncate`] and [`Class::Type`] if the message does not fit; a dead
+/// or departed rank.
+///
+/// # Safety
+/// The contract of a receive buffer.
+pub unsafe fn recv(
+    comm: &Comm,
+    buf: *mut u8,
+    count: usize,
+    datatype: &Datatype,
+    source: i32,
+    tag: i32,
+) -> Result<Status> {
+    // SAFETY: the caller's contract.
+    unsafe { recv_shape(comm, "recv", buf, count, Shape::of(datatype), source, tag) }
+}
+
+/// # Safety
+/// The contract of a receive buffer.
+#[inline]
+pub(crate) unsafe fn recv_shape(
+    comm: &Comm,
+    call: &'static str,
+    buf: *mut u8,
+    count: usize,
+    shape: Shape,
+    source: i32,
+    tag: i32,
+) -> Result<Status> {
+    if source == PROC_NULL {
+        return comm.usable(call).map(|()| Status::empty());
+    }
+    // SAFETY: the caller's contract, and we wait.
+    let started = unsafe { start_recv(comm, call, buf, count, shape, source, tag, None)? };
+    finish(comm, call, started)
+}
+
+/// Starts a send. With `keep`, the operation owns what it is given until it has ended.
+///
+/// # Errors
+/// As [`send`].
+///
+/// # Safety
+/// The contract of a send buffer.
+#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI send")]
+pub unsafe fn isend(
+    comm: &Comm,
+    buf: *const u8,
+    count: usize,
+    datatype: &Datatype,
+    dest: i32,
+    tag: i32,
+    mode: Mode,
+    keep: Option<Keep>,
+) -> Result<Request> {
+    // SAFETY: the caller's contract.
+    unsafe { isend_shape(comm, "isend", buf, count, Shape::of(datatype), dest, tag, mode, keep) }
+}
+
+/// # Safety
+/// The contract of a send buffer.
+#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI send")]
+pub(crate) unsafe fn isend_shape(
+    comm: &Comm,
+    call: &'static str,
+    buf: *const u8,
+    count: usize,
+    shape: Shape,
+    dest: i32,
+    tag: i32,
+    mode: Mode,
+    keep: Option<Keep>,
+) -> Result<Request> {
+    if dest == PROC_NULL {
+        return comm.usable(call).map(|()| Request::done(call, Status::empty()));
+    }
+    // SAFETY: the caller's contract.
+    let started = unsafe { start_send(comm, call, buf, count, shape, dest, tag, mode, keep)? };
+    Ok(Request::of(call, comm, started))
+}
+
+/// Starts a receive. With `keep`, the operation owns what it is given until it has ended.
+///
+/// # Errors
+/// As [`recv`].
+///
+/// # Safety
+/// The contract of a receive buffer.
+pub unsafe fn irecv(
+    comm: &Comm,
+    buf: *mut u8,
+    count: usize,
+    datatype: &Datatype,
+    source: i32,
+    tag: i32,
+    keep: Option<Keep>,
+) -> Result<Request> {
+    // SAFETY: the caller's contract.
+    unsafe { irecv_shape(comm, "irecv", buf, count, Shape::of(datatype), source, tag, keep) }
+}
+
+/// # Safety
+/// The contract of a receive buffer.
+#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI receive")]
+pub(crate) unsafe fn irecv_shape(
+    comm: &Comm,
+    call: &'static str,
+    buf: *mut u8,
+    count: usize,
+    shape: Shape,
+    source: i32,
+    tag: i32,
+    keep: Option<Keep>,
+) -> Result<Request> {
+    if source == PROC_NULL {
+        return comm.usable(call).map(|()| Request::done(call, Status::empty()));
+    }
+    // SAFETY: the caller's contract.
+    match unsafe { start_recv(comm, call, buf, count, shape, source, tag, keep) } {
+        Ok(started) => Ok(Request::of(call, comm, started)),
+        // What is wrong with a message is told at the end, whether it came before the receive or after.
+        Err(error) if matches!(error.class(), Class::Truncate | Class::Type | Class::NoMem) => {
+            Ok(Request::failed(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// One side of [`sendrecv`]: memory, partner and tag.
+#[derive(Debug)]
+pub struct Side<P> {
+    /// The first item.
+    pub buf: P,
+    /// How many items.
+    pub count: usize,
+    /// Of which type.
+    pub shape: Shape,
+    /// The other rank, or [`PROC_NULL`]; [`ANY_SOURCE`] for the receive.
+    pub peer: i32,
+    /// The tag; [`ANY_TAG`] for the receive.
+    pub tag: i32,
+}
+
+/// Sends and receives at once, so that two ranks can do so to each other.
+///
+/// # Errors
+/// As [`send`] and [`recv`]; both have ended when it returns.
+///
+/// # Safety
+/// The contracts of a send buffer and of a receive buffer, which do not overlap.
+pub unsafe fn sendrecv(comm: &Comm, send: Side<*const u8>, recv: Side<*mut u8>) -> Result<Status> {
+    const CALL: &str = "sendrecv";
+    // The send's arguments are checked first: a receive that was posted for nothing would have to be taken back.
+    comm.usable(CALL)?;
+    if send.peer != PROC_NULL {
+        comm.member(CALL, Class::Rank, send.peer)?;
+        check_tag(CALL, send.tag)?;
+    }
+    // SAFETY: the caller's contract; both operations have ended when we return.
+    let receiving =
+        unsafe { irecv_shape(comm, CALL, recv.buf, recv.count, recv.shape, recv.peer, recv.tag, None)? };
+    // SAFETY: the caller's contract, and `send_shape` waits.
+    let sent = unsafe {
+        send_shape(comm, CALL, send.buf, send.count, send.shape, send.peer, send.tag, Mode::Standard)
+    };
+    if sent.is_err() {
+        receiving.cancel();
+    }
+    let received = receiving.wait();
+    sent.and(received)
+}
+
+/// Waits for a message that a receive with these arguments would get, and leaves it there.
+///
+/// # Errors
+/// A bad rank or tag, a freed communicator, a dead or departed rank.
+pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
+    if source == PROC_NULL {
+        return comm.usable("probe").map(|()| Status::empty());
+    }
+    let pattern = pattern(comm, "probe", source, tag)?;
+    let message = comm.engine().probe(comm.p2p(), pattern).map_err(|fault| Error::fault("probe", fault))?;
+    Ok(Status::of(&message))
+}
+
+/// Looks for such a message once.
+///
+/// # Errors
+/// As [`probe`].
+pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
+    if source == PROC_NULL {
+        return comm.usable("iprobe").map(|()| Some(Status::empty()));
+    }
+    let pattern = pattern(comm, "iprobe", source, tag)?;
+    let found = comm.engine().iprobe(comm.p2p(), pattern).map_err(|fault| Error::fault("iprobe", fault))?;
+    Ok(found.map(|message| Status::of(&message)))
+}
+
+/// Waits for such a message and takes it: only [`mrecv`] receives it then.
+///
+/// # Errors
+/// As [`probe`]; nobody ([`PROC_NULL`]) is refused.
+pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<Message> {
+    let pattern = pattern(comm, "mprobe", source, tag)?;
+    comm.engine().mprobe(comm.p2p(), pattern).map_err(|fault| Error::fault("mprobe", fault))
+}
+
+/// Looks for such a message once and takes it.
+///
+/// # Errors
+/// As [`mprobe`].
+pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Message>> {
+    let pattern = pattern(comm, "improbe", source, tag)?;
+    comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| Error::fault("improbe", fault))
+}
+
+/// Receives a message that was taken.
+///
+/// # Errors
+/// As [`recv`].
+///
+/// # Safety
+/// The contract of a receive buffer.
+pub unsafe fn mrecv(
+    comm: &Comm,
+    buf: *mut u8,
+    count: usize,
+    datatype: &Datatype,
+    message: Message,
+) -> Result<Status> {
+    // SAFETY: the caller's contract, and we wait.
+    let target = unsafe { Target::new(buf, count, Shape::of(datatype), None) };
+    let target = target.ok_or_else(|| too_large("mrecv", count))?;
+    let started =
+        comm.engine().recv_message(message, target).map_err(|fault| Error::fault("mrecv", fault))?;
+    finish(comm, "mrecv", started)
+}
+
+/// Throws a message away that was taken; its sender goes on as if it had been received.
+pub(crate) fn discard(comm: &Comm, message: Message) {
+    let shape = Shape::Flat(Primitive::Byte);
+    // SAFETY: there is no room, so that nothing is written.
+    if let Some(nothing) = unsafe { Target::new(std::ptr::null_mut(), 0, shape, None) } {
+        let _ = comm.engine().recv_message(message, nothing);
+    }
+}

@@ -1,0 +1,207 @@
+//! Requests that own their buffer.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Class, Error, Result};
+use crate::raw;
+use crate::status::Status;
+use crate::types::{RecvBuf, RecvParts, SendBuf, SendParts};
+
+/// A buffer that an operation uses.
+///
+/// # Invariants
+/// 1. From [`send_parts`](Self::send_parts) or [`recv_parts`](Self::recv_parts) until the operation has ended, only the
+///    operation uses the buffer; afterwards only [`into_inner`](Self::into_inner) does.
+pub(crate) struct OwnedCell<B>(UnsafeCell<B>);
+
+// SAFETY: invariant 1: no two threads ever use the buffer at once, so that `Send` is enough.
+unsafe impl<B: Send> Sync for OwnedCell<B> {}
+
+impl<B> fmt::Debug for OwnedCell<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnedCell")
+    }
+}
+
+impl<B> OwnedCell<B> {
+    pub(crate) fn new(buf: B) -> Self {
+        OwnedCell(UnsafeCell::new(buf))
+    }
+
+    pub(crate) fn send_parts(&self) -> SendParts
+    where
+        B: SendBuf,
+    {
+        // SAFETY: invariant 1: the operation has not begun.
+        unsafe { &*self.0.get() }.send_parts()
+    }
+
+    pub(crate) fn recv_parts(&self) -> RecvParts
+    where
+        B: RecvBuf,
+    {
+        // SAFETY: invariant 1: the operation has not begun.
+        unsafe { &mut *self.0.get() }.recv_parts()
+    }
+
+    fn into_inner(self) -> B {
+        self.0.into_inner()
+    }
+}
+
+/// An operation that owns its buffer until it has ended.
+///
+/// Dropping the request of a receive that has not matched takes the receive back; one that has matched is received and
+/// thrown away. A dropped send finishes. Forgetting a request leaks its buffer, nothing worse.
+#[must_use = "wait for it, test it, or drop it on purpose"]
+#[derive(Debug)]
+pub struct Request<B> {
+    raw: Option<raw::Request>,
+    cell: Option<Arc<OwnedCell<B>>>,
+    receive: bool,
+}
+
+impl<B> Request<B> {
+    pub(crate) fn new(raw: raw::Request, cell: Arc<OwnedCell<B>>, receive: bool) -> Self {
+        Request { raw: Some(raw), cell: Some(cell), receive }
+    }
+
+    /// Waits until the operation has ended and gives the buffer back.
+    ///
+    /// # Errors
+    /// What it failed with, and the buffer.
+    pub fn wait(mut self) -> Result<(B, Status), Failed<B>> {
+        let outcome = match self.raw.take() {
+            Some(raw) => raw.wait(),
+            None => Err(spent()),
+        };
+        self.close(outcome)
+    }
+
+    /// Looks for news once; gives the request back if the operation has not ended.
+    ///
+    /// # Errors
+    /// The request itself, still under way. The inner error is what the operation failed with.
+    pub fn test(mut self) -> Result<Result<(B, Status), Failed<B>>, Self> {
+        match self.raw.as_ref().map(raw::Request::test) {
+            Some(Ok(None)) => Err(self),
+            Some(Ok(Some(status))) => {
+                self.raw = None;
+                Ok(self.close(Ok(status)))
+            }
+            Some(Err(error)) => {
+                self.raw = None;
+                Ok(self.close(Err(error)))
+            }
+            None => Ok(self.close(Err(spent()))),
+        }
+    }
+
+    /// Takes a receive back if it has not matched; waiting for it then fails with [`Class::Request`].
+    pub fn cancel(&self) -> bool {
+        self.receive && self.raw.as_ref().is_some_and(raw::Request::cancel)
+    }
+
+    fn is_done(&self) -> bool {
+        self.raw.as_ref().is_none_or(|raw| raw.outcome().is_some())
+    }
+
+    fn close(&mut self, outcome: Result<Status>) -> Result<(B, Status), Failed<B>> {
+        // The operation has ended, and dropped its reference before it said so.
+        let buf = self.cell.take().and_then(Arc::into_inner).map(OwnedCell::into_inner);
+        match (outcome, buf) {
+            (Ok(status), Some(buf)) => Ok((buf, status)),
+            (Ok(_), None) => Err(Failed { error: spent(), buf: None }),
+            (Err(error), buf) => Err(Failed { error, buf }),
+        }
+    }
+}
+
+#[cold]
+fn spent() -> Error {
+    Error::new(Class::Intern, "wait", "the request has been used up")
+}
+
+impl<B> Drop for Request<B> {
+    fn drop(&mut self) {
+        if self.receive
+            && let Some(raw) = &self.raw
+        {
+            raw.cancel();
+        }
+    }
+}
+
+/// An operation that failed: why, and the buffer.
+pub struct Failed<B> {
+    error: Error,
+    buf: Option<B>,
+}
+
+impl<B> Failed<B> {
+    /// Returns why.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// Returns why, and the buffer.
+    pub fn into_parts(self) -> (Error, Option<B>) {
+        (self.error, self.buf)
+    }
+}
+
+impl<B> fmt::Debug for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
+impl<B> fmt::Display for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<B> std::error::Error for Failed<B> {}
+
+impl<B> From<Failed<B>> for Error {
+    fn from(failed: Failed<B>) -> Self {
+        failed.error
+    }
+}
+
+/// Waits for all requests; the outcomes are in their order (MPI_Waitall).
+pub fn wait_all<B>(requests: Vec<Request<B>>) -> Vec<Result<(B, Status), Failed<B>>> {
+    requests.into_iter().map(Request::wait).collect()
+}
+
+/// Waits until one of the requests has ended, takes it out, and returns its place and outcome; `None` if there are none
+/// (MPI_Waitany).
+///
+/// ```
+/// # mpj::threads(3, |world| {
+/// if world.rank() == 0 {
+///     let mut open = vec![world.irecv([0u8; 1], 1, 0)?, world.irecv([0u8; 1], 2, 0)?];
+///     let mut sum = 0;
+///     while let Some((_place, outcome)) = mpj::wait_any(&mut open) {
+///         sum += outcome?.0[0];
+///     }
+///     assert_eq!(sum, 3);
+/// } else {
+///     world.send(&[world.rank() as u8], 0, 0)?;
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+#[expect(clippy::type_complexity, reason = "place and outcome; a name for it would say less")]
+pub fn wait_any<B>(requests: &mut Vec<Request<B>>) -> Option<(usize, Result<(B, Status), Failed<B>>)> {
+    let done = |requests: &[Request<B>]| requests.iter().position(Request::is_done);
+    let engine = requests.iter().find_map(|r| r.raw.as_ref().and_then(raw::Request::engine)).cloned();
+    let place = match (done(requests), engine) {
+        (Some(place), _) => place,
+        (None, Some(engine)) => engine.wait_until(|| done(requests)),
+        (None, None) => return None,
+    };
+    Some((place, requests.remove(place).wait()))
+}

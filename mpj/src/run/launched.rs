@@ -1,0 +1,92 @@
+//! Ranks that `mpjrun` gave to this process.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpj_devices::config::Config;
+use mpj_devices::{End, Registry};
+use rustix::process::Signal;
+
+use super::threads::{self, JobError};
+use crate::boot::{Boot, Control, Local};
+use crate::error::{Class, Error};
+use crate::world::World;
+
+/// How long a process whose launcher has gone may report its errors.
+const ORPHANED: Duration = Duration::from_secs(2);
+
+/// Ends a process that its launcher can no longer end. The kernel does so at once for those that the launcher started
+/// itself; this is for those behind a shell or another wrapper.
+pub(super) fn orphaned() {
+    std::thread::sleep(ORPHANED);
+    // Nothing is left to tell anybody if even this fails.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+}
+
+/// Runs the ranks of this process; returns those that failed, the first one first.
+///
+/// # Errors
+/// A parameter in the environment is wrong.
+pub(super) fn host<E, F>(faces: Vec<Control>, f: &F) -> Result<Vec<JobError>, String>
+where
+    F: Fn(World) -> Result<(), E> + Send + Sync,
+    E: fmt::Display,
+{
+    let ranks: Vec<u32> = faces.iter().map(Boot::rank).collect();
+    let Some(roster) = faces.first().map(Boot::deaths) else { return Ok(Vec::new()) };
+    let config = config(&faces)?;
+    let results = threads::host(faces, &config, f);
+    let failed = |(rank, result): (u32, Result<(), threads::Failure>)| {
+        let failure = result.err()?;
+        Some(JobError::new(rank as usize, failure.cause, failure.panicked))
+    };
+    let mut failures: Vec<JobError> = ranks.into_iter().zip(results).filter_map(failed).collect();
+    let order: Vec<u32> = roster.since(0).into_iter().map(|event| event.rank).collect();
+    failures.sort_by_key(|failure| order.iter().position(|rank| *rank as usize == failure.rank()));
+    Ok(failures)
+}
+
+fn config<B: Boot>(faces: &[B]) -> Result<Config, String> {
+    Config::from_env().map_err(|e| {
+        let cause = format!("could not start: {e}");
+        faces.iter().for_each(|face| face.deaths().report(face.rank(), End::Died(cause.as_str().into())));
+        e.to_string()
+    })
+}
+
+/// Joins the job as the one rank of this process, or a job of one if no launcher has started it; once.
+///
+/// The rank leaves the job when the last clone of the world is dropped. A process that ends without that has failed.
+/// [`run`](crate::run) serves processes of any number of ranks.
+///
+/// # Errors
+/// This process hosts several ranks, has joined before, or could not be connected.
+/// ```
+/// let world = mpj::init()?;
+/// assert_eq!((world.rank(), world.size()), (0, 1));
+/// # Ok::<(), mpj::Error>(())
+/// ```
+pub fn init() -> Result<World, Error> {
+    let refuse = |why: String| Error::new(Class::Other, "init", why);
+    match Control::join(orphaned).map_err(refuse)? {
+        None => join(Local::alone()),
+        Some(mut faces) if faces.len() == 1 => join(faces.remove(0)),
+        Some(faces) => {
+            let why = format!("this process hosts {} ranks, and init serves one: call mpj::run", faces.len());
+            for face in &faces {
+                face.deaths().report(face.rank(), End::Died(why.as_str().into()));
+            }
+            Err(refuse(why))
+        }
+    }
+}
+
+fn join<B: Boot + 'static>(face: B) -> Result<World, Error> {
+    let config = config(std::slice::from_ref(&face)).map_err(|why| Error::new(Class::Other, "init", why))?;
+    let (rank, roster) = (face.rank(), face.deaths());
+    let joined = World::join(Arc::new(face), &Registry::builtin(), &config);
+    joined.map(World::leaving_on_drop).inspect_err(|e| {
+        roster.report(rank, End::Died(format!("could not start: {e}").into()));
+    })
+}

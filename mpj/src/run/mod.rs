@@ -1,0 +1,110 @@
+//! A program's entry: called once for each rank that this process hosts.
+
+mod launched;
+pub(crate) mod threads;
+
+use std::cell::Cell;
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use launched::init;
+pub use threads::{JobError, threads};
+
+use crate::boot::Control;
+use crate::world::World;
+
+/// How ranks are started when no launcher has done so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Launch {
+    ranks: usize,
+}
+
+impl Launch {
+    /// So many ranks, as threads of this process.
+    pub fn threads(ranks: usize) -> Self {
+        Launch { ranks }
+    }
+}
+
+/// The exit code of a job in which a rank panicked, as of any Rust program.
+const PANICKED: u8 = 101;
+
+/// Runs a program: calls `f` once for each rank that this process hosts, and returns the exit code for `main`.
+///
+/// Under `mpjrun` these are the ranks it gave to this process. A program that no launcher has started has one rank; see
+/// [`run_with`] for more.
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     mpj::run(|world| {
+///         println!("rank {} of {}", world.rank(), world.size());
+///         world.barrier()
+///     })
+/// }
+/// ```
+/// If a rank fails, one line on standard error says which and why; the code is 1 after an error and 101 after a panic.
+pub fn run<E, F>(f: F) -> ExitCode
+where
+    F: Fn(World) -> Result<(), E> + Send + Sync,
+    E: fmt::Display,
+{
+    run_with(Launch::threads(1), f)
+}
+
+/// Runs a program, with so many ranks if no launcher has started it.
+pub fn run_with<E, F>(launch: Launch, f: F) -> ExitCode
+where
+    F: Fn(World) -> Result<(), E> + Send + Sync,
+    E: fmt::Display,
+{
+    tell_first_panic_only();
+    let rank_body = |world: World| {
+        IS_RANK.set(true);
+        f(world)
+    };
+    let failures = match Control::join(launched::orphaned) {
+        Ok(Some(faces)) => launched::host(faces, &rank_body),
+        Ok(None) => Ok(threads(launch.ranks, rank_body).err().into_iter().collect()),
+        Err(why) => Err(why),
+    };
+    IS_RANK.set(false);
+    let failures = match failures {
+        Ok(failures) => failures,
+        Err(why) => {
+            say(&why);
+            return ExitCode::FAILURE;
+        }
+    };
+    failures.iter().filter(|failure| !failure.is_panic()).for_each(|failure| say(failure));
+    match failures.first() {
+        None => ExitCode::SUCCESS,
+        Some(first) if first.is_panic() => ExitCode::from(PANICKED),
+        Some(_) => ExitCode::FAILURE,
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the program's entry: policy, not library")]
+fn say(error: &dyn fmt::Display) {
+    eprintln!("mpj: {error}");
+}
+
+thread_local! {
+    static IS_RANK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The first rank that panics is the cause; that others then panic over the errors they get is no news.
+fn tell_first_panic_only() {
+    static HOOK: Once = Once::new();
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !IS_RANK.get() || !TOLD.swap(true, Ordering::Relaxed) {
+                usual(info);
+            }
+        }));
+    });
+}

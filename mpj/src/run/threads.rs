@@ -1,0 +1,188 @@
+//! Ranks as threads of this process.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use mpj_devices::config::Config;
+use mpj_devices::{End, Event, Registry, Roster};
+
+use crate::boot::{Boot, Local};
+use crate::world::World;
+
+/// Why a job failed: the first rank that did, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobError {
+    rank: usize,
+    cause: String,
+    panicked: bool,
+}
+
+impl JobError {
+    pub(crate) fn new(rank: usize, cause: String, panicked: bool) -> Self {
+        JobError { rank, cause, panicked }
+    }
+
+    /// Returns the first rank that failed.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Returns whether it panicked; otherwise it returned an error.
+    pub fn is_panic(&self) -> bool {
+        self.panicked
+    }
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} {}", self.rank, self.cause)
+    }
+}
+
+impl std::error::Error for JobError {}
+
+/// Runs `f` as `n` ranks, each a thread of this process, and returns what they returned, in order of rank.
+///
+/// No launcher is needed: for unit tests, examples and programs on one host.
+/// ```
+/// let squares = mpj::threads(4, |world| {
+///     let mut sum = [0usize];
+///     world.allreduce(&[world.rank() * world.rank()], &mut sum, mpj::Op::Sum)?;
+///     Ok::<_, mpj::Error>(sum[0])
+/// })?;
+/// assert_eq!(squares, [14, 14, 14, 14]);
+/// # Ok::<(), mpj::JobError>(())
+/// ```
+///
+/// # Errors
+/// `n` is 0 or not a number of ranks, or a rank returned an error or panicked: the first one, since what the others
+/// failed with follows from it.
+/// ```
+/// let error = mpj::threads(2, |world| {
+///     if world.rank() == 1 {
+///         return Err("lost its way".to_string());
+///     }
+///     world.barrier().map_err(|e| e.to_string()) // fails, and names rank 1
+/// })
+/// .unwrap_err();
+/// assert_eq!(error.to_string(), "rank 1 returned an error: lost its way");
+/// ```
+pub fn threads<R, E, F>(n: usize, f: F) -> Result<Vec<R>, JobError>
+where
+    F: Fn(World) -> Result<R, E> + Send + Sync,
+    R: Send,
+    E: fmt::Display,
+{
+    let size = match u32::try_from(n) {
+        Ok(size) if (1..=1 << 16).contains(&size) => size,
+        _ => {
+            return Err(JobError::new(
+                0,
+                format!("cannot start: {n} is no number of thread ranks (1 to 65536)"),
+                false,
+            ));
+        }
+    };
+    let config = Config::from_env().map_err(|e| JobError::new(0, format!("cannot start: {e}"), false))?;
+    let job = Local::job(size);
+    let roster = job[0].deaths();
+    collect(host(job, &config, &f), &roster)
+}
+
+/// Runs the ranks of this process to their ends: one on this thread, several each on its own.
+pub(crate) fn host<B, R, E, F>(faces: Vec<B>, config: &Config, f: &F) -> Vec<Result<R, Failure>>
+where
+    B: Boot + 'static,
+    F: Fn(World) -> Result<R, E> + Send + Sync,
+    R: Send,
+    E: fmt::Display,
+{
+    if faces.len() == 1 {
+        return faces.into_iter().map(|face| rank_main(Arc::new(face), config, f)).collect();
+    }
+    std::thread::scope(|scope| {
+        let spawn = |face: B| {
+            let (rank, roster) = (face.rank(), face.deaths());
+            let body = move || rank_main(Arc::new(face), config, f);
+            let spawned = std::thread::Builder::new().name(format!("rank {rank}")).spawn_scoped(scope, body);
+            spawned.map_err(|e| {
+                let cause = format!("could not be started: {e}");
+                roster.report(rank, End::Died(cause.as_str().into()));
+                Failure { cause, panicked: false }
+            })
+        };
+        let started: Vec<_> = faces.into_iter().map(spawn).collect();
+        let join = |handle: Result<std::thread::ScopedJoinHandle<'_, _>, _>| {
+            handle?.join().unwrap_or_else(|panic| Err(Failure::panicked(panic.as_ref())))
+        };
+        started.into_iter().map(join).collect()
+    })
+}
+
+/// How one rank failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) cause: String,
+    pub(crate) panicked: bool,
+}
+
+impl Failure {
+    fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text =
+            text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        Failure { cause: format!("panicked: {text}"), panicked: true }
+    }
+}
+
+/// One rank from start to end: whatever happens inside, the others learn how it ended.
+pub(crate) fn rank_main<R, E, F>(boot: Arc<dyn Boot>, config: &Config, f: &F) -> Result<R, Failure>
+where
+    F: Fn(World) -> Result<R, E>,
+    E: fmt::Display,
+{
+    let registry = Registry::builtin();
+    let roster = boot.deaths();
+    let rank = boot.rank();
+    let world = World::join(boot, &registry, config).map_err(|e| {
+        let cause = format!("could not start: {e}");
+        roster.report(rank, End::Died(cause.as_str().into()));
+        Failure { cause, panicked: false }
+    })?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| f(world.clone())));
+    let failure = match outcome {
+        Ok(Ok(value)) => {
+            world.leave();
+            return Ok(value);
+        }
+        Ok(Err(error)) => Failure { cause: format!("returned an error: {error}"), panicked: false },
+        Err(panic) => Failure::panicked(panic.as_ref()),
+    };
+    world.die(&failure.cause);
+    Err(failure)
+}
+
+/// The results of all ranks, or the failure the others followed from.
+fn collect<R>(results: Vec<Result<R, Failure>>, roster: &Roster) -> Result<Vec<R>, JobError> {
+    let first = roster.first_death();
+    let mut values = Vec::with_capacity(results.len());
+    let mut failures = Vec::new();
+    for (rank, result) in results.into_iter().enumerate() {
+        match result {
+            Ok(value) => values.push(value),
+            Err(failure) => failures.push((rank, failure)),
+        }
+    }
+    if let Some(Event { rank, end: End::Died(cause) }) = first {
+        // In the words the others were told: a rank that aborts the job may go on, and fail in another way or not.
+        let rank = rank as usize;
+        let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);
+        return Err(JobError::new(rank, cause.to_string(), panicked));
+    }
+    match failures.into_iter().next() {
+        None => Ok(values),
+        Some((rank, failure)) => Err(JobError::new(rank, failure.cause, failure.panicked)),
+    }
+}

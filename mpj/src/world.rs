@@ -1,0 +1,108 @@
+//! All ranks of a job.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use mpj_devices::config::Config;
+use mpj_devices::{End, Engine, Registry};
+
+use crate::boot::{Boot, BootCards};
+use crate::comm::Intracomm;
+use crate::error::{Class, Error, Result};
+use crate::raw;
+
+/// The communicator of all ranks, and this rank's part in the job.
+///
+/// It is a handle: clones stand for the same rank. The rank leaves when its function has returned, or, after
+/// [`init`](crate::init), when the last clone is dropped: it waits until what it has sent is on its way, and tells the
+/// others.
+#[derive(Clone, Debug)]
+pub struct World {
+    comm: Intracomm,
+    boot: Arc<dyn Boot>,
+    _membership: Option<Arc<Membership>>,
+}
+
+/// What leaves the job when it is dropped.
+#[derive(Debug)]
+struct Membership(World);
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.die("panicked");
+        } else {
+            self.0.leave();
+        }
+    }
+}
+
+impl World {
+    /// Joins a job.
+    pub(crate) fn join(boot: Arc<dyn Boot>, registry: &Registry, config: &Config) -> Result<Self> {
+        let refuse = |why: String| Error::new(Class::Other, "start", why);
+        let site = boot.site().map_err(refuse)?;
+        let chosen = boot.devices();
+        let names: Option<Vec<&str>> =
+            chosen.as_ref().map(|names| names.iter().map(String::as_str).collect());
+        let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().only(&names))?;
+        let cards = Arc::new(BootCards(Arc::clone(&boot)));
+        let engine = Engine::open(site, &registry, config, cards, boot.deaths())?;
+        Ok(World { comm: Intracomm::new(raw::Comm::world(engine)?), boot, _membership: None })
+    }
+
+    /// Makes the last clone leave the job when it is dropped.
+    pub(crate) fn leaving_on_drop(self) -> Self {
+        World { _membership: Some(Arc::new(Membership(self.clone()))), ..self }
+    }
+
+    /// Returns the communicator, to keep or pass on.
+    pub fn comm(&self) -> &Intracomm {
+        &self.comm
+    }
+
+    /// Returns the start-up service.
+    pub fn boot(&self) -> &Arc<dyn Boot> {
+        &self.boot
+    }
+
+    /// Ends the whole job: every rank's pending operations fail, and the launcher returns `code`.
+    pub fn abort(&self, code: i32, why: &str) {
+        self.boot.abort(code, why);
+    }
+
+    fn engine(&self) -> &Engine {
+        self.comm.as_raw().engine()
+    }
+
+    /// Leaves the job in good order.
+    pub(crate) fn leave(&self) {
+        self.engine().close();
+    }
+
+    /// Leaves the job by a failure that the others are told of, unless it only follows another rank's.
+    pub(crate) fn die(&self, cause: &str) {
+        self.boot.deaths().report(self.comm.as_raw().rank(), End::Died(cause.into()));
+    }
+}
+
+impl Deref for World {
+    type Target = Intracomm;
+
+    fn deref(&self) -> &Intracomm {
+        &self.comm
+    }
+}
+
+/// Returns seconds since some fixed moment of this host (MPI_Wtime).
+pub fn wtime() -> f64 {
+    use std::sync::LazyLock;
+    use std::time::Instant;
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_secs_f64()
+}
+
+/// Returns the resolution of [`wtime`] in seconds (MPI_Wtick).
+pub fn wtick() -> f64 {
+    1e-9
+}

@@ -1,0 +1,43 @@
+//! Reductions against a fold in order of rank.
+
+use mpj::{Intracomm, Op, Receivable};
+
+/// The contributions of ranks `0..=last`, folded from the left.
+pub(crate) fn fold<T: Receivable>(
+    last: usize,
+    part: impl Fn(usize) -> Vec<T>,
+    f: impl Fn(T, T) -> T,
+) -> Vec<T> {
+    let mut all = part(0);
+    for rank in 1..=last {
+        for (into, from) in all.iter_mut().zip(part(rank)) {
+            *into = f(*into, from);
+        }
+    }
+    all
+}
+
+/// reduce, allreduce and scan of one operation, on data for which every order gives the same.
+pub(crate) fn check<T, F>(
+    comm: &Intracomm,
+    op: &Op,
+    part: impl Fn(usize) -> Vec<T>,
+    f: F,
+    root: usize,
+) -> mpj::Result<()>
+where
+    T: Receivable + PartialEq + std::fmt::Debug,
+    F: Fn(T, T) -> T,
+{
+    let (me, last) = (comm.rank(), comm.size() - 1);
+    let (mine, all) = (part(me), fold(last, &part, &f));
+    let before: Vec<T> = part(last);
+    let mut got = before.clone();
+    comm.reduce(&mine, &mut got, op.clone(), root)?;
+    assert!(got == if me == root { all.clone() } else { before }, "reduce to {root}: {op:?}");
+    comm.allreduce(&mine, &mut got, op.clone())?;
+    assert!(got == all, "allreduce: {op:?}");
+    comm.scan(&mine, &mut got, op.clone())?;
+    assert!(got == fold(me, part, f), "scan: {op:?}");
+    Ok(())
+}

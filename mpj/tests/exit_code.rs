@@ -1,0 +1,92 @@
+//! What `mpj::run` tells the shell: exit code and standard error. The program that is run is this one, with a mode in
+//! its environment.
+
+use std::process::{Command, ExitCode, Output};
+use std::time::Duration;
+
+use mpj::{Launch, World};
+
+const MODE: &str = "MPJ_TEST_MODE";
+
+fn main() -> ExitCode {
+    match std::env::var(MODE) {
+        Ok(mode) => program(&mode),
+        Err(_) => check(),
+    }
+}
+
+/// The program: each mode ends in another way.
+fn program(mode: &str) -> ExitCode {
+    let four = Launch::threads(4);
+    match mode {
+        "one" => mpj::run(|world| {
+            assert_eq!((world.rank(), world.size()), (0, 1));
+            world.barrier()
+        }),
+        "good" => mpj::run_with(four, |world| world.barrier()),
+        "error" => {
+            mpj::run_with(
+                four,
+                |world| if world.rank() == 3 { Err("no luck".into()) } else { patient(&world) },
+            )
+        }
+        "panic" => mpj::run_with(four, |world| {
+            assert_ne!(world.rank(), 2, "on purpose");
+            patient(&world)
+        }),
+        // All the others panic over the errors that the first panic gives them.
+        "panics" => mpj::run_with(four, |world| -> Result<(), String> {
+            assert_ne!(world.rank(), 1, "the first");
+            patient(&world).expect("the others are there");
+            Ok(())
+        }),
+        "abort" => mpj::run_with(four, |world| {
+            if world.rank() == 1 {
+                world.abort(7, "enough");
+            }
+            patient(&world)
+        }),
+        "none" => mpj::run_with(Launch::threads(0), |world| world.barrier()),
+        _ => ExitCode::from(99),
+    }
+}
+
+/// Waits for the others, and with an error if one of them does not come.
+fn patient(world: &World) -> Result<(), String> {
+    std::thread::sleep(Duration::from_millis(5));
+    world.barrier().map_err(|error| error.to_string())
+}
+
+/// Runs every mode and looks at code and text.
+fn check() -> ExitCode {
+    for (mode, code, lines) in [
+        ("one", 0, &[][..]),
+        ("good", 0, &[]),
+        ("error", 1, &["mpj: rank 3 returned an error: no luck"]),
+        ("abort", 1, &["mpj: rank 1 aborted the job with code 7: enough"]),
+        ("none", 1, &["mpj: rank 0 cannot start: 0 is no number of thread ranks (1 to 65536)"]),
+    ] {
+        let (output, text) = run(mode);
+        assert_eq!(
+            (output.status.code(), text.lines().collect::<Vec<_>>()),
+            (Some(code), lines.to_vec()),
+            "{mode}"
+        );
+    }
+    for (mode, cause) in [("panic", "on purpose"), ("panics", "the first")] {
+        let (output, text) = run(mode);
+        assert_eq!(output.status.code(), Some(101), "{mode}: {text}");
+        assert_eq!(text.matches("panicked at").count(), 1, "one message for one cause: {text}");
+        assert!(text.contains(cause), "{mode}: {text}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs the program in a mode; returns what it said on standard error, too.
+fn run(mode: &str) -> (Output, String) {
+    let program = std::env::current_exe().expect("this test");
+    let mut command = Command::new(program);
+    let output = command.env(MODE, mode).env("RUST_BACKTRACE", "0").output().expect("runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, text)
+}

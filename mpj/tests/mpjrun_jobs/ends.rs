@@ -1,0 +1,137 @@
+//! How jobs end.
+
+use std::time::{Duration, Instant};
+
+use crate::Test;
+use crate::job::{gone, kill, pid, run, run_sh, start, start_sh};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("good_ends", good_ends),
+    ("bad_ends", bad_ends),
+    ("a_rank_that_never_joins", first_only),
+    ("a_failure_in_one_of_several_processes_with_threads", processes_with_threads),
+    ("a_killed_rank_is_an_error_that_names_it_everywhere", killed_rank),
+    ("the_others_go_on_if_they_shall", go_on),
+    ("the_deaf_are_killed", deaf),
+    ("timeout", timeout),
+    ("two_jobs_at_once", two_jobs),
+    ("what_a_rank_has_started_ends_with_it", grandchildren),
+    ("nonsense_on_the_control_socket", nonsense),
+];
+
+const DEVICES: &[&str] = &[
+    "--dev auto",
+    "--dev smdev",
+    "--dev shmdev",
+    "--dev niodev",
+    "--ranks-per-process 2",
+    "--dev shmdev --ranks-per-process 2",
+    "--dev niodev --ranks-per-process 2",
+    "--dev smdev,niodev --ranks-per-process 2",
+];
+
+fn good_ends() {
+    for how in DEVICES {
+        for n in [1, 2, 5] {
+            let ended = run(&format!("-n {n} {how}"), "fine");
+            assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), n, 0), "{how}: {ended:#?}");
+        }
+    }
+    for role in ["never", "init"] {
+        let ended = run("-n 3", role);
+        assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{role}: {ended:#?}");
+    }
+}
+
+fn bad_ends() {
+    for (role, code, parts) in [
+        ("exit7-before", 7, &["(pid ", "exited with code 7 before it joined the job"][..]),
+        ("exit7", 7, &["rank 1 (pid ", "exited with code 7 before it had left the job"]),
+        ("exit0", 1, &["rank 1 (pid ", "exited with code 0 before it had left the job"]),
+        ("exit5-after", 5, &["exited with code 5 after it had left the job"]),
+        ("init-forgotten", 1, &["exited with code 0 before it had left the job"]),
+        ("error", 1, &["rank 1 (pid ", "returned an error: recv"]),
+        ("panic", 101, &["rank 1 (pid ", "panicked: an odd number"]),
+        ("kill", 137, &["rank 1 (pid ", "killed by signal 9 (SIGKILL)"]),
+        ("abrt", 134, &["rank 1 (pid ", "killed by signal 6 (SIGABRT)"]),
+        ("abort", 42, &["rank 1 (pid ", "aborted the job with code 42: enough"]),
+    ] {
+        run("-n 3", role).expect(code, parts);
+    }
+}
+
+/// A rank that never joins is one that the others cannot reach; they need not wait for it.
+fn first_only() {
+    run("-n 2", "first-only").expect(1, &["rank 0 (pid ", "rank 1 has left the job"]);
+}
+
+fn processes_with_threads() {
+    run("-n 4 --ranks-per-process 2", "exit7").expect(7, &["ranks 0 to 1 (pid ", "exited with code 7"]);
+    run("-n 4 --ranks-per-process 2", "panic").expect(101, &["rank 1 (pid ", "panicked: an odd number"]);
+    run("-n 4 --dev smdev", "kill").expect(137, &["ranks 0 to 3 (pid ", "SIGKILL"]);
+    run("-n 4 --dev smdev", "error").expect(1, &["rank 1 (pid ", "returned an error"]);
+    run("-n 4 --dev smdev", "abort").expect(42, &["rank 1 (pid ", "aborted the job"]);
+    run("-n 2 --dev smdev", "init").expect(101, &["(pid ", "this process hosts 2 ranks"]);
+}
+
+fn killed_rank() {
+    for (n, dev) in [(2, "shmdev"), (5, "shmdev"), (2, "niodev"), (5, "niodev")] {
+        let job = start(&format!("-n {n} --dev {dev}"), "wait");
+        let ranks = job.lines(n, " is ");
+        let victim = ranks.iter().find(|line| line.contains("rank 1 ")).map(|line| pid(line)).unwrap();
+        let at = Instant::now();
+        kill(victim, "-KILL");
+        let errors = job.lines(n - 1, "error: ");
+        let took = at.elapsed();
+        // 2 s is what is promised; a loaded machine gets three times that.
+        assert!(took < 3 * Duration::from_secs(2), "{took:?}");
+        assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
+        job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
+    }
+}
+
+fn go_on() {
+    let ended = run("-n 3 --on-failure=continue --grace 0", "go-on");
+    ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
+    assert_eq!(ended.out.iter().filter(|line| line.contains("goes on after")).count(), 2, "{ended:#?}");
+}
+
+fn deaf() {
+    let script = "trap '' TERM; [ $MPJ_RANK = 1 ] && exit 3; echo here $$; while :; do sleep 0.1; done";
+    let job = start_sh("-n 3 --grace 0.1", script);
+    let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
+    job.end().expect(3, &["rank 1 (pid ", "exited with code 3 before it joined the job"]);
+    pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
+}
+
+fn timeout() {
+    let start = Instant::now();
+    run_sh("-n 2 --timeout 0.3", "sleep 100").expect(124, &["still ran after 0.3 s"]);
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    let ended = run("-n 2 --timeout 100", "fine");
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+fn two_jobs() {
+    let (one, two) = (start("-n 2", "wait"), start("-n 3", "count"));
+    let line = one.lines(2, " is ")[0].clone();
+    kill(pid(&line), "-KILL");
+    one.end().expect(137, &["SIGKILL"]);
+    let ended = two.end();
+    assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
+    assert_eq!(ended.out.iter().filter(|line| *line == "counted").count(), 3, "{ended:#?}");
+}
+
+fn grandchildren() {
+    let job = start_sh("-n 2", "sleep 1000 & echo here $!; $RANKS rank fine");
+    let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
+    let ended = job.end();
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    pids.into_iter().for_each(|pid| gone(pid, Duration::from_secs(1)));
+}
+
+fn nonsense() {
+    let script = r#"[ $MPJ_RANK = 1 ] && { eval "printf '\377\377\377\377\377\377' >&${MPJ_CONTROL%%:*}"; sleep 100; }; $RANKS rank fine"#;
+    let ended = run_sh("-n 2", script);
+    ended.expect(1, &["rank 1 (pid ", "broke its control socket", "the limit"]);
+}

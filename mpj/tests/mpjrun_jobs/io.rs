@@ -1,0 +1,88 @@
+//! What goes in and out.
+
+use std::process::Stdio;
+
+use crate::Test;
+use crate::job::{feed, mpjrun, run, run_sh, watch};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("lines_are_not_mixed", lines),
+    ("labels", labels),
+    ("input_goes_to_rank_0", input),
+    ("environment", environment),
+    ("long_and_binary_output_arrives", long),
+    ("nobody_listens", nobody_listens),
+];
+
+fn lines() {
+    let ended = run("-n 4", "lines");
+    assert_eq!((ended.code, ended.out.len()), (Some(0), 4 * 399), "{:?}", ended.err);
+    for letter in "abcd".chars() {
+        let own: Vec<usize> =
+            ended.out.iter().filter(|line| line.starts_with(letter)).map(String::len).collect();
+        assert_eq!(own, (1..400).collect::<Vec<_>>(), "of {letter}");
+    }
+    let pure = |line: &String| line.chars().all(|c| line.starts_with(c));
+    assert!(ended.out.iter().all(pure));
+    let mut last: Vec<&str> = ended.err.iter().map(String::as_str).collect();
+    last.sort_unstable();
+    assert_eq!(last, ["rank 0 is done", "rank 1 is done", "rank 2 is done", "rank 3 is done"]);
+}
+
+fn labels() {
+    for (args, labels) in
+        [("-n 3 -l", &["[0] ", "[1] ", "[2] "][..]), ("-n 2 -l --dev smdev", &["[0-1] ", "[0-1] "])]
+    {
+        let mut ended = run(args, "fine");
+        ended.out.sort();
+        assert_eq!((ended.code, ended.out.len()), (Some(0), labels.len()), "{ended:#?}");
+        for (line, label) in ended.out.iter().zip(labels) {
+            assert!(line.starts_with(&format!("{label}rank ")), "{line}");
+        }
+    }
+}
+
+fn input() {
+    for args in ["-n 3", "-n 3 --ranks-per-process 2"] {
+        let mut command = mpjrun(args);
+        command.arg(std::env::current_exe().unwrap()).args(["rank", "stdin"]).stdin(Stdio::piped());
+        let (job, input) = watch(&mut command);
+        feed(input, "eins\nzwei\n");
+        let ended = job.end();
+        assert_eq!((ended.code, ended.out.len()), (Some(0), 3), "{ended:#?}");
+        let readers: Vec<&String> = ended.out.iter().filter(|line| line.contains("eins")).collect();
+        assert_eq!(readers.len(), 1, "{ended:#?}");
+        assert!(readers[0].contains(r#"read ["eins", "zwei"]"#), "{ended:#?}");
+    }
+}
+
+fn environment() {
+    let mut command = mpjrun("-n 2 -x GREETING=hello=you -x MPJ_SPIN=3");
+    command.arg(std::env::current_exe().unwrap()).args(["rank", "env"]);
+    command.envs([("PMI_RANK", "7"), ("PMIX_RANK", "7"), ("MPJ_CONTROL", "3:4"), ("MPJ_YIELD", "500")]);
+    let mut ended = watch(&mut command).0.end();
+    ended.out.sort();
+    assert_eq!((ended.code, ended.out.len()), (Some(0), 2), "{ended:#?}");
+    for (rank, line) in ended.out.iter().enumerate() {
+        let words: Vec<&str> = line.split(' ').filter(|word| !word.starts_with("MPJ_CONTROL=")).collect();
+        let rank = format!("MPJ_RANK={rank}");
+        let expected = ["GREETING=hello=you", &rank, "MPJ_SIZE=2", "MPJ_SPIN=3", "MPJ_YIELD=500"];
+        assert_eq!(words[2..], expected, "{line}");
+    }
+}
+
+fn long() {
+    // Longer than any pipe, and than what is kept of one line.
+    let ended = run_sh("-n 2", "[ $MPJ_RANK = 0 ] || exit 0; head -c 5000000 /dev/zero; printf '\\377\\n'");
+    assert_eq!((ended.code, ended.out.len()), (Some(0), 1));
+    assert_eq!(ended.out[0].chars().filter(|c| *c == '\0').count(), 5_000_000);
+}
+
+fn nobody_listens() {
+    // The ranks find their pipes closed, as if they were in the pipeline themselves.
+    let script = format!("{} -n 2 yes | head -n 3; echo done", env!("CARGO_BIN_EXE_mpjrun"));
+    let mut command = std::process::Command::new("sh");
+    let ended = watch(command.args(["-c", &script])).0.end();
+    assert_eq!(ended.out, ["y", "y", "y", "done"], "{ended:#?}");
+    assert!(ended.message().contains("yes") || ended.message().contains("rank"), "{ended:#?}");
+}

@@ -1,0 +1,184 @@
+//! Starts `mpjrun` and watches it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// No test takes so long unless something hangs.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// A job under way.
+pub(crate) struct Job {
+    child: Child,
+    lines: Arc<Lines>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Lines {
+    got: Mutex<Vec<(bool, String)>>,
+    news: Condvar,
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+    pub(crate) out: Vec<String>,
+    pub(crate) err: Vec<String>,
+}
+
+/// Returns the command that starts mpjrun with these arguments, separated by spaces.
+pub(crate) fn mpjrun(args: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mpjrun"));
+    command.args(args.split_whitespace()).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    command
+}
+
+/// Starts a job whose ranks play a role.
+pub(crate) fn start(args: &str, role: &str) -> Job {
+    let mut command = mpjrun(args);
+    command.arg(std::env::current_exe().unwrap()).args(["rank", role]);
+    watch(&mut command).0
+}
+
+/// Runs a job whose ranks play a role to its end.
+pub(crate) fn run(args: &str, role: &str) -> Ended {
+    start(args, role).end()
+}
+
+/// Runs a job of shells to its end.
+pub(crate) fn run_sh(args: &str, script: &str) -> Ended {
+    start_sh(args, script).end()
+}
+
+/// Starts a job of shells; `$RANKS` is the program that plays roles.
+pub(crate) fn start_sh(args: &str, script: &str) -> Job {
+    let mut command = mpjrun(args);
+    command.env("RANKS", std::env::current_exe().unwrap()).args(["bash", "-c", script]);
+    watch(&mut command).0
+}
+
+/// Starts a command and collects its lines.
+pub(crate) fn watch(command: &mut Command) -> (Job, Option<ChildStdin>) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = Arc::<Lines>::default();
+    let out: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
+    let err: Box<dyn Read + Send> = Box::new(child.stderr.take().unwrap());
+    let readers = [(false, out), (true, err)].map(|(is_err, pipe)| {
+        let lines = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                lines.got.lock().unwrap().push((is_err, String::from_utf8_lossy(&line).into_owned()));
+                lines.news.notify_all();
+            }
+        })
+    });
+    let typed = child.stdin.take();
+    (Job { child, lines, readers: readers.into() }, typed)
+}
+
+impl Job {
+    /// Returns the process id of mpjrun.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal to mpjrun.
+    pub(crate) fn signal(&self, signal: &str) {
+        kill(self.child.id(), signal);
+    }
+
+    /// Waits until `n` lines of standard output contain `part`, and returns them.
+    pub(crate) fn lines(&self, n: usize, part: &str) -> Vec<String> {
+        let start = Instant::now();
+        let mut got = self.lines.got.lock().unwrap();
+        loop {
+            let found = got.iter().filter(|(is_err, line)| !is_err && line.contains(part));
+            let found: Vec<String> = found.map(|(_, line)| line.clone()).collect();
+            if found.len() >= n {
+                return found;
+            }
+            assert!(start.elapsed() < HANGS, "{n} × '{part}' in {got:?}");
+            got = self.lines.news.wait_timeout(got, Duration::from_millis(100)).unwrap().0;
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(mut self) -> Ended {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if start.elapsed() > HANGS {
+                self.child.kill().unwrap();
+                panic!("mpjrun hangs; so far: {:?}", self.lines.got.lock().unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        for reader in self.readers {
+            reader.join().unwrap();
+        }
+        let got = std::mem::take(&mut *self.lines.got.lock().unwrap());
+        let lines =
+            |which| got.iter().filter(|(is_err, _)| *is_err == which).map(|(_, line)| line.clone()).collect();
+        Ended { code: status.code(), signal: status.signal(), out: lines(false), err: lines(true) }
+    }
+}
+
+impl Ended {
+    /// The one line of mpjrun's own.
+    pub(crate) fn message(&self) -> &str {
+        let own: Vec<&String> = self.err.iter().filter(|line| line.starts_with("mpjrun: ")).collect();
+        assert_eq!(own.len(), 1, "{self:?}");
+        own[0]
+    }
+
+    /// Asserts the code, and that the one message has all of these parts.
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        for part in parts {
+            assert!(self.message().contains(part), "no '{part}' in {self:#?}");
+        }
+    }
+}
+
+/// The number at the end of a line.
+pub(crate) fn pid(line: &str) -> u32 {
+    line.rsplit(' ')
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_else(|| panic!("no number in '{line}'"))
+}
+
+pub(crate) fn kill(pid: u32, signal: &str) {
+    let status = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill {signal} {pid}");
+}
+
+/// Waits until a process is gone, or a zombie nobody has to care for but its parent.
+pub(crate) fn gone(pid: u32, limit: Duration) {
+    let start = Instant::now();
+    while alive(pid) {
+        assert!(start.elapsed() < limit, "process {pid} is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn alive(pid: u32) -> bool {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(Path::new(&path)).unwrap_or_default();
+    text.rsplit(") ").next().and_then(|rest| rest.chars().next()).is_some_and(|state| !"ZX".contains(state))
+}
+
+/// Writes to a job's standard input and closes it.
+pub(crate) fn feed(input: Option<ChildStdin>, text: &str) {
+    input.unwrap().write_all(text.as_bytes()).unwrap();
+}

@@ -1,0 +1,48 @@
+//! Jobs under `mpjrun`: how they end, what they print, what they leave behind.
+//!
+//! This binary is both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`]. Jobs share
+//! the machine's cores, so tests run one after the other.
+
+mod ends;
+mod io;
+mod job;
+mod program;
+mod signals;
+mod usage;
+
+use std::io::Write;
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+
+type Test = (&'static str, fn());
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, role] = &args[..]
+        && first == "rank"
+    {
+        return program::play(role);
+    }
+    let filter: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    // A failed assertion says enough.
+    std::panic::set_hook(Box::new(|info| {
+        // Nobody listens: nothing can be done.
+        let _ = writeln!(std::io::stderr(), "{info}");
+    }));
+    let wanted =
+        |(name, _): &&Test| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
+    let tests: Vec<Test> = [ends::TESTS, io::TESTS, signals::TESTS, usage::TESTS].concat();
+    let list = args.iter().any(|arg| arg == "--list");
+    let mut failed = 0;
+    let mut out = std::io::stdout().lock();
+    for (name, test) in tests.iter().filter(wanted) {
+        let outcome = match list || catch_unwind(test).is_ok() {
+            true if list => ": test",
+            true => " ... ok",
+            false => " ... FAILED",
+        };
+        failed += u32::from(outcome == " ... FAILED");
+        writeln!(out, "{}{name}{outcome}", if list { "" } else { "test " }).unwrap();
+    }
+    ExitCode::from(u8::from(failed > 0))
+}

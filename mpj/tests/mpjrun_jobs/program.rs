@@ -1,0 +1,134 @@
+//! The roles that a rank plays.
+
+use std::io::{BufRead, Write};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use mpj::{Error, World};
+
+/// Prints whole lines, which is what the tests read.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{text}\n").as_bytes()).unwrap();
+    out.flush().unwrap();
+}
+
+/// Plays a role; rank 1 is the one things happen to.
+pub(crate) fn play(role: &str) -> ExitCode {
+    match role {
+        "exit7-before" => return ExitCode::from(7),
+        "never" => return ExitCode::SUCCESS,
+        "first-only" if std::env::var("MPJ_RANK").unwrap() == "1" => return ExitCode::SUCCESS,
+        "init" => return init(),
+        "init-forgotten" => {
+            std::mem::forget(mpj::init().unwrap());
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let code = mpj::run(|world| act(role, &world));
+    match role {
+        "exit5-after" => ExitCode::from(5),
+        _ => code,
+    }
+}
+
+fn init() -> ExitCode {
+    let world = mpj::init().unwrap();
+    let mut sum = [0usize];
+    world.allreduce(&[world.rank()], &mut sum, mpj::Op::Sum).unwrap();
+    say(&format!("sum {}", sum[0]));
+    let again = mpj::init().unwrap_err();
+    assert!(again.to_string().contains("joined its job already"), "{again}");
+    ExitCode::SUCCESS
+}
+
+fn act(role: &str, world: &World) -> Result<(), Error> {
+    let me = world.rank();
+    // Everybody is there before anything happens.
+    world.barrier()?;
+    match role {
+        "fine" => say(&format!("rank {me} of {} in {}", world.size(), std::process::id())),
+        "error" if me == 1 => drop(world.recv(&mut [0u8], world.size() + 5, 0)?),
+        "panic" if me == 1 => panic!("an odd number"),
+        "exit7" if me == 1 => leave(7),
+        "exit0" if me == 1 => leave(0),
+        "kill" if me == 1 => kill_me("-KILL"),
+        "abrt" if me == 1 => kill_me("-ABRT"),
+        "abort" if me == 1 => world.abort(42, "enough"),
+        "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
+        "wait" => wait(world),
+        "go-on" => go_on(world)?,
+        "count" => {
+            say(&format!("counting: {}", std::process::id()));
+            for round in 0..60u64 {
+                let mut sum = [0u64];
+                world.allreduce(&[round], &mut sum, mpj::Op::Sum)?;
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            say("counted");
+        }
+        "lines" => {
+            let letter = char::from(b'a' + me as u8);
+            let mut out = std::io::stdout();
+            for length in 1..400usize {
+                // In pieces, as an unbuffered program does.
+                for _ in 0..length {
+                    rustix::io::write(&out, &[letter as u8]).unwrap();
+                }
+                writeln!(out).unwrap();
+                out.flush().unwrap();
+            }
+            std::io::stderr().write_all(format!("rank {me} is done").as_bytes()).unwrap();
+        }
+        "stdin" => {
+            let lines: Vec<String> = std::io::stdin().lock().lines().map(Result::unwrap).collect();
+            say(&format!("rank {me} read {lines:?}"));
+        }
+        "env" => {
+            let mut names: Vec<String> =
+                std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+            names.retain(|name| {
+                name.starts_with("MPJ_") || name.starts_with("PMI") || name.starts_with("GREETING")
+            });
+            names.sort();
+            say(&format!("rank {me}: {}", names.join(" ")));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Waits for a rank that never sends, and says how that ended.
+fn wait(world: &World) {
+    let (me, size) = (world.rank(), world.size());
+    say(&format!("rank {me} is {}", std::process::id()));
+    let failed = world.recv(&mut [0u8], (me + 1) % size, 0).unwrap_err();
+    say(&format!("rank {me} error: {failed}"));
+    leave(1);
+}
+
+/// Rank 1 dies; the others do without the world, and take their time.
+fn go_on(world: &World) -> Result<(), Error> {
+    if world.rank() == 1 {
+        (0..world.size())
+            .filter(|other| *other != 1)
+            .try_for_each(|other| world.recv(&mut [0u8], other, 0).map(|_| ()))?;
+        leave(9);
+    }
+    world.send(&[0u8], 1usize, 0)?;
+    let failed = world.barrier().unwrap_err();
+    std::thread::sleep(Duration::from_millis(500));
+    say(&format!("rank {} goes on after: {failed}", world.rank()));
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the end that is tested")]
+fn leave(code: i32) {
+    std::process::exit(code)
+}
+
+fn kill_me(signal: &str) {
+    Command::new("kill").args([signal, &std::process::id().to_string()]).status().unwrap();
+    std::thread::sleep(Duration::from_secs(100));
+}

@@ -1,0 +1,99 @@
+//! Signals to `mpjrun` and to ranks.
+
+use std::time::{Duration, Instant};
+
+use crate::Test;
+use crate::job::{gone, kill, pid, start, start_sh};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("nothing_survives_a_killed_mpjrun", killed_mpjrun),
+    ("signals_are_passed_on", passed_on),
+    ("interrupt_ends_a_job", interrupt),
+    ("the_second_interrupt_kills", second_interrupt),
+    ("a_stopped_rank_is_alive", stopped_rank),
+    ("a_stopped_job_goes_on", stopped_job),
+];
+
+fn killed_mpjrun() {
+    for args in ["-n 4", "-n 4 --ranks-per-process 2", "-n 4 --dev smdev"] {
+        let job = start(args, "wait");
+        let pids: Vec<u32> = job.lines(4, " is ").iter().map(|line| pid(line)).collect();
+        job.signal("-KILL");
+        pids.into_iter().for_each(|pid| gone(pid, Duration::from_secs(6)));
+        assert_eq!(job.end().signal, Some(9));
+    }
+    // Behind a shell the kernel does not do it.
+    let job = start_sh("-n 2", "$RANKS rank wait; true");
+    let pids: Vec<u32> = job.lines(2, " is ").iter().map(|line| pid(line)).collect();
+    job.signal("-KILL");
+    pids.into_iter().for_each(|pid| gone(pid, Duration::from_secs(6)));
+    job.end();
+}
+
+fn passed_on() {
+    let script = "for s in HUP USR1 USR2; do trap \"echo got $s\" $s; done; trap 'echo got TERM; exit 0' TERM; \
+                  echo ready; while :; do sleep 0.01; done";
+    let job = start_sh("-n 2", script);
+    job.lines(2, "ready");
+    for signal in ["HUP", "USR1", "USR2", "TERM"] {
+        job.signal(&format!("-{signal}"));
+        job.lines(2, &format!("got {signal}"));
+    }
+    let ended = job.end();
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+fn interrupt() {
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let job = start("-n 3", "wait");
+        let pids: Vec<u32> = job.lines(3, " is ").iter().map(|line| pid(line)).collect();
+        job.signal(&format!("-{signal}"));
+        job.end().expect(code, &["(pid ", &format!("killed by signal {} (SIG{signal})", code - 128)]);
+        pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
+    }
+}
+
+fn second_interrupt() {
+    let job = start_sh("-n 2", "trap 'echo got INT' INT; echo here $$; while :; do sleep 0.01; done");
+    let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
+    job.signal("-INT");
+    job.lines(2, "got INT");
+    job.signal("-INT");
+    job.end().expect(130, &["the second signal 2 (SIGINT)"]);
+    pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
+}
+
+fn stopped_rank() {
+    let job = start("-n 3", "count");
+    let rank = pid(&job.lines(3, "counting")[0]);
+    let at = Instant::now();
+    kill(rank, "-STOP");
+    std::thread::sleep(Duration::from_secs(3));
+    kill(rank, "-CONT");
+    let ended = job.end();
+    assert!(at.elapsed() > Duration::from_secs(3));
+    assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 6, 0), "{ended:#?}");
+}
+
+fn stopped_job() {
+    let job = start("-n 2", "count");
+    let rank = pid(&job.lines(2, "counting")[0]);
+    job.signal("-TSTP");
+    wait_for_state(rank, 'T');
+    wait_for_state(job.pid(), 'T');
+    job.signal("-CONT");
+    let ended = job.end();
+    assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 4, 0), "{ended:#?}");
+}
+
+fn wait_for_state(pid: u32, state: char) {
+    let start = Instant::now();
+    let is = || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        text.rsplit(") ").next().is_some_and(|rest| rest.starts_with(state))
+    };
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(6), "process {pid} does not get to {state}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

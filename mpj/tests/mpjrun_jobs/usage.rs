@@ -1,0 +1,80 @@
+//! Bad input: one clear line each, and the right code.
+
+use std::process::Command;
+
+use crate::Test;
+use crate::job::{Ended, mpjrun, run, run_sh, watch};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("bad_command_lines", bad_command_lines),
+    ("params_and_help", params_and_help),
+    ("too_few_descriptors", too_few_descriptors),
+    ("no_memory_for_the_segment", no_memory),
+    ("a_stale_control_variable", stale),
+];
+
+#[track_caller]
+fn refused(ended: &Ended, code: i32, parts: &[&str]) {
+    ended.expect(code, parts);
+    assert_eq!((ended.out.len(), ended.err.len()), (0, 1), "{ended:#?}");
+}
+
+fn bad_command_lines() {
+    for (args, code, parts) in [
+        ("-n 2 ./no-such-program", 127, &["no program './no-such-program'"][..]),
+        ("-n 2 no-such-program", 127, &["no program 'no-such-program'"]),
+        ("-n 2 /etc/passwd", 126, &["'/etc/passwd' may not be run"]),
+        ("-n 2 --dev tokenring true", 2, &["no device is named 'tokenring'", "smdev", "auto"]),
+        ("-n 0 true", 2, &["-n 0"]),
+        ("-n 100000 true", 2, &["-n 100000"]),
+        ("-n two true", 2, &["two"]),
+        ("-n 2 --frobnicate true", 2, &["--frobnicate"]),
+        ("-n 2", 2, &["PROGRAM"]),
+        ("true", 2, &["-n"]),
+        ("-n 2 -x NOTHING true", 2, &["-x NOTHING is not NAME=VALUE"]),
+        ("-n 2 -x MPJ_SPIN=fast true", 2, &["MPJ_SPIN=fast"]),
+        ("-n 2 --timeout soon true", 2, &["soon"]),
+        ("-n 4 --dev smdev --ranks-per-process 2 true", 2, &["--dev smdev", "--ranks-per-process"]),
+    ] {
+        refused(&watch(&mut mpjrun(args)).0.end(), code, parts);
+    }
+}
+
+fn params_and_help() {
+    let ended = watch(&mut mpjrun("--params")).0.end();
+    assert_eq!((ended.code, ended.err.len()), (Some(0), 0));
+    assert!(ended.out.iter().any(|line| line.starts_with("MPJ_SPIN=20 (0 to 1000000)")), "{ended:#?}");
+    let ended = watch(&mut mpjrun("--help")).0.end();
+    assert_eq!((ended.code, ended.err.len()), (Some(0), 0));
+    assert!(ended.out.iter().any(|line| line.contains("--ranks-per-process")), "{ended:#?}");
+}
+
+fn too_few_descriptors() {
+    let sh = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("MPJRUN", env!("CARGO_BIN_EXE_mpjrun"));
+        watch(command.env("RANKS", std::env::current_exe().unwrap())).0.end()
+    };
+    refused(
+        &sh("ulimit -n 64; exec $MPJRUN -n 16 true"),
+        1,
+        &["16 processes need", "the limit is 64", "ulimit"],
+    );
+    // A soft limit is raised, for mpjrun alone.
+    let ended = sh("ulimit -Sn 64; exec $MPJRUN -n 16 sh -c 'ulimit -n'");
+    assert_eq!((ended.code, ended.out), (Some(0), vec!["64".to_owned(); 16]));
+    let ended = sh("ulimit -n 64; exec $MPJRUN -n 16 --ranks-per-process 8 $RANKS rank fine");
+    assert!(ended.code == Some(0) || !ended.err.is_empty(), "{ended:#?}");
+}
+
+fn no_memory() {
+    let ended = run("-n 64 -x MPJ_SHM_FRAGMENTS=65536", "fine");
+    ended.expect(1, &["MiB of memory for 64 ranks", "MPJ_SHM_FRAGMENTS", "--dev"]);
+}
+
+fn stale() {
+    // A wrapper that closes descriptors must not make every rank a job of its own.
+    let ended = run_sh("-n 2", "eval \"exec ${MPJ_CONTROL%%:*}>&-\"; $RANKS rank fine");
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    assert!(ended.err.iter().any(|line| line.contains("names no control socket here")), "{ended:#?}");
+}

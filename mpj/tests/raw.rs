@@ -1,0 +1,291 @@
+//! The erased core alone: pointers, counts, datatypes, no generics; every operation.
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::samples;
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Comm, Items, Layout, Mode, PROC_NULL, Side, UNDEFINED};
+use mpj::{Class, Datatype, Op, Primitive, World};
+use mpj_devices::Shape;
+
+/// A struct with padding that is never named: { u8, pad, f64, u16, pad }.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Mixed(u8, f64, u16);
+
+fn mixed() -> Datatype {
+    let fields = [
+        (1, std::mem::offset_of!(Mixed, 0) as i64, Datatype::of::<u8>()),
+        (1, std::mem::offset_of!(Mixed, 1) as i64, Datatype::of::<f64>()),
+        (1, std::mem::offset_of!(Mixed, 2) as i64, Datatype::of::<u16>()),
+    ];
+    Datatype::structure(&fields).and_then(|t| t.resized(0, size_of::<Mixed>() as i64)).expect("fits")
+}
+
+fn mixes(rank: i32, len: usize) -> Vec<Mixed> {
+    (0..len).map(|at| Mixed(rank as u8 + 1, at as f64 / 3.0, (at * 7) as u16)).collect()
+}
+
+fn out<T>(of: &[T]) -> *const u8 {
+    of.as_ptr().cast()
+}
+
+fn into<T>(of: &mut [T]) -> *mut u8 {
+    of.as_mut_ptr().cast()
+}
+
+/// Items to send: nothing is written through the pointer.
+fn from<T>(of: &[T], datatype: &Datatype) -> Items {
+    Items::new(out(of).cast_mut(), of.len(), datatype)
+}
+
+fn to<T>(of: &mut [T], datatype: &Datatype) -> Items {
+    Items::new(into(of), of.len(), datatype)
+}
+
+#[mpj::test(ranks = 2)]
+fn messages(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (me, other, mixed) = (comm.rank() as i32, 1 - comm.rank() as i32, mixed());
+    for len in [0usize, 1, 30, 5000, 100_000] {
+        let mine = mixes(me, len);
+        let mut got = vec![Mixed(0, 0.0, 0); len];
+        for mode in [Mode::Standard, Mode::Synchronous] {
+            if me == 0 {
+                // SAFETY: `mine` holds `len` items and outlives the call.
+                unsafe { raw::send(comm, out(&mine), len, &mixed, 1, 3, mode) }?;
+                // SAFETY: `got` has room for `len` items and is ours.
+                let status = unsafe { raw::recv(comm, into(&mut got), len, &mixed, 1, ANY_TAG) }?;
+                assert_eq!((status.rank(), status.tag(), status.bytes()), (1, 4, 11 * len));
+                assert_eq!((status.primitive(), status.count(&mixed)), (None, Some(len)));
+            } else {
+                // SAFETY: as above.
+                unsafe { raw::recv(comm, into(&mut got), len, &mixed, ANY_SOURCE, 3) }?;
+                // SAFETY: as above.
+                unsafe { raw::send(comm, out(&mine), len, &mixed, 0, 4, mode) }?;
+            }
+            assert_eq!(got, mixes(other, len));
+        }
+        got.fill(Mixed(0, 0.0, 0));
+        let side = |peer, tag| (len, Shape::of(&mixed), peer, tag);
+        let (count, shape, peer, tag) = side(other, 7);
+        let send = Side { buf: out(&mine), count, shape, peer, tag };
+        let (count, shape, peer, tag) = side(ANY_SOURCE, 7);
+        let recv = Side { buf: into(&mut got), count, shape, peer, tag };
+        // SAFETY: two buffers of `len` items that do not overlap.
+        let status = unsafe { raw::sendrecv(comm, send, recv) }?;
+        assert_eq!((status.rank() as i32, &got), (other, &mixes(other, len)));
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn requests(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (me, other, of) = (comm.rank() as usize, 1 - comm.rank() as i32, Datatype::of::<u32>());
+    // Every third element, backwards.
+    let strided = of.vector(1000, 1, -3).expect("fits");
+    let mine = samples::<u32>(me, 0, 3000);
+    let mut got = vec![0u32; 3000];
+    let (first, last) = (mine.as_ptr().wrapping_add(2999), got.as_mut_ptr().wrapping_add(2999));
+    // SAFETY: the items lie in `got`, which nobody touches until the wait below.
+    let receiving = unsafe { raw::irecv(comm, last.cast(), 1, &strided, other, 0, None) }?;
+    // SAFETY: the items lie in `mine`, which outlives the wait below.
+    let sending = unsafe { raw::isend(comm, first.cast(), 1, &strided, other, 0, Mode::Standard, None) }?;
+    assert_eq!(receiving.wait()?.bytes(), 4000);
+    sending.wait()?;
+    let theirs = samples::<u32>(other as usize, 0, 3000);
+    assert!(got.iter().enumerate().all(|(at, x)| *x == if at % 3 == 2 { theirs[at] } else { 0 }));
+    // An operation may own what it needs, and lets go of it when it has ended.
+    let owned: Arc<[u8]> = vec![me as u8; 70_000].into();
+    let bytes = Datatype::of::<u8>();
+    let (keep, base): (raw::Keep, _) = (Arc::new(Arc::clone(&owned)), owned.as_ptr());
+    // SAFETY: `keep` holds the bytes.
+    let sending = unsafe { raw::isend(comm, base, 70_000, &bytes, other, 1, Mode::Synchronous, Some(keep)) }?;
+    let mut room = vec![9u8; 70_000];
+    // SAFETY: `room` is ours until the request has ended.
+    let receiving = unsafe { raw::irecv(comm, room.as_mut_ptr(), 70_000, &bytes, other, 1, None) }?;
+    while receiving.test()?.is_none() {}
+    assert_eq!(receiving.test()?.map(|status| status.bytes()), Some(70_000), "it stays ended");
+    assert!(!receiving.cancel() && !sending.cancel());
+    sending.wait()?;
+    assert_eq!((Arc::strong_count(&owned), room[69_999] as i32), (1, other));
+    // SAFETY: `room` is ours until the request has ended.
+    let taken_back = unsafe { raw::irecv(comm, room.as_mut_ptr(), 1, &bytes, other, 2, None) }?;
+    assert!(taken_back.test()?.is_none() && taken_back.cancel());
+    assert_eq!(taken_back.wait().expect_err("cancelled").class(), Class::Request);
+    // SAFETY: nobody writes to the pointer: there is no such message.
+    let nobody = unsafe { raw::irecv(comm, std::ptr::null_mut(), 4, &bytes, PROC_NULL, ANY_TAG, None) }?;
+    assert_eq!(nobody.wait()?.bytes(), 0);
+    raw::barrier(comm)
+}
+
+#[mpj::test(ranks = 2)]
+fn probes(world: World) -> mpj::Result<()> {
+    let (comm, of) = (world.as_raw(), Datatype::of::<i64>());
+    if comm.rank() == 0 {
+        for tag in 0..3 {
+            // SAFETY: three numbers.
+            unsafe { raw::send(comm, out(&[1i64, 2, 3]), 3, &of, 1, tag, Mode::Standard) }?;
+        }
+        return raw::barrier(comm);
+    }
+    let status = raw::probe(comm, ANY_SOURCE, 0)?;
+    assert_eq!((status.count(&of), raw::iprobe(comm, 0, 0)?), (Some(3), Some(status)));
+    let message = raw::mprobe(comm, 0, 0)?;
+    assert_eq!((message.envelope().bytes, message.envelope().tag), (24, 0));
+    let mut got = [0i64; 3];
+    // SAFETY: room for three.
+    assert_eq!(unsafe { raw::mrecv(comm, into(&mut got), 3, &of, message) }?, status);
+    let message = loop {
+        if let Some(message) = raw::improbe(comm, 0, ANY_TAG)? {
+            break message;
+        }
+    };
+    // SAFETY: room for one.
+    let error = unsafe { raw::mrecv(comm, into(&mut got), 1, &of, message) }.expect_err("too short");
+    assert_eq!((error.class(), got), (Class::Truncate, [1, 2, 3]));
+    // SAFETY: room for three.
+    unsafe { raw::recv(comm, into(&mut got), 3, &of, 0, 2) }?;
+    assert_eq!(
+        (raw::improbe(comm, 0, ANY_TAG)?.is_none(), raw::iprobe(comm, ANY_SOURCE, ANY_TAG)?),
+        (true, None)
+    );
+    raw::barrier(comm)
+}
+
+/// One turn of every collective, on mixed items of which the padding is never touched.
+#[mpj::test(ranks = 3)]
+fn collectives(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (me, size, mixed) = (comm.rank() as usize, comm.size() as usize, mixed());
+    let blank = Mixed(0, 0.0, 0);
+    for len in [1usize, 20, 20_000] {
+        let of = |rank: usize| mixes(rank as i32, len);
+        let mut one = if me == 1 { of(1) } else { vec![blank; len] };
+        // SAFETY: `len` items, to be sent at the root and written elsewhere.
+        unsafe { raw::bcast(comm, &to(&mut one, &mixed), 1) }?;
+        assert_eq!(one, of(1));
+        let mut all = vec![blank; len * size];
+        // SAFETY: two buffers that do not overlap.
+        unsafe { raw::gather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), Layout::Even(len), 2) }?;
+        let everything: Vec<Mixed> = (0..size).flat_map(of).collect();
+        assert!(me != 2 || all == everything);
+        // SAFETY: as above.
+        unsafe { raw::scatter(comm, &from(&all, &mixed), Layout::Even(len), &to(&mut one, &mixed), 2) }?;
+        assert_eq!(one, of(me));
+        let (counts, reversed) = (vec![len; size], (0..size).rev().map(|r| r * len).collect::<Vec<_>>());
+        let layout = Layout::Varying { counts: &counts, displacements: &reversed };
+        // SAFETY: as above.
+        unsafe { raw::allgather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), layout) }?;
+        assert_eq!(all, (0..size).rev().flat_map(of).collect::<Vec<_>>());
+        let mut back = vec![blank; len * size];
+        // SAFETY: as above.
+        unsafe {
+            raw::alltoall(comm, &from(&all, &mixed), layout, &to(&mut back, &mixed), Layout::Even(len))
+        }?;
+        assert_eq!(back, of(me).repeat(size), "everybody has part {me} of the same");
+    }
+    // No predefined operation is one on mixed items.
+    let (mine, mut sum) = (mixes(0, 1), mixes(0, 1));
+    // SAFETY: as above.
+    let refused = unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut sum, &mixed), &Op::Sum) };
+    assert_eq!(refused.expect_err("not defined").class(), Class::Op);
+    raw::barrier(comm)
+}
+
+#[mpj::test(ranks = 3)]
+fn reductions(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (me, of, bytes) = (comm.rank() as u64, Datatype::of::<u64>(), Datatype::primitive(Primitive::Byte));
+    let (mine, mut got) = ([me + 1, 10 * me], [0u64; 2]);
+    // SAFETY: two buffers that do not overlap.
+    unsafe { raw::reduce(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Prod, 2) }?;
+    assert_eq!(got, if me == 2 { [6, 0] } else { [0, 0] });
+    // SAFETY: as above.
+    unsafe { raw::allreduce(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Sum) }?;
+    assert_eq!(got, [6, 30]);
+    // SAFETY: as above.
+    unsafe { raw::scan(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Max) }?;
+    assert_eq!(got, mine);
+    // Raw bytes have bits and no sum.
+    let (mine, mut got) = ([1u8 << me, 0xF0], [0u8; 2]);
+    // SAFETY: as above.
+    unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Bor) }?;
+    assert_eq!(got, [7, 0xF0]);
+    // SAFETY: as above.
+    let refused = unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Sum) };
+    assert_eq!(refused.expect_err("not defined").class(), Class::Op);
+    Ok(())
+}
+
+#[mpj::test(ranks = 3)]
+fn communicators(world: World) -> mpj::Result<()> {
+    let comm: &Comm = world.as_raw();
+    let twin = comm.dup()?;
+    raw::barrier(&twin)?;
+    let color = if twin.rank() == 0 { UNDEFINED } else { 4 };
+    let pair = twin.split(color, -(twin.rank() as i32))?;
+    assert_eq!(
+        pair.as_ref().map(|p| (p.rank(), p.size(), p.group().size())),
+        [None, Some((1, 2, 2)), Some((0, 2, 2))][twin.rank() as usize]
+    );
+    assert_eq!(twin.split(-1, 0).expect_err("no color").class(), Class::Arg);
+    twin.free()?;
+    assert_eq!(twin.free().expect_err("twice").class(), Class::Comm);
+    assert_eq!(raw::barrier(&twin).expect_err("freed").class(), Class::Comm);
+    assert_eq!(comm.free().expect_err("the world").class(), Class::Comm);
+    if let Some(pair) = pair {
+        raw::barrier(&pair)?; // it lives on
+    }
+    raw::barrier(comm)
+}
+
+/// Bytes that are no `bool` or `char` never get into one: an error, and `false` or '\0' in their place.
+#[mpj::test(ranks = 2)]
+fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    if comm.rank() == 0 {
+        for len in [3usize, 50_000] {
+            let mut flags = vec![1u8; len];
+            flags[len - 2] = 2;
+            // SAFETY: initialised bytes; that they are no `bool`s is the point.
+            unsafe { raw::send(comm, flags.as_ptr(), len, &Datatype::of::<bool>(), 1, 0, Mode::Standard) }?;
+            let mut chars = vec![0x61u32; len];
+            chars[1] = 0xD800;
+            // SAFETY: as above.
+            unsafe { raw::send(comm, out(&chars), len, &Datatype::of::<char>(), 1, 0, Mode::Standard) }?;
+        }
+        // Packed bytes fit every type, also half of a char: 0x10FFFF becomes 0x10D800 or no char at all.
+        // SAFETY: as above.
+        unsafe {
+            raw::send(
+                comm,
+                [0u8, 0xD8, 0].as_ptr(),
+                3,
+                &Datatype::primitive(Primitive::Packed),
+                1,
+                0,
+                Mode::Standard,
+            )
+        }?;
+        return raw::barrier(comm);
+    }
+    for len in [3usize, 50_000] {
+        let (mut flags, mut chars) = (vec![false; len], vec!['x'; len]);
+        let error = world.recv(&mut flags, 0, 0).expect_err("2 is no bool");
+        assert_eq!(error.to_string(), "recv: rank 0 sent a bool or char with tag 0 that is none");
+        assert_eq!(error.class(), Class::Type);
+        assert!(flags.iter().enumerate().all(|(at, flag)| *flag == (at != len - 2)));
+        let failed = world.irecv(chars, 0, 0)?.wait().expect_err("a surrogate");
+        assert_eq!(failed.error().class(), Class::Type);
+        chars = failed.into_parts().1.expect("the buffer comes back");
+        assert!(chars.iter().enumerate().all(|(at, c)| *c == if at == 1 { '\0' } else { 'a' }));
+    }
+    let mut half = ['\u{10FFFF}'];
+    let outcome = world.recv(&mut half, 0, 0);
+    assert!(outcome.is_err() && half == ['\0'], "{outcome:?} {half:?}");
+    raw::barrier(comm)
+}
