@@ -1,0 +1,145 @@
+//! The 2-D grid of processors of CG and who exchanges what with whom in it.
+//!
+//! The matrix is cut in `rows × cols` blocks, one for each rank in row-major order, where `cols` is
+//! `rows` or twice that (NPB MPI version, `setup_proc_info` and `setup_submatrix_info`). A vector
+//! that is multiplied lies along the columns: ranks of one grid column hold the same piece of it.
+//! The product lies along the rows, as partial sums, until it is summed over the grid row (*fold*)
+//! and sent to the rank across the diagonal (*transpose*), after which it lies along the columns.
+//!
+//! ```text
+//!        8 ranks, 2 × 4                       after the fold     after the transpose
+//!        x0  x1  x2  x3                       of row 0           rank 1 gets from rank 1,
+//!      ┌───┬───┬───┬───┐                      0: y0, 1: y1       rank 2 gets from rank 4
+//!  y0y1│ 0 │ 1 │ 2 │ 3 │  ranks 0 2 and 1 3   2: y0, 3: y1       the piece that it
+//!      ├───┼───┼───┼───┤  agree on halves     of row 1           multiplies next
+//!  y2y3│ 4 │ 5 │ 6 │ 7 │                      4: y2, 5: y3 …
+//!      └───┴───┴───┴───┘
+//! ```
+
+use std::ops::Range;
+
+/// One exchange of a fold over the grid row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fold {
+    /// The rank to exchange with.
+    pub(crate) partner: usize,
+    /// The local rows whose partial sums are sent.
+    pub(crate) send: Range<usize>,
+    /// The local rows to which what arrives is added.
+    pub(crate) receive: Range<usize>,
+}
+
+/// One rank's place in the grid.
+#[derive(Clone, Debug)]
+pub(crate) struct Grid {
+    /// The rows of the matrix that this rank holds.
+    pub(crate) block_rows: Range<usize>,
+    /// The columns of the matrix that this rank holds.
+    pub(crate) block_cols: Range<usize>,
+    /// The exchanges that sum a product over the grid row, in order. None on a grid of one column.
+    pub(crate) folds: Vec<Fold>,
+    /// The local rows that are complete on this rank after the folds.
+    pub(crate) piece: Range<usize>,
+    /// The rank across the diagonal: it holds this rank's columns as its piece, and the reverse.
+    pub(crate) across: usize,
+}
+
+impl Grid {
+    /// Places `rank` of `ranks`, a power of two, over a matrix of order `order`.
+    pub(crate) fn new(rank: usize, ranks: usize, order: usize) -> Self {
+        assert!(ranks.is_power_of_two() && rank < ranks, "rank {rank} of {ranks}");
+        let rows = 1 << (ranks.ilog2() / 2);
+        let cols = ranks / rows;
+        let (row, col) = (rank / cols, rank % cols);
+        let halved = cols != rows;
+
+        let block_rows = share(row, rows, order);
+        let height = block_rows.len();
+        // On a grid that is twice as wide as high the rows' cut serves the columns too, each part
+        // halved: pairs of neighbours hold what one rank across the diagonal row holds.
+        let (block_cols, piece, across) = if halved {
+            let pair = share(col / 2, rows, order);
+            let columns = half(col % 2, pair.len());
+            let columns = pair.start + columns.start..pair.start + columns.end;
+            (columns, half(col % 2, height), (col / 2) * cols + 2 * row + col % 2)
+        } else {
+            (share(col, cols, order), 0..height, col * cols + row)
+        };
+
+        let folds = (0..cols.ilog2())
+            .map(|stage| Fold {
+                partner: row * cols + (col ^ (1 << stage)),
+                // Neighbours give each other the half that the other keeps; later stages add whole
+                // pieces of ranks of the same parity.
+                send: if halved && stage == 0 { half(1 - col % 2, height) } else { piece.clone() },
+                receive: piece.clone(),
+            })
+            .collect();
+        Self { block_rows, block_cols, folds, piece, across }
+    }
+
+    /// Returns the greatest number of ranks that leaves each a piece of a few elements.
+    pub(crate) fn most_ranks(order: usize) -> usize {
+        let side = 1_usize << (order / LEAST_PIECE).max(1).ilog2();
+        side * side
+    }
+}
+
+/// The fewest columns worth a rank: a cache line of doubles. Fewer would only be exchanged.
+const LEAST_PIECE: usize = 8;
+
+/// Returns the `index`-th of `parts` nearly equal parts of `0..len`, the longer ones first.
+fn share(index: usize, parts: usize, len: usize) -> Range<usize> {
+    let (short, longer) = (len / parts, len % parts);
+    let start = index * short + index.min(longer);
+    start..start + short + usize::from(index < longer)
+}
+
+/// Returns the first or the second half of `0..len`, the first the longer one.
+fn half(which: usize, len: usize) -> Range<usize> {
+    share(which, 2, len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+    #[test]
+    fn the_blocks_tile_the_matrix() {
+        for ranks in SIZES {
+            for order in [1400, 1401, 1407] {
+                let area: usize = (0..ranks)
+                    .map(|rank| Grid::new(rank, ranks, order))
+                    .map(|grid| grid.block_rows.len() * grid.block_cols.len())
+                    .sum();
+                assert_eq!(area, order * order, "{ranks} ranks");
+            }
+        }
+    }
+
+    #[test]
+    fn exchanges_are_mutual_and_of_equal_length() {
+        for ranks in SIZES {
+            let grids: Vec<Grid> = (0..ranks).map(|rank| Grid::new(rank, ranks, 1403)).collect();
+            for (rank, grid) in grids.iter().enumerate() {
+                for (stage, fold) in grid.folds.iter().enumerate() {
+                    let back = &grids[fold.partner].folds[stage];
+                    assert_eq!((back.partner, &back.receive), (rank, &fold.send));
+                }
+                let across = &grids[grid.across];
+                assert_eq!(across.across, rank);
+                let base = across.block_rows.start;
+                assert_eq!(base + across.piece.start..base + across.piece.end, grid.block_cols);
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_a_greatest_number_of_ranks_and_it_works() {
+        let most = Grid::most_ranks(1400);
+        assert_eq!(most, 128 * 128);
+        assert!(Grid::new(most - 1, most, 1400).block_cols.len() >= LEAST_PIECE);
+    }
+}

@@ -1,0 +1,179 @@
+//! The matrix of CG: a random sparse one with a known condition (RNR-94-007, section 2.7.3, `makea`).
+//!
+//! `A = Σ ωᵢ·vᵢ·vᵢᵀ + (rcond − shift)·I`, where each `vᵢ` is sparse and random with `vᵢ[i] = 0.5` and
+//! `ωᵢ` falls from 1 to `rcond` in equal ratios. Every rank draws every `vᵢ`, because how many random
+//! numbers one takes is known only after drawing it; a rank then sums only its own block.
+
+use super::super::random::Lcg;
+use super::Params;
+use super::grid::Grid;
+use super::matvec::Csr;
+
+/// The seed that NPB gives CG.
+const SEED: u64 = 314_159_265;
+
+/// The sparse vectors `vᵢ`, one after the other.
+struct Outer {
+    starts: Vec<usize>,
+    at: Vec<u32>,
+    value: Vec<f64>,
+}
+
+impl Outer {
+    /// Returns the indices and the values of the `i`-th vector.
+    fn vector(&self, i: usize) -> (&[u32], &[f64]) {
+        let range = self.starts[i]..self.starts[i + 1];
+        (&self.at[range.clone()], &self.value[range])
+    }
+}
+
+/// Makes the block of the matrix that `grid` gives this rank. Columns are counted from the block's first.
+pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
+    let outer = draw(params);
+    let using = transposed(&outer, params.order, grid);
+    let weights = weights(params);
+
+    let (rows, cols) = (&grid.block_rows, &grid.block_cols);
+    let first = cols.start as u32;
+    let mut sums = vec![0.0; cols.len()];
+    let mut touched: Vec<u32> = Vec::new();
+    let mut seen = vec![false; cols.len()];
+    let mut matrix = Csr::new(cols.len());
+    for row in rows.clone() {
+        let mut add = |col: u32, value: f64| {
+            let local = (col - first) as usize;
+            if !std::mem::replace(&mut seen[local], true) {
+                touched.push(local as u32);
+            }
+            sums[local] += value;
+        };
+        for &(vector, factor) in &using[row - rows.start] {
+            let (at, value) = outer.vector(vector as usize);
+            let scale = weights[vector as usize] * factor;
+            for (&col, &value) in at.iter().zip(value) {
+                if cols.contains(&(col as usize)) {
+                    add(col, value * scale);
+                }
+            }
+        }
+        if cols.contains(&row) {
+            add(row as u32, params.rcond - params.shift);
+        }
+        // Ascending columns read the multiplied vector forwards.
+        touched.sort_unstable();
+        matrix.push_row(touched.drain(..).map(|local| {
+            seen[local as usize] = false;
+            (local, std::mem::take(&mut sums[local as usize]))
+        }));
+    }
+    matrix
+}
+
+/// Draws the vectors (`sprnvc` and `vecset`).
+fn draw(params: &Params) -> Outer {
+    let n = params.order;
+    // Indices are drawn below the power of two that holds them all; too great ones are thrown away.
+    let bits = n.next_power_of_two().ilog2();
+    let mut random = Lcg::new(SEED);
+    // NPB draws one number before the matrix, for zeta, and forgets it.
+    random.step();
+
+    let entries = n * (params.nonzeros + 1);
+    let mut outer = Outer {
+        starts: Vec::with_capacity(n + 1),
+        at: Vec::with_capacity(entries),
+        value: Vec::with_capacity(entries),
+    };
+    outer.starts.push(0);
+    for i in 0..n {
+        let start = outer.at.len();
+        while outer.at.len() - start < params.nonzeros {
+            let value = random.next();
+            let at = random.next_below(bits);
+            if at < n && !outer.at[start..].contains(&(at as u32)) {
+                outer.at.push(at as u32);
+                outer.value.push(value);
+            }
+        }
+        match outer.at[start..].iter().position(|&at| at as usize == i) {
+            Some(position) => outer.value[start + position] = 0.5,
+            None => {
+                outer.at.push(i as u32);
+                outer.value.push(0.5);
+            }
+        }
+        outer.starts.push(outer.at.len());
+    }
+    outer
+}
+
+/// Lists for each row of the block the vectors that are not zero there, with the value.
+fn transposed(outer: &Outer, order: usize, grid: &Grid) -> Vec<Vec<(u32, f64)>> {
+    let rows = &grid.block_rows;
+    let mut using = vec![Vec::new(); rows.len()];
+    for vector in 0..order {
+        let (at, value) = outer.vector(vector);
+        for (&row, &value) in at.iter().zip(value) {
+            if rows.contains(&(row as usize)) {
+                using[row as usize - rows.start].push((vector as u32, value));
+            }
+        }
+    }
+    using
+}
+
+/// Returns the weights `ωᵢ`, multiplied up one by one as NPB does.
+fn weights(params: &Params) -> Vec<f64> {
+    let ratio = params.rcond.powf(1.0 / params.order as f64);
+    std::iter::successors(Some(1.0), |weight| Some(weight * ratio)).take(params.order).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Class;
+    use super::*;
+
+    fn nonzeros_of(matrix: &Csr, rows: usize) -> usize {
+        (0..rows).map(|row| matrix.row(row).len()).sum()
+    }
+
+    #[test]
+    fn blocks_are_the_parts_of_the_whole() {
+        let params = Params::of(Class::S);
+        let whole = makea(&params, &Grid::new(0, 1, params.order));
+        let x: Vec<f64> = (0..params.order).map(|i| 1.0 + (i % 7) as f64).collect();
+        let mut expected = vec![0.0; params.order];
+        whole.multiply(&x, &mut expected);
+
+        let mut nonzeros = 0;
+        let mut found = vec![0.0; params.order];
+        for rank in 0..8 {
+            let grid = Grid::new(rank, 8, params.order);
+            let block = makea(&params, &grid);
+            let mut partial = vec![0.0; grid.block_rows.len()];
+            block.multiply(&x[grid.block_cols.clone()], &mut partial);
+            for (row, partial) in grid.block_rows.clone().zip(partial) {
+                found[row] += partial;
+            }
+            nonzeros += nonzeros_of(&block, grid.block_rows.len());
+        }
+        assert_eq!(nonzeros, nonzeros_of(&whole, params.order));
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-12 * expected.abs().max(1.0));
+        }
+    }
+
+    #[test]
+    fn the_whole_matrix_is_symmetric() {
+        let params = Params::of(Class::S);
+        let matrix = makea(&params, &Grid::new(0, 1, params.order));
+        let entry = |row: usize, col: usize| {
+            matrix.row(row).into_iter().find(|&(at, _)| at as usize == col).map_or(0.0, |(_, value)| value)
+        };
+        for row in (0..params.order).step_by(97) {
+            for (col, value) in matrix.row(row) {
+                assert!((value - entry(col as usize, row)).abs() < 1e-15);
+            }
+        }
+    }
+}

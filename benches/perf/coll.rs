@@ -1,0 +1,111 @@
+//! Collectives, each alone after a barrier and back to back. Follows `coll.c`.
+
+use mpj::{Error, Intracomm, Op};
+
+use super::Failure;
+use super::cores::affinity;
+use super::memory::{PAGE, Pages};
+use super::report::Report;
+use super::stats::{now_ns, quantile_f64, repeats};
+
+const SIZES: [usize; 4] = [8, 1024, 32768, 1_048_576];
+
+/// A collective operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    Barrier,
+    Bcast,
+    Reduce,
+    Allreduce,
+    Allgather,
+    Alltoall,
+    Gather,
+    Scatter,
+    Scan,
+}
+
+/// In the order of the C program; mpj has no reduce_scatter yet.
+const CALLS: [(Call, &str); 9] = [
+    (Call::Barrier, "barrier"),
+    (Call::Bcast, "bcast"),
+    (Call::Reduce, "reduce"),
+    (Call::Allreduce, "allreduce"),
+    (Call::Allgather, "allgather"),
+    (Call::Alltoall, "alltoall"),
+    (Call::Gather, "gather"),
+    (Call::Scatter, "scatter"),
+    (Call::Scan, "scan"),
+];
+
+impl Call {
+    /// Calls it once with vectors, or blocks for each rank, of `n` elements.
+    #[inline]
+    fn once(self, world: &Intracomm, send: &mut [f64], recv: &mut [f64], n: usize) -> Result<(), Error> {
+        let all = n * world.size();
+        match self {
+            Call::Barrier => world.barrier(),
+            Call::Bcast => world.bcast(&mut send[..n], 0),
+            Call::Reduce => world.reduce(&send[..n], &mut recv[..n], Op::Sum, 0),
+            Call::Allreduce => world.allreduce(&send[..n], &mut recv[..n], Op::Sum),
+            Call::Allgather => world.allgather(&send[..n], &mut recv[..all]),
+            Call::Alltoall => world.alltoall(&send[..all], &mut recv[..all]),
+            Call::Gather => world.gather(&send[..n], &mut recv[..all], 0),
+            Call::Scatter => world.scatter(&send[..all], &mut recv[..n], 0),
+            Call::Scan => world.scan(&send[..n], &mut recv[..n], Op::Sum),
+        }
+    }
+}
+
+/// Measures all of them, for `ms` milliseconds each, up to `max_bytes`.
+pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize) -> Result<(), Failure> {
+    let (report, ranks) = (Report::new(world), world.size());
+    report.head(world)?;
+    report.line(format_args!("# coll np={ranks} affinity(rank0)={}", affinity()))?;
+    let sizes = SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
+    let elements = (sizes.clone().max().unwrap_or(0) * ranks + PAGE) / size_of::<f64>();
+    let (mut send, mut recv) = (Pages::filled(elements, 1.0)?, Pages::filled(elements, 0.0)?);
+
+    for (call, name) in CALLS {
+        let only_once = (call == Call::Barrier).then_some(0);
+        let sizes: Vec<usize> = only_once.map_or_else(|| sizes.clone().collect(), |none| vec![none]);
+        for bytes in sizes {
+            let n = bytes / size_of::<f64>();
+            let mut once = || call.once(world, &mut send, &mut recv, n);
+            once()?;
+            world.barrier()?;
+            let start = now_ns();
+            for _ in 0..3 {
+                once()?;
+                world.barrier()?;
+            }
+            let estimate = (now_ns() - start) as f64 / 3.0;
+            let mut iterations = repeats(ms * 1e6, estimate + 1.0, 5, 20_000);
+            world.bcast(&mut iterations, 0)?;
+
+            let mut times = vec![0.0; iterations as usize];
+            let mut slowest = vec![0.0; iterations as usize];
+            for time in &mut times {
+                world.barrier()?;
+                let start = now_ns();
+                once()?;
+                *time = (now_ns() - start) as f64 / 1e3;
+            }
+            world.reduce(&times, &mut slowest, Op::Max, 0)?;
+            world.barrier()?;
+            let start = now_ns();
+            for _ in 0..iterations {
+                once()?;
+            }
+            let each = (now_ns() - start) as f64 / 1e3 / iterations as f64;
+            let mut back_to_back = 0.0;
+            world.reduce(&each, &mut back_to_back, Op::Max, 0)?;
+
+            let median = quantile_f64(&mut slowest, 0.5);
+            let least = slowest[0];
+            report.line(format_args!(
+                "COLL,{name},{ranks},{bytes},{iterations},{median:.2},{least:.2},{back_to_back:.2}"
+            ))?;
+        }
+    }
+    Ok(())
+}

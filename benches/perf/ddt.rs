@@ -1,0 +1,289 @@
+//! Derived datatypes: packing and unpacking beside loops by hand, and messages of them. Follows `ddt.c`.
+
+use std::hint::black_box;
+
+use mpj::{Intracomm, View, ViewMut};
+use mpj_datatypes::{Packer, Unpacker};
+
+use super::Failure;
+use super::ddt_patterns::{Element, Pattern, all};
+use super::memory::{PAGE, Pages};
+use super::report::Report;
+use super::stats::{now_ns, quantile, repeats};
+
+/// Where data is packed to, and a second buffer of the same length.
+#[derive(Debug)]
+struct Buffers {
+    first: Pages<u8>,
+    second: Pages<u8>,
+}
+
+/// What is done with a pattern in memory.
+#[derive(Clone, Copy, Debug)]
+enum Local {
+    Pack,
+    PackByHand,
+    Unpack,
+    UnpackByHand,
+    Copy,
+}
+
+/// How a pattern goes from rank to rank.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Datatype,
+    ByHand,
+    PackFirst,
+    Contiguous,
+}
+
+/// A pattern of whichever elements.
+pub(super) trait Measured {
+    fn name(&self) -> &str;
+    /// Returns the packed bytes.
+    fn bytes(&self) -> usize;
+    /// Returns whether it is received as it is sent.
+    fn symmetric(&self) -> bool;
+    fn pack(&self, out: &mut [u8]) -> Result<(), Failure>;
+    fn pack_by_hand(&self, out: &mut [u8]);
+    fn unpack(&mut self, from: &[u8]) -> Result<(), Failure>;
+    fn unpack_by_hand(&mut self, from: &[u8]);
+    fn send(&self, world: &Intracomm, to: usize, tag: i32) -> Result<(), Failure>;
+    fn recv(&mut self, world: &Intracomm, from: usize, tag: i32) -> Result<(), Failure>;
+}
+
+impl<T: Element> Measured for Pattern<T> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn bytes(&self) -> usize {
+        self.send.size()
+    }
+
+    fn symmetric(&self) -> bool {
+        self.symmetric
+    }
+
+    fn pack(&self, out: &mut [u8]) -> Result<(), Failure> {
+        let memory = bytemuck::cast_slice(&self.data);
+        Packer::new(&self.send, memory, self.start * size_of::<T>(), 1)?.fill_bytes(out);
+        Ok(())
+    }
+
+    fn pack_by_hand(&self, out: &mut [u8]) {
+        let mut out = bytemuck::cast_slice_mut(out);
+        for piece in &self.by_hand {
+            let (part, rest) = out.split_at_mut(piece.elements);
+            (piece.pack)(&self.data[self.start..], part);
+            out = rest;
+        }
+    }
+
+    fn unpack(&mut self, from: &[u8]) -> Result<(), Failure> {
+        let memory = bytemuck::cast_slice_mut(&mut self.data);
+        Unpacker::new(&self.recv, memory, self.start * size_of::<T>(), 1)?.feed(from)?;
+        Ok(())
+    }
+
+    fn unpack_by_hand(&mut self, from: &[u8]) {
+        let mut from = bytemuck::cast_slice(from);
+        for piece in &self.by_hand {
+            let (part, rest) = from.split_at(piece.elements);
+            (piece.unpack)(&mut self.data[self.start..], part);
+            from = rest;
+        }
+    }
+
+    fn send(&self, world: &Intracomm, to: usize, tag: i32) -> Result<(), Failure> {
+        Ok(world.send(&View::new(&self.data, self.start, &self.send, 1)?, to, tag)?)
+    }
+
+    fn recv(&mut self, world: &Intracomm, from: usize, tag: i32) -> Result<(), Failure> {
+        let mut view = ViewMut::new(&mut self.data, self.start, &self.recv, 1)?;
+        world.recv(&mut view, from, tag)?;
+        Ok(())
+    }
+}
+
+/// Measures all patterns: packing for `pack_ms` milliseconds a figure, and between two ranks sending for `send_ms`.
+pub(crate) fn run(world: &Intracomm, pack_ms: f64, send_ms: f64) -> Result<(), Failure> {
+    let report = Report::new(world);
+    report.head(world)?;
+    let mut patterns = all()?;
+    let room = patterns.iter().map(|p| p.bytes()).max().unwrap_or(0) + PAGE;
+    let mut buffers = Buffers { first: Pages::filled(room, 1)?, second: Pages::filled(room, 2)? };
+    if world.rank() == 0 {
+        for pattern in &mut patterns {
+            local(pattern.as_mut(), &mut buffers, pack_ms, report)?;
+        }
+    }
+    world.barrier()?;
+    if world.size() == 2 {
+        for pattern in &mut patterns {
+            let mut us = [0.0; 4];
+            let ways = [Way::Datatype, Way::ByHand, Way::PackFirst, Way::Contiguous];
+            for (us, way) in us.iter_mut().zip(ways) {
+                *us = pingpong(world, pattern.as_mut(), &mut buffers, way, send_ms)?;
+            }
+            let (name, bytes, [datatype, by_hand, packed, plain]) = (pattern.name(), pattern.bytes(), us);
+            report.line(format_args!(
+                "DDTPP,{name},{bytes},{datatype:.2},{by_hand:.2},{packed:.2},{plain:.2}"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+impl Local {
+    #[inline]
+    fn run(self, pattern: &mut dyn Measured, buffers: &mut Buffers) -> Result<(), Failure> {
+        let bytes = pattern.bytes();
+        let buf = &mut buffers.first[..bytes];
+        match self {
+            Local::Pack => pattern.pack(buf)?,
+            Local::PackByHand => pattern.pack_by_hand(buf),
+            Local::Unpack => pattern.unpack(buf)?,
+            Local::UnpackByHand => pattern.unpack_by_hand(buf),
+            Local::Copy => buffers.second[..bytes].copy_from_slice(buf),
+        }
+        black_box(&mut *buffers);
+        Ok(())
+    }
+
+    /// Returns bytes per nanosecond.
+    fn rate(self, pattern: &mut dyn Measured, buffers: &mut Buffers, ms: f64) -> Result<f64, Failure> {
+        const READINGS: usize = 301;
+        for _ in 0..3 {
+            self.run(pattern, buffers)?;
+        }
+        let start = now_ns();
+        self.run(pattern, buffers)?;
+        self.run(pattern, buffers)?;
+        let estimate = (now_ns() - start) as f64 / 2.0 + 1.0;
+        let batch = ((20_000.0 / estimate) as i64 + 1).clamp(1, 10_000);
+        let readings = repeats(ms * 1e6, estimate * batch as f64, 5, READINGS as i64);
+        let mut times = [0u64; READINGS];
+        let times = &mut times[..readings as usize];
+        for time in &mut *times {
+            let start = now_ns();
+            for _ in 0..batch {
+                self.run(pattern, buffers)?;
+            }
+            *time = now_ns() - start;
+        }
+        Ok(pattern.bytes() as f64 * batch as f64 / quantile(times, 0.5))
+    }
+}
+
+/// Checks a pattern against the loops by hand and measures it in memory.
+fn local(pattern: &mut dyn Measured, buffers: &mut Buffers, ms: f64, report: Report) -> Result<(), Failure> {
+    let bytes = pattern.bytes();
+    Local::Pack.run(pattern, buffers)?;
+    let packed = buffers.first[..bytes].to_vec();
+    buffers.first[..bytes].fill(0);
+    Local::PackByHand.run(pattern, buffers)?;
+    if packed != buffers.first[..bytes] {
+        report.line(format_args!("# MISMATCH pack {}", pattern.name()))?;
+    }
+    if pattern.symmetric() {
+        for (at, byte) in buffers.first[..bytes].iter_mut().enumerate() {
+            *byte = at.wrapping_mul(37).wrapping_add(11) as u8;
+        }
+        let given = buffers.first[..bytes].to_vec();
+        Local::Unpack.run(pattern, buffers)?;
+        buffers.first[..bytes].fill(0);
+        Local::PackByHand.run(pattern, buffers)?;
+        if given != buffers.first[..bytes] {
+            report.line(format_args!("# MISMATCH unpack {}", pattern.name()))?;
+        }
+    }
+    let mut rate = |what: Local| what.rate(pattern, buffers, ms);
+    let (pack, pack_by_hand) = (rate(Local::Pack)?, rate(Local::PackByHand)?);
+    let (unpack, unpack_by_hand) = (rate(Local::Unpack)?, rate(Local::UnpackByHand)?);
+    let (copy, name) = (rate(Local::Copy)?, pattern.name());
+    report.line(format_args!(
+        "DDT,{name},{bytes},{pack:.2},{pack_by_hand:.2},{unpack:.2},{unpack_by_hand:.2},{copy:.2},{:.2},{:.2}",
+        pack / pack_by_hand,
+        unpack / unpack_by_hand
+    ))
+}
+
+impl Way {
+    const TAG: i32 = 9;
+
+    #[inline]
+    fn send(self, world: &Intracomm, pattern: &dyn Measured, buffers: &mut Buffers) -> Result<(), Failure> {
+        let (to, buf) = (1 - world.rank(), &mut buffers.first[..pattern.bytes()]);
+        match self {
+            Way::Datatype => return pattern.send(world, to, Way::TAG),
+            Way::ByHand => pattern.pack_by_hand(buf),
+            Way::PackFirst => pattern.pack(buf)?,
+            Way::Contiguous => (),
+        }
+        Ok(world.send(buf, to, Way::TAG)?)
+    }
+
+    #[inline]
+    fn recv(
+        self,
+        world: &Intracomm,
+        pattern: &mut dyn Measured,
+        buffers: &mut Buffers,
+    ) -> Result<(), Failure> {
+        let (from, bytes) = (1 - world.rank(), pattern.bytes());
+        let Buffers { first, second } = buffers;
+        match self {
+            Way::Datatype => pattern.recv(world, from, Way::TAG)?,
+            Way::ByHand => {
+                world.recv(&mut first[..bytes], from, Way::TAG)?;
+                pattern.unpack_by_hand(&first[..bytes]);
+            }
+            Way::PackFirst => {
+                let status = world.recv(&mut first[..], from, Way::TAG)?;
+                pattern.unpack(&first[..status.bytes()])?;
+            }
+            Way::Contiguous => {
+                world.recv(&mut second[..bytes], from, Way::TAG)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the median half round trip in microseconds.
+fn pingpong(
+    world: &Intracomm,
+    pattern: &mut dyn Measured,
+    buffers: &mut Buffers,
+    way: Way,
+    ms: f64,
+) -> Result<f64, Failure> {
+    let leads = world.rank() == 0;
+    let mut once = || {
+        if leads {
+            way.send(world, pattern, buffers)?;
+            way.recv(world, pattern, buffers)
+        } else {
+            way.recv(world, pattern, buffers)?;
+            way.send(world, pattern, buffers)
+        }
+    };
+    for _ in 0..3 {
+        once()?;
+    }
+    let start = now_ns();
+    for _ in 0..3 {
+        once()?;
+    }
+    let estimate = (now_ns() - start) as f64 / 3.0;
+    let mut iterations = repeats(ms * 1e6, estimate + 1.0, 7, 5000);
+    world.bcast(&mut iterations, 0)?;
+    let mut times = vec![0u64; iterations as usize];
+    for time in &mut times {
+        let start = now_ns();
+        once()?;
+        *time = now_ns() - start;
+    }
+    Ok(quantile(&mut times, 0.5) / 2e3)
+}

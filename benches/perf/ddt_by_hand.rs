@@ -1,0 +1,147 @@
+//! What a program without datatypes writes: loops that pack and unpack.
+
+use std::fmt;
+
+/// Where runs of elements start.
+pub(super) trait Walk: Clone + 'static {
+    /// Calls with the start of each run, in order.
+    fn walk(&self, visit: impl FnMut(usize));
+}
+
+/// Two nested loops.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid {
+    pub(super) start: usize,
+    pub(super) outer: usize,
+    pub(super) outer_stride: usize,
+    pub(super) inner: usize,
+    pub(super) inner_stride: usize,
+}
+
+impl Grid {
+    /// One loop from the beginning.
+    pub(super) fn line(count: usize, stride: usize) -> Grid {
+        Grid { start: 0, outer: count, outer_stride: stride, inner: 1, inner_stride: 0 }
+    }
+}
+
+impl Walk for Grid {
+    #[inline]
+    fn walk(&self, mut visit: impl FnMut(usize)) {
+        for i in 0..self.outer {
+            let row = self.start + i * self.outer_stride;
+            for j in 0..self.inner {
+                visit(row + j * self.inner_stride);
+            }
+        }
+    }
+}
+
+/// Indices in a list, of 32 bits as in the C program.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    start: usize,
+    scale: usize,
+    indices: Vec<u32>,
+}
+
+impl List {
+    /// The runs start at `start` plus `scale` times an index.
+    pub(super) fn new(start: usize, scale: usize, indices: &[usize]) -> List {
+        List { start, scale, indices: indices.iter().map(|at| *at as u32).collect() }
+    }
+}
+
+impl Walk for List {
+    #[inline]
+    fn walk(&self, mut visit: impl FnMut(usize)) {
+        for at in &self.indices {
+            visit(self.start + self.scale * *at as usize);
+        }
+    }
+}
+
+/// Packs memory.
+type Pack<T> = Box<dyn Fn(&[T], &mut [T])>;
+/// Unpacks into memory.
+type Unpack<T> = Box<dyn Fn(&mut [T], &[T])>;
+
+/// A part of a pattern: so many elements, and how they are packed and unpacked.
+pub(super) struct Piece<T> {
+    pub(super) elements: usize,
+    pub(super) pack: Pack<T>,
+    pub(super) unpack: Unpack<T>,
+}
+
+impl<T> fmt::Debug for Piece<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Piece").field("elements", &self.elements).finish_non_exhaustive()
+    }
+}
+
+fn count(walk: &impl Walk) -> usize {
+    let mut runs = 0;
+    walk.walk(|_| runs += 1);
+    runs
+}
+
+impl<T: Copy + 'static> Piece<T> {
+    /// Runs of `L` elements.
+    pub(super) fn fixed<const L: usize, W: Walk>(walk: W) -> Self {
+        let (elements, back) = (L * count(&walk), walk.clone());
+        let pack = move |data: &[T], out: &mut [T]| {
+            let mut out = out.as_chunks_mut::<L>().0.iter_mut();
+            walk.walk(|at| {
+                if let (Some(run), Some(from)) = (out.next(), data[at..].first_chunk()) {
+                    *run = *from;
+                }
+            });
+        };
+        let unpack = move |data: &mut [T], from: &[T]| {
+            let mut from = from.as_chunks::<L>().0.iter();
+            back.walk(|at| {
+                if let (Some(run), Some(into)) = (from.next(), data[at..].first_chunk_mut()) {
+                    *into = *run;
+                }
+            });
+        };
+        Piece { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
+    }
+
+    /// Runs of `len` elements.
+    pub(super) fn runs(walk: impl Walk, len: usize) -> Self {
+        let (elements, back) = (len * count(&walk), walk.clone());
+        let pack = move |data: &[T], out: &mut [T]| {
+            let mut out = out.chunks_exact_mut(len);
+            walk.walk(|at| {
+                if let Some(run) = out.next() {
+                    run.copy_from_slice(&data[at..][..len]);
+                }
+            });
+        };
+        let unpack = move |data: &mut [T], from: &[T]| {
+            let mut from = from.chunks_exact(len);
+            back.walk(|at| {
+                if let Some(run) = from.next() {
+                    data[at..][..len].copy_from_slice(run);
+                }
+            });
+        };
+        Piece { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
+    }
+
+    /// `count` runs of `L` elements, each with as many left out after it.
+    pub(super) fn every_second<const L: usize>(count: usize) -> Self {
+        let pack = |data: &[T], out: &mut [T]| {
+            for (run, from) in out.as_chunks_mut::<L>().0.iter_mut().zip(data.chunks_exact(2 * L)) {
+                run.copy_from_slice(&from[..L]);
+            }
+        };
+        let unpack = |data: &mut [T], from: &[T]| {
+            for (run, into) in from.as_chunks::<L>().0.iter().zip(data.chunks_exact_mut(2 * L)) {
+                into[..L].copy_from_slice(run);
+            }
+        };
+        Piece { elements: L * count, pack: Box::new(pack), unpack: Box::new(unpack) }
+    }
+}

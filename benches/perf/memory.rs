@@ -1,0 +1,65 @@
+//! Memory that starts on a page and has been touched, as the C programs' `page_alloc`.
+
+use std::collections::TryReserveError;
+use std::hint::black_box;
+use std::ops::{Deref, DerefMut};
+
+/// Where memory begins.
+pub(super) const PAGE: usize = 4096;
+
+/// Elements that start on a page.
+#[derive(Debug)]
+pub(super) struct Pages<T> {
+    memory: Vec<T>,
+    start: usize,
+    len: usize,
+}
+
+impl<T: Copy> Pages<T> {
+    /// Returns `len` elements, every page written.
+    pub(super) fn filled(len: usize, value: T) -> Result<Self, TryReserveError> {
+        let mut memory = Vec::new();
+        let spare = PAGE / size_of::<T>();
+        memory.try_reserve_exact(len.saturating_add(spare))?;
+        memory.resize(len + spare, value);
+        // Seen from outside, so that zeros are not left to pages that do not exist yet.
+        black_box(&mut memory[..]).fill(value);
+        let start = memory.as_ptr().align_offset(PAGE).min(spare);
+        Ok(Pages { memory, start, len })
+    }
+}
+
+impl<T> Deref for Pages<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.memory[self.start..][..self.len]
+    }
+}
+
+impl<T> DerefMut for Pages<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.memory[self.start..][..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PAGE, Pages};
+
+    #[test]
+    fn starts_on_a_page() {
+        for len in [0, 1, 5000] {
+            let pages = Pages::filled(len, 1.5f64).unwrap();
+            assert_eq!(pages.as_ptr().addr() % PAGE, 0);
+            assert_eq!(&pages[..], vec![1.5; len]);
+        }
+    }
+
+    #[test]
+    fn too_much_is_an_error() {
+        assert!(Pages::filled(usize::MAX / 8, 0u8).is_err() && Pages::filled(usize::MAX, 0u8).is_err());
+    }
+}

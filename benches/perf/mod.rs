@@ -1,0 +1,15 @@
+//! The programs of `mpj-perf`. Each follows its C twin loop by loop and prints the same lines, so that the figures of
+//! both can stand side by side: one pair of clock readings an iteration, the same touching, public calls only.
+
+pub(crate) mod coll;
+pub(crate) mod cores;
+pub(crate) mod ddt;
+mod ddt_by_hand;
+mod ddt_patterns;
+mod memory;
+pub(crate) mod pingpong;
+mod report;
+mod stats;
+
+/// Whatever ends a rank early.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

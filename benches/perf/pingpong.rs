@@ -1,0 +1,256 @@
+//! Point-to-point: ping-pong with the same, rotating and freshly written buffers, message rate, windowed one-way and
+//! two-way bandwidth. Follows `pingpong.c`.
+
+use std::hint::black_box;
+
+use mpj::{Error, Intracomm};
+
+use super::Failure;
+use super::memory::{PAGE, Pages};
+use super::report::Report;
+use super::stats::{now_ns, quantile, quantile_f64, repeats};
+
+const SIZES: [usize; 18] = [
+    0, 1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576,
+    4_194_304, 16_777_216,
+];
+const WINDOW_SIZES: [usize; 6] = [1024, 8192, 65536, 262_144, 1_048_576, 4_194_304];
+/// Messages at once in windows of tiny messages, largest last.
+const RATE_WINDOWS: [usize; 3] = [1, 8, 64];
+const RATE_BYTES: usize = 8;
+const MEBI: usize = 1 << 20;
+
+/// What is measured, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Milliseconds for each point.
+    pub(crate) ms: f64,
+    /// The largest message in bytes.
+    pub(crate) max_bytes: usize,
+    /// MiB of each of the two buffers in which messages rotate.
+    pub(crate) pool_mib: usize,
+}
+
+impl Options {
+    /// Returns why this cannot be run, if so.
+    pub(crate) fn refuse(&self) -> Option<String> {
+        let windows = WINDOW_SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| b * window(b));
+        let single = SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| stride(b).max(b));
+        let needed = windows.chain(single).fold(RATE_BYTES * 64, usize::max).div_ceil(MEBI);
+        (self.pool_mib < needed)
+            .then(|| format!("messages of up to {} bytes need a pool of {needed} MiB", self.max_bytes))
+    }
+}
+
+/// Messages at once in windows of large messages.
+fn window(bytes: usize) -> usize {
+    if bytes >= MEBI { 16 } else { 64 }
+}
+
+/// The distance of rotating buffers: not all in the same sets of the caches.
+fn stride(bytes: usize) -> usize {
+    if bytes >= MEBI { bytes } else { (bytes + PAGE + 64).next_multiple_of(PAGE) + 64 }
+}
+
+/// Writes to every cache line.
+fn touch(bytes: &mut [u8]) {
+    for byte in bytes.iter_mut().step_by(64) {
+        *byte = byte.wrapping_add(1);
+    }
+    black_box(bytes);
+}
+
+/// One variant of the ping-pong.
+#[derive(Clone, Copy, Debug)]
+struct Variant {
+    name: &'static str,
+    bytes: usize,
+    /// The distance of the buffers and how many there are.
+    stride: usize,
+    buffers: usize,
+    /// Writes the whole buffer before each send, as a program does.
+    fresh: bool,
+}
+
+/// Two ranks, their buffers and their time for a point.
+#[derive(Debug)]
+struct Bench<'a> {
+    world: &'a Intracomm,
+    leads: bool,
+    other: usize,
+    report: Report,
+    send: Pages<u8>,
+    recv: Pages<u8>,
+    budget_ns: f64,
+}
+
+/// Measures everything, on two ranks.
+pub(crate) fn run(world: &Intracomm, options: Options) -> Result<(), Failure> {
+    let report = Report::new(world);
+    report.head(world)?;
+    let (leads, pool) = (world.rank() == 0, options.pool_mib.saturating_mul(MEBI));
+    let (send, recv) = (Pages::filled(pool, 1)?, Pages::filled(pool, 2)?);
+    let budget_ns = options.ms * 1e6;
+    let mut bench = Bench { world, leads, other: usize::from(leads), report, send, recv, budget_ns };
+
+    let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes);
+    for bytes in sizes() {
+        bench.pingpong(Variant { name: "same", bytes, stride: 0, buffers: 1, fresh: false })?;
+    }
+    for bytes in sizes().filter(|bytes| *bytes > 0) {
+        let stride = stride(bytes);
+        bench.pingpong(Variant { name: "rot", bytes, stride, buffers: pool / stride, fresh: false })?;
+    }
+    for bytes in sizes().filter(|bytes| *bytes >= PAGE) {
+        bench.pingpong(Variant { name: "fresh", bytes, stride: 0, buffers: 1, fresh: true })?;
+    }
+    for window in RATE_WINDOWS {
+        bench.bandwidth("", RATE_BYTES, window, false)?;
+    }
+    bench.bandwidth("", RATE_BYTES, 64, true)?;
+    for (tag, both) in [("BW", false), ("BIBW", true)] {
+        for bytes in WINDOW_SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes) {
+            bench.bandwidth(tag, bytes, window(bytes), both)?;
+        }
+    }
+    Ok(())
+}
+
+impl Bench<'_> {
+    /// A message there and one back, in the buffers `at` bytes into the pools.
+    #[inline]
+    fn once(&mut self, at: usize, variant: Variant) -> Result<(), Error> {
+        let Variant { bytes, fresh, .. } = variant;
+        let (send, recv) = (&mut self.send[at..][..bytes], &mut self.recv[at..][..bytes]);
+        if self.leads {
+            if fresh {
+                touch(send);
+            }
+            self.world.send(send, 1, 1)?;
+            self.world.recv(recv, 1, 1)?;
+        } else {
+            self.world.recv(recv, 0, 1)?;
+            if fresh {
+                touch(send);
+            }
+            self.world.send(send, 0, 1)?;
+        }
+        Ok(())
+    }
+
+    fn pingpong(&mut self, variant: Variant) -> Result<(), Failure> {
+        const WARM: usize = 20;
+        let mut buffer = 0;
+        let mut next = || {
+            let at = buffer * variant.stride;
+            buffer = if buffer + 1 == variant.buffers { 0 } else { buffer + 1 };
+            at
+        };
+        self.world.barrier()?;
+        for _ in 0..3 {
+            self.once(next(), variant)?;
+        }
+        let start = now_ns();
+        for _ in 0..WARM {
+            self.once(next(), variant)?;
+        }
+        let estimate = (now_ns() - start) as f64 / WARM as f64;
+        let mut iterations = repeats(self.budget_ns, estimate + 1.0, 10, 200_000);
+        self.world.bcast(&mut iterations, 0)?;
+        let mut times = vec![0u64; iterations as usize];
+        self.world.barrier()?;
+        for time in &mut times {
+            let at = next();
+            let start = now_ns();
+            self.once(at, variant)?;
+            *time = now_ns() - start;
+        }
+        let Variant { name, bytes, .. } = variant;
+        let median = quantile(&mut times, 0.5) / 2e3;
+        let (least, p99) = (times[0] as f64 / 2e3, quantile(&mut times, 0.99) / 2e3);
+        let rate = bytes as f64 / median;
+        self.report
+            .line(format_args!("PP,{name},{bytes},{iterations},{median:.3},{least:.3},{p99:.3},{rate:.1}"))
+    }
+
+    /// Sends windows of messages, one way or both, and returns the seconds taken.
+    fn windows(&mut self, bytes: usize, window: usize, iterations: i64, both: bool) -> Result<f64, Error> {
+        let (world, leads, other) = (self.world, self.leads, self.other);
+        let (send, recv) = (&self.send[..bytes * window], &mut self.recv[..bytes * window]);
+        let (sends, recvs) = (both || leads, both || !leads);
+        let mut ack = [0u8];
+        world.barrier()?;
+        let start = now_ns();
+        for _ in 0..iterations {
+            world.scope(|s| {
+                let mut receiving = Vec::with_capacity(if recvs { window } else { 0 });
+                let mut sending = Vec::with_capacity(if sends { window } else { 0 });
+                if recvs {
+                    for buf in recv.chunks_exact_mut(bytes) {
+                        receiving.push(s.irecv(buf, other, 2)?);
+                    }
+                }
+                if sends {
+                    for buf in send.chunks_exact(bytes) {
+                        sending.push(s.isend(buf, other, 2)?);
+                    }
+                }
+                for request in receiving {
+                    request.wait()?;
+                }
+                for request in sending {
+                    request.wait()?;
+                }
+                Ok::<(), Error>(())
+            })?;
+            if !both {
+                if leads {
+                    world.recv(&mut ack, 1, 3)?;
+                } else {
+                    world.send(&ack, 0, 3)?;
+                }
+            }
+        }
+        Ok((now_ns() - start) as f64 * 1e-9)
+    }
+
+    fn bandwidth(&mut self, tag: &str, bytes: usize, window: usize, both: bool) -> Result<(), Failure> {
+        const REPEATS: usize = 5;
+        let budget = self.budget_ns * 2.0 * 1e-9;
+        let estimate = self.windows(bytes, window, 3, both)? / 3.0;
+        let mut iterations = repeats(budget / REPEATS as f64, estimate + 1e-9, 2, 20_000);
+        self.world.bcast(&mut iterations, 0)?;
+        let moved = if both { 2.0 } else { 1.0 } * (bytes * window) as f64 * iterations as f64;
+        let mut rates = [0.0; REPEATS];
+        for rate in &mut rates {
+            *rate = moved / self.windows(bytes, window, iterations, both)?;
+        }
+        let median = quantile_f64(&mut rates, 0.5);
+        if bytes <= 64 {
+            let (kind, best) = (if both { "_BI" } else { "" }, rates[REPEATS - 1]);
+            let [median, best] = [median, best].map(|rate| rate / bytes as f64 / 1e6);
+            self.report.line(format_args!("RATE{kind},{bytes},{window},{median:.3},{best:.3}"))
+        } else {
+            self.report.line(format_args!("{tag},{bytes},{window},{:.1}", median / 1e6))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, stride};
+
+    #[test]
+    fn pools_hold_what_is_sent() {
+        let refuse = |max_bytes, pool_mib| Options { ms: 1.0, max_bytes, pool_mib }.refuse();
+        assert_eq!(refuse(usize::MAX, 64), None);
+        assert!(refuse(usize::MAX, 63).is_some());
+        assert_eq!(refuse(0, 1), None);
+        assert!(refuse(0, 0).is_some());
+    }
+
+    #[test]
+    fn strides_are_those_of_the_c_program() {
+        assert_eq!([1, 8192, 1 << 20].map(stride), [8256, 16448, 1 << 20]);
+    }
+}

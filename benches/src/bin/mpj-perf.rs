@@ -1,0 +1,204 @@
+//! `mpj-perf`: what messages, collectives and datatypes cost. `mpj-perf --help` says how to use it.
+//!
+//! Exit status: 0 measured; 1 a rank failed; 2 the command line is wrong.
+
+#![allow(clippy::print_stderr, reason = "a program says on stderr why it does not run")]
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+use mpj::{Launch, World};
+
+use perf::Failure;
+
+#[path = "../../perf/mod.rs"]
+mod perf;
+
+/// The command line asks for what cannot be run: clap's own code.
+const USAGE: u8 = 2;
+/// Threads in one process: beyond, they only wait for each other.
+const MOST_THREADS: usize = 256;
+
+/// Measures mpj: the same lines, sizes, patterns and loops as the C programs in peers/src, for comparison
+///
+/// Rank 0 prints comma-separated lines, as soon as each is known; lines that start with # are remarks. Ranks are
+/// processes when mpjrun has started them and else threads of this process.
+///
+/// Examples:
+///
+///   mpj-perf pingpong --bind                 two ranks, as threads, on a core each
+///
+///   mpj-perf coll 20 65536 -n 8              eight ranks, 20 ms a point, up to 64 KiB
+///
+///   mpjrun -n 2 mpj-perf ddt 3 8             two ranks, as processes
+#[derive(Debug, Parser)]
+#[command(name = "mpj-perf", version)]
+struct Cli {
+    #[command(subcommand)]
+    program: Program,
+    /// Ranks, as threads of this process [default: 2]. Under mpjrun its number holds
+    #[arg(short = 'n', value_name = "RANKS", global = true, value_parser = ranks, allow_negative_numbers = true)]
+    ranks: Option<usize>,
+    /// Keeps each rank on a core of its own, if there are enough on this host, as native launchers do
+    #[arg(long, global = true)]
+    bind: bool,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Program {
+    /// Messages between two ranks: latency, rate and bandwidth
+    ///
+    /// PP,variant,bytes,iterations,median us,least us,99 % us,MB/s (half round trips; the same, rotating and freshly
+    /// written buffers); RATE,bytes,window,M messages/s (median),best; BW and BIBW,bytes,window,MB/s
+    Pingpong(PingpongArgs),
+    /// Collectives of any number of ranks
+    ///
+    /// COLL,operation,ranks,bytes,iterations,median us,least us,us back to back (all of them the slowest rank's; bytes
+    /// of a vector, or of a block for each rank)
+    Coll(CollArgs),
+    /// Derived datatypes: packing, unpacking, and sending between two ranks
+    ///
+    /// DDT,pattern,bytes,GB/s of mpj's packing,by hand,mpj's unpacking,by hand,memcpy,and the two ratios;
+    /// DDTPP,pattern,bytes,us by datatype,by hand,by packing first,of contiguous bytes (median half round trips)
+    Ddt(DdtArgs),
+    /// Starts and ends a job, nothing else
+    Hello,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+struct PingpongArgs {
+    /// Milliseconds for each point
+    #[arg(default_value = "200", value_parser = milliseconds, allow_negative_numbers = true)]
+    ms: f64,
+    /// The largest message in bytes
+    #[arg(default_value_t = 16_777_216)]
+    max_bytes: usize,
+    /// MiB of memory in which buffers rotate, for each rank twice
+    #[arg(default_value_t = 128)]
+    pool_mib: usize,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+struct CollArgs {
+    /// Milliseconds for each point
+    #[arg(default_value = "100", value_parser = milliseconds, allow_negative_numbers = true)]
+    ms: f64,
+    /// The largest vector or block in bytes
+    #[arg(default_value_t = 1_048_576)]
+    max_bytes: usize,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+struct DdtArgs {
+    /// Milliseconds for each figure of packing
+    #[arg(default_value = "8", value_parser = milliseconds, allow_negative_numbers = true)]
+    pack_ms: f64,
+    /// Milliseconds for each figure of sending
+    #[arg(default_value = "30", value_parser = milliseconds, allow_negative_numbers = true)]
+    send_ms: f64,
+}
+
+impl Program {
+    /// Returns why it cannot be run with so many ranks, if so.
+    fn refuse(self, ranks: usize) -> Option<String> {
+        match self {
+            Program::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
+            Program::Pingpong(args) => args.options().refuse(),
+            _ => None,
+        }
+    }
+
+    fn run(self, world: &World) -> Result<(), Failure> {
+        match self {
+            Program::Pingpong(args) => perf::pingpong::run(world, args.options()),
+            Program::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes),
+            Program::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms),
+            Program::Hello => Ok(()),
+        }
+    }
+}
+
+impl PingpongArgs {
+    fn options(self) -> perf::pingpong::Options {
+        perf::pingpong::Options { ms: self.ms, max_bytes: self.max_bytes, pool_mib: self.pool_mib }
+    }
+}
+
+fn main() -> ExitCode {
+    let Cli { program, ranks, bind } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    if let Some(why) = ranks.and_then(|ranks| program.refuse(ranks)) {
+        return refuse(&why);
+    }
+    let refused = AtomicBool::new(false);
+    let ended = mpj::run_with(Launch::threads(ranks.unwrap_or(2)), |world: World| {
+        let size = world.size();
+        let why = match ranks {
+            Some(asked) if asked != size => {
+                Some(format!("-n {asked}, but the launcher started {size} ranks"))
+            }
+            _ => program.refuse(size),
+        };
+        let Some(why) = why else {
+            if bind {
+                perf::cores::bind(&world);
+            }
+            return program.run(&world);
+        };
+        refused.store(true, Ordering::Relaxed);
+        if world.rank() == 0 {
+            refuse(&why);
+        }
+        Ok(())
+    });
+    if refused.into_inner() { ExitCode::from(USAGE) } else { ended }
+}
+
+/// Reads a number of ranks.
+fn ranks(text: &str) -> Result<usize, String> {
+    let ranks: usize = text.parse().map_err(|_| "a number of ranks is expected".to_owned())?;
+    match ranks {
+        0 => Err("a job has at least 1 rank".to_owned()),
+        1..=MOST_THREADS => Ok(ranks),
+        _ => {
+            Err(format!("at most {MOST_THREADS} ranks in one process; for more use mpjrun, without -n here"))
+        }
+    }
+}
+
+/// Reads a time.
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let ms = text.parse().ok().filter(|ms: &f64| ms.is_finite() && *ms >= 0.0);
+    ms.ok_or_else(|| "a number of milliseconds is expected".to_owned())
+}
+
+/// Prints one line that says why nothing is run.
+fn refuse(why: &str) -> ExitCode {
+    eprintln!("mpj-perf: {why}");
+    ExitCode::from(USAGE)
+}
+
+/// Shows help where it was asked for, else the complaint of clap on one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Nowhere to tell of a closed output.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            refuse("name a program: pingpong, coll, ddt or hello (mpj-perf --help says more)")
+        }
+        _ => {
+            let complaint = error.render().to_string();
+            let lines: Vec<&str> =
+                complaint.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+            let line = lines.join(" ");
+            refuse(line.strip_prefix("error: ").unwrap_or(&line))
+        }
+    }
+}
