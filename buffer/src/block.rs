@@ -2,10 +2,12 @@
 
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::ptr::NonNull;
 
+use bytemuck::NoUninit;
 use mpj_pool::RawBuffer;
 
-use crate::Overflow;
+use crate::{ALIGN, Overflow};
 
 /// A block whose bytes `from..to` are initialised.
 ///
@@ -39,16 +41,26 @@ impl<R: RawBuffer> Filled<R> {
         self.to = to;
     }
 
+    /// Returns where the next byte goes, and how many can.
+    pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
+        // SAFETY: invariant 1: within the allocation, or one behind its end.
+        let at = unsafe { self.block.as_ptr().add(self.to) };
+        (at, self.block.capacity() - self.to)
+    }
+
+    #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.block.capacity()
     }
 
     /// Returns the offset behind the last initialised byte, from the start of the block.
+    #[inline]
     pub(crate) fn end(&self) -> usize {
         self.to
     }
 
     /// Returns the number of initialised bytes.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.to - self.from
     }
@@ -57,11 +69,13 @@ impl<R: RawBuffer> Filled<R> {
         self.block.region()
     }
 
+    #[inline]
     pub(crate) fn into_block(self) -> R {
         self.block
     }
 
     /// Returns the initialised bytes.
+    #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `RawBuffer` invariants 1 and 3: one live allocation of `capacity()` bytes; invariant 2 and `&self`
         // exclude writers. `MaybeUninit<u8>` needs neither a value nor alignment.
@@ -76,6 +90,7 @@ impl<R: RawBuffer> Filled<R> {
     }
 
     /// Returns the initialised bytes for overwriting.
+    #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let (from, to) = (self.from, self.to);
         // SAFETY: invariant 2; `u8` written through the result keeps it.
@@ -83,6 +98,7 @@ impl<R: RawBuffer> Filled<R> {
     }
 
     /// Appends bytes, all or none.
+    #[inline]
     pub(crate) fn push(&mut self, src: &[u8]) -> Result<(), Overflow> {
         let from = self.to;
         let spare = &mut self.all_mut()[from..];
@@ -94,7 +110,27 @@ impl<R: RawBuffer> Filled<R> {
         Ok(())
     }
 
+    /// Appends what `fill` puts into the next `count` bytes, or nothing if there are not as many, or if it panics.
+    #[inline]
+    pub(crate) fn push_with(
+        &mut self,
+        count: usize,
+        fill: impl FnOnce(&mut Spare<'_>),
+    ) -> Result<(), Overflow> {
+        let from = self.to;
+        let rest = &mut self.all_mut()[from..];
+        let left = rest.len();
+        let bytes = rest.get_mut(..count).ok_or(Overflow { needed: count, left })?;
+        let mut spare = Spare { bytes, filled: 0 };
+        fill(&mut spare);
+        // As many bytes from `to` on hold values as `spare` has counted: invariant 2.
+        let filled = spare.filled;
+        self.to += filled;
+        Ok(())
+    }
+
     /// Appends zeros, all or none.
+    #[inline]
     pub(crate) fn push_zeros(&mut self, count: usize) -> Result<(), Overflow> {
         let from = self.to;
         let spare = &mut self.all_mut()[from..];
@@ -105,10 +141,12 @@ impl<R: RawBuffer> Filled<R> {
     }
 
     /// Forgets all initialised bytes but the first `len`.
+    #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         self.to = self.to.min(self.from.saturating_add(len));
     }
 
+    #[inline]
     fn all_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: `RawBuffer` invariants 1 and 3 as in `bytes`; `&mut self` makes this the only view. The users in
         // this file write values into it, never `MaybeUninit::uninit()` below `to`.
@@ -118,6 +156,46 @@ impl<R: RawBuffer> Filled<R> {
                 self.block.capacity(),
             )
         }
+    }
+}
+
+/// Bytes that are being filled from front to back.
+///
+/// # Invariants
+/// 1. `bytes[..filled]` hold values.
+pub(crate) struct Spare<'a> {
+    bytes: &'a mut [MaybeUninit<u8>],
+    filled: usize,
+}
+
+impl Spare<'_> {
+    /// Puts bytes behind those that are there; those for which there is no place are left out.
+    #[inline]
+    pub(crate) fn put(&mut self, src: &[u8]) {
+        if let Some(target) = self.bytes.get_mut(self.filled..).and_then(|rest| rest.get_mut(..src.len())) {
+            target.write_copy_of_slice(src);
+            self.filled += src.len();
+        }
+    }
+
+    /// Puts a few zeros: less than [`ALIGN`], of which most often none.
+    #[inline]
+    pub(crate) fn pad(&mut self, count: usize) {
+        if count > 0 {
+            self.put(&[0; ALIGN][..count % ALIGN]);
+        }
+    }
+
+    /// Puts elements one by one, as many as there are places for.
+    #[inline]
+    pub(crate) fn put_each<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) {
+        let places = self.bytes[self.filled..].chunks_exact_mut(size_of::<T>());
+        let mut put = 0;
+        for (place, element) in places.zip(elements) {
+            place.write_copy_of_slice(bytemuck::bytes_of(&element));
+            put += 1;
+        }
+        self.filled += put * size_of::<T>();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The buffer itself: making one, taking it apart, and what both modes share.
 
 use core::fmt;
+use std::sync::Arc;
 
 use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, RegionKey, Shortage};
 
@@ -128,6 +129,32 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     }
 }
 
+impl<R: RawBuffer> Buffer<R, Writing> {
+    /// Takes the blocks of the dynamic part from `pool` instead of the global one, from the next block on, also after
+    /// [`clear`](Buffer::clear). The static part may come from any pool: [`new`](Self::new) takes its block.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use mpj_buffer::Buffer;
+    /// use mpj_buffer::pool::{Buddy, Growth, Heap, Pool};
+    ///
+    /// let pool = Arc::new(Buddy::growing(Growth::default().limit(1 << 20), Heap::create));
+    /// let mut buffer = Buffer::new(pool.alloc(256)?)?;
+    /// buffer.set_pool(Arc::clone(&pool));
+    /// buffer.write_object("bounded")?;
+    /// assert!(buffer.write_object(&vec![1u8; 2 << 20]).is_err()); // more than the pool may have
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_pool<P: Pool + 'static>(&mut self, pool: Arc<P>)
+    where
+        P::Block: Sync,
+    {
+        self.chain.set_source(pool);
+    }
+}
+
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Takes a block into which a device has received a whole message, without copying.
     ///
@@ -194,11 +221,12 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 impl<R: RawBuffer, M> Buffer<R, M> {
     /// Forgets the message and makes the block ready for another one, with the same room. Blocks of the dynamic part go
     /// back to their pool.
+    #[inline]
     pub fn clear(self) -> Buffer<R, Writing> {
-        let Self { mut block, room, .. } = self;
+        let Self { mut block, room, chain, .. } = self;
         // Every buffer has had a message header, so its bytes are there to be kept.
         block.truncate(room + MESSAGE_HEADER);
-        Buffer { block, room, chain: Chain::default(), mode: Writing::new() }
+        Buffer { block, room, chain: Chain::with_source(chain.into_source()), mode: Writing::new() }
     }
 
     /// Gives the block back.
@@ -225,17 +253,20 @@ impl<R: RawBuffer, M> Buffer<R, M> {
     }
 
     /// Returns the most bytes that the static part can have.
+    #[inline]
     pub fn capacity(&self) -> usize {
         // Whole units only, so that padding in front of the dynamic part always fits.
         (self.block.capacity() - message_start(self.room)) / ALIGN * ALIGN
     }
 
     /// Returns the bytes of the static part, from the message header on.
+    #[inline]
     pub(crate) fn fixed(&self) -> &[u8] {
         &self.block.bytes()[self.room..]
     }
 
     /// Returns the length of the static part.
+    #[inline]
     pub(crate) fn fixed_len(&self) -> usize {
         self.block.len() - self.room
     }

@@ -3,7 +3,9 @@
 //! Cost: one step per section and per object record, none per element. Values of elements (bool, char) and of objects
 //! are checked when they are read.
 
-use crate::header::{ALIGN, Head, MESSAGE_HEADER, Message, Order, RECORD_ALIGN, RECORD_HEADER, align_up};
+use crate::header::{
+    self, ALIGN, Head, MESSAGE_HEADER, Message, Order, RECORD_ALIGN, RECORD_HEADER, align_up,
+};
 use crate::{FormatError, SECTION_HEADER};
 
 /// Where the parts of a checked message lie.
@@ -41,13 +43,13 @@ pub(crate) fn message(bytes: &[u8]) -> Result<Layout, FormatError> {
                 records(bytes, payload, head.order, announced)?;
                 return Ok(Layout { order: head.order, sections_end: start });
             }
-            Head::Section(section) => {
+            Head::Section { kind, count, .. } => {
                 let payload = start + SECTION_HEADER;
-                let too_large = FormatError::TooLarge { at: start as u64, count: section.count };
-                if section.kind == crate::Kind::Object {
-                    announced = announced.checked_add(section.count).ok_or(too_large)?;
+                let too_large = FormatError::TooLarge { at: start as u64, count };
+                if kind == crate::Kind::Object {
+                    announced = announced.checked_add(count).ok_or(too_large)?;
                 }
-                let needed = section.payload().ok_or(too_large)?;
+                let needed = header::payload(kind, count).ok_or(too_large)?;
                 let left = bytes.len() - payload;
                 if needed > left {
                     return Err(FormatError::Truncated {

@@ -9,10 +9,16 @@
 //! Chunks laid end to end are the bytes on the wire. A value may be split between chunks; a length never is, because
 //! records and chunk ends both lie at multiples of 8.
 
+use core::ptr::NonNull;
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer};
+use mpj_pool::AllocError;
 
+mod source;
+
+use self::source::Piece;
+pub(crate) use self::source::Source;
 use crate::block::Filled;
 use crate::header::{Head, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, align_up};
 
@@ -25,33 +31,55 @@ const MAX_CHUNK: usize = 4 << 20;
 struct Chunk {
     /// Place of the first byte in the chain.
     start: usize,
-    bytes: Filled<DefaultBlock>,
-}
-
-impl Chunk {
-    /// Returns how many bytes may still be pushed. The last few of an odd-sized block stay unused (see above).
-    fn left(&self) -> usize {
-        (self.bytes.capacity() / RECORD_ALIGN * RECORD_ALIGN).saturating_sub(self.bytes.end())
-    }
+    bytes: Filled<Piece>,
 }
 
 /// The growing chain.
 ///
 /// # Invariants
-/// 1. Chunk k + 1 starts where chunk k ends; `written` is where the last one ends.
+/// 1. Laid end to end, the chunks of `full` and `tail` are the chain: each starts where the one before ends.
 /// 2. Bytes `0..complete` are a section header and whole records; what lies behind is a record whose value was refused,
 ///    and goes when the next one begins or the message is committed.
 #[derive(Default, Debug)]
 pub(crate) struct Chain {
-    chunks: Vec<Chunk>,
+    full: Vec<Chunk>,
+    /// The chunk that is being filled: on its own, so that a push finds it at once.
+    tail: Option<Chunk>,
     complete: usize,
-    written: usize,
+    /// Why a push of the record being written failed. Kept here because a codec, or a value, may see it as an error of
+    /// its own, or as none.
+    pub(crate) failure: Option<AllocError>,
+    /// How many sinks of the record being written were left by a panic; the bytes they pushed are not counted.
+    pub(crate) torn: usize,
+    /// Where chunks come from; the global pool if nothing is said.
+    source: Option<Arc<dyn Source>>,
 }
 
 impl Chain {
+    /// Returns an empty chain.
+    pub(crate) fn with_source(source: Option<Arc<dyn Source>>) -> Self {
+        Self { source, ..Self::default() }
+    }
+
+    /// Takes chunks from `source` from now on.
+    pub(crate) fn set_source(&mut self, source: Arc<dyn Source>) {
+        self.source = Some(source);
+    }
+
+    /// Returns where the chunks come from.
+    pub(crate) fn into_source(self) -> Option<Arc<dyn Source>> {
+        self.source
+    }
+
     /// Returns the bytes of header and whole records, 0 without records.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.complete
+    }
+
+    /// Returns the bytes pushed, also those of a record that is not complete.
+    fn written(&self) -> usize {
+        self.tail.as_ref().map_or(0, |tail| tail.start + tail.bytes.len())
     }
 
     /// Appends one record whose value `fill` pushes. When it fails, the chain is as before.
@@ -61,44 +89,80 @@ impl Chain {
     ) -> Result<(), E> {
         // Also undoes a record whose `fill` panicked.
         self.undo();
-        if self.written == 0 {
+        (self.failure, self.torn) = (None, 0);
+        if self.tail.is_none() {
             // Its length is stored by `finish`.
             self.push(&Head::dynamic_bytes(0))?;
         }
-        let start = align_up(self.written, RECORD_ALIGN).unwrap_or(self.written);
-        self.push(&[0; RECORD_ALIGN][..start - self.written])?;
+        let written = self.written();
+        let start = align_up(written, RECORD_ALIGN).unwrap_or(written);
+        self.push(&[0; RECORD_ALIGN][..start - written])?;
         self.push(&[0; RECORD_HEADER])?;
-        let value = self.written;
+        let value = self.written();
         let result = fill(self);
         if result.is_err() {
             self.undo();
             return result;
         }
-        self.store(start, &((self.written - value) as u64).to_ne_bytes());
-        self.complete = self.written;
+        self.complete = self.written();
+        self.store(start, &((self.complete - value) as u64).to_ne_bytes());
         result
     }
 
     /// Appends bytes to the record being written.
-    pub(crate) fn push(&mut self, mut src: &[u8]) -> Result<(), AllocError> {
+    #[inline]
+    pub(crate) fn push(&mut self, src: &[u8]) -> Result<(), AllocError> {
+        if let Some(tail) = &mut self.tail
+            && tail.bytes.push(src).is_ok()
+        {
+            return Ok(());
+        }
+        self.push_split(src)
+    }
+
+    /// Returns where in the tail the next byte goes, and how many fit.
+    pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
+        self.tail.as_ref().map_or((NonNull::dangling(), 0), |tail| tail.bytes.window())
+    }
+
+    /// Counts `count` more bytes as pushed.
+    ///
+    /// # Safety
+    /// The first `count` bytes of the [`window`](Self::window) hold values, and it has as many.
+    pub(crate) unsafe fn assume_pushed(&mut self, count: usize) {
+        if let Some(tail) = &mut self.tail {
+            let end = tail.bytes.end() + count;
+            // SAFETY: the caller promises it of the bytes that the window begins with, those behind the end.
+            unsafe { tail.bytes.assume_filled(end) };
+        }
+    }
+
+    /// Appends bytes of which not all fit the tail.
+    #[cold]
+    fn push_split(&mut self, mut src: &[u8]) -> Result<(), AllocError> {
         while !src.is_empty() {
-            if self.chunks.last().is_none_or(|last| last.left() == 0) {
+            let left = self.tail.as_ref().map_or(0, |tail| tail.bytes.capacity() - tail.bytes.end());
+            if left == 0 {
                 self.grow(src.len())?;
+                continue;
             }
-            let Some(last) = self.chunks.last_mut() else { break };
-            let (now, later) = src.split_at(src.len().min(last.left()));
-            if last.bytes.push(now).is_err() {
-                break; // `left` is at most what the block has.
+            let (now, later) = src.split_at(src.len().min(left));
+            if let Some(tail) = &mut self.tail
+                && tail.bytes.push(now).is_err()
+            {
+                break; // Impossible: `left` bytes are there.
             }
-            self.written += now.len();
             src = later;
         }
         Ok(())
     }
 
     /// Drops what a refused value left behind, and stores the length of the whole in its header.
+    #[inline]
     pub(crate) fn finish(&mut self) {
-        self.undo();
+        if self.tail.is_some() {
+            self.undo();
+        }
         if let Some(len) = self.complete.checked_sub(SECTION_HEADER) {
             self.store(0, &Head::dynamic_bytes(len));
         }
@@ -106,20 +170,19 @@ impl Chain {
 
     /// Returns the bytes of the chain, chunk by chunk.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        self.chunks.iter().map(|chunk| chunk.bytes.bytes())
+        self.full.iter().chain(&self.tail).map(|chunk| chunk.bytes.bytes())
     }
 
     /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they are not all there.
     pub(crate) fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
-        let end = at.checked_add(len).filter(|end| *end <= self.complete)?;
-        let first = self.chunks.partition_point(|chunk| chunk.start <= at).checked_sub(1)?;
-        let chunk = &self.chunks[first];
-        if let Some(whole) = chunk.bytes.bytes().get(at - chunk.start..end - chunk.start) {
+        if let Some(whole) = self.get_whole(at, len) {
             return Some(Cow::Borrowed(whole));
         }
+        at.checked_add(len).filter(|end| *end <= self.complete)?;
+        let first = self.full.partition_point(|chunk| chunk.start <= at).checked_sub(1)?;
         let mut joined = Vec::with_capacity(len);
-        let mut skip = at - chunk.start;
-        for chunk in &self.chunks[first..] {
+        let mut skip = at - self.full[first].start;
+        for chunk in self.full[first..].iter().chain(&self.tail) {
             let bytes = chunk.bytes.bytes().get(skip..)?;
             joined.extend_from_slice(&bytes[..bytes.len().min(len - joined.len())]);
             skip = 0;
@@ -127,37 +190,51 @@ impl Chain {
         Some(Cow::Owned(joined))
     }
 
+    /// Returns `len` bytes from `at` on, or `None` if they are not all there, or not in one chunk.
+    pub(crate) fn get_whole(&self, at: usize, len: usize) -> Option<&[u8]> {
+        let end = at.checked_add(len).filter(|end| *end <= self.complete)?;
+        let tail = self.tail.as_ref()?;
+        let chunk = if at >= tail.start {
+            tail
+        } else {
+            &self.full[self.full.partition_point(|chunk| chunk.start <= at).checked_sub(1)?]
+        };
+        chunk.bytes.bytes().get(at - chunk.start..end - chunk.start)
+    }
+
     fn grow(&mut self, needed: usize) -> Result<(), AllocError> {
-        let pool = mpj_pool::global();
-        let double = self.chunks.last().map_or(FIRST_CHUNK, |last| last.bytes.capacity().saturating_mul(2));
-        let size = double.max(needed).min(MAX_CHUNK).min(pool.max_block());
-        let block = pool.alloc(size)?;
-        debug_assert!(block.capacity() >= SECTION_HEADER);
-        if let Ok(bytes) = Filled::empty(block, 0) {
-            self.chunks.push(Chunk { start: self.written, bytes });
+        let double = self.tail.as_ref().map_or(FIRST_CHUNK, |tail| tail.bytes.capacity().saturating_mul(2));
+        let size = double.max(needed).min(MAX_CHUNK);
+        let piece = source::piece(self.source.as_deref(), size)?;
+        let start = self.written();
+        if let Ok(bytes) = Filled::empty(piece, 0) {
+            self.full.extend(self.tail.replace(Chunk { start, bytes }));
         }
         Ok(())
     }
 
     fn undo(&mut self) {
-        while self.written > self.complete {
-            let Some(last) = self.chunks.last_mut() else { break };
-            if last.start >= self.complete {
-                self.written = last.start;
-                self.chunks.pop();
+        while let Some(tail) = &mut self.tail
+            && tail.start + tail.bytes.len() > self.complete
+        {
+            if tail.start >= self.complete {
+                self.tail = self.full.pop();
             } else {
-                last.bytes.truncate(self.complete - last.start);
-                self.written = self.complete;
+                tail.bytes.truncate(self.complete - tail.start);
             }
         }
     }
 
     /// Overwrites bytes that lie in one chunk: headers of 8 and 16 bytes, the latter only at the front.
     fn store(&mut self, at: usize, bytes: &[u8]) {
-        let Some(index) = self.chunks.partition_point(|chunk| chunk.start <= at).checked_sub(1) else {
-            return;
+        let full = &mut self.full;
+        let chunk = match &mut self.tail {
+            Some(tail) if at >= tail.start => tail,
+            _ => match full.partition_point(|chunk| chunk.start <= at).checked_sub(1) {
+                Some(index) => &mut full[index],
+                None => return,
+            },
         };
-        let chunk = &mut self.chunks[index];
         let from = at - chunk.start;
         if let Some(target) = chunk.bytes.bytes_mut().get_mut(from..from + bytes.len()) {
             target.copy_from_slice(bytes);

@@ -4,6 +4,8 @@ use core::fmt;
 
 use bytemuck::{CheckedBitPattern, NoUninit};
 
+use crate::swap;
+
 /// What the elements of a section are. The discriminants are wire values and never change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -24,45 +26,62 @@ pub enum Kind {
     F64 = 12,
     Bool = 13,
     Char = 14,
+    /// IEEE 754 binary16; `half::f16` with feature `half`.
+    F16 = 15,
+    /// The upper half of an `f32`; `half::bf16` with feature `half`.
+    Bf16 = 16,
+    /// Real and imaginary part as `f32`; `num_complex::Complex32` with feature `num-complex`.
+    Complex32 = 17,
+    /// Real and imaginary part as `f64`; `num_complex::Complex64` with feature `num-complex`.
+    Complex64 = 18,
     /// Values written by a codec; they lie in the dynamic part.
     Object = 32,
 }
 
 impl Kind {
-    const ALL: [Self; 15] = [
-        Self::I8,
-        Self::U8,
-        Self::I16,
-        Self::U16,
-        Self::I32,
-        Self::U32,
-        Self::I64,
-        Self::U64,
-        Self::I128,
-        Self::U128,
-        Self::F32,
-        Self::F64,
-        Self::Bool,
-        Self::Char,
-        Self::Object,
-    ];
-
-    pub(crate) fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == code)
+    pub(crate) const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::I8,
+            2 => Self::U8,
+            3 => Self::I16,
+            4 => Self::U16,
+            5 => Self::I32,
+            6 => Self::U32,
+            7 => Self::I64,
+            8 => Self::U64,
+            9 => Self::I128,
+            10 => Self::U128,
+            11 => Self::F32,
+            12 => Self::F64,
+            13 => Self::Bool,
+            14 => Self::Char,
+            15 => Self::F16,
+            16 => Self::Bf16,
+            17 => Self::Complex32,
+            18 => Self::Complex64,
+            32 => Self::Object,
+            _ => return None,
+        })
     }
 
     /// Returns the bytes of one element, 0 for objects.
+    #[inline]
     pub const fn size(self) -> usize {
-        match self {
-            Self::I8 | Self::U8 | Self::Bool => 1,
-            Self::I16 | Self::U16 => 2,
-            Self::I32 | Self::U32 | Self::F32 | Self::Char => 4,
-            Self::I64 | Self::U64 | Self::F64 => 8,
-            Self::I128 | Self::U128 => 16,
-            Self::Object => 0,
-        }
+        SIZES[self as usize] as usize
     }
 }
+
+/// A table, since a match becomes a jump that is hard to foresee.
+const SIZES: [u8; 33] = {
+    let mut sizes = [0; 33];
+    let mut kind = 0;
+    let known = [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 4, 8, 1, 4, 2, 2, 8, 16];
+    while kind < known.len() {
+        sizes[kind + 1] = known[kind];
+        kind += 1;
+    }
+    sizes
+};
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,12 +100,17 @@ impl fmt::Display for Kind {
             Self::F64 => "f64",
             Self::Bool => "bool",
             Self::Char => "char",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Complex32 => "complex32",
+            Self::Complex64 => "complex64",
             Self::Object => "object",
         })
     }
 }
 
-/// A primitive that sections hold as it lies in memory: `i8` to `u128`, `f32`, `f64`, `bool`, `char`.
+/// A primitive that sections hold as it lies in memory: `i8` to `u128`, `f32`, `f64`, `bool`, `char`; `half`'s `f16` and
+/// `bf16` with feature `half`; `num_complex`'s `Complex32` and `Complex64` with feature `num-complex`.
 ///
 /// `usize` and `isize` are left out on purpose: their width is that of the machine, and a message may be read on
 /// another one. Write them as `u64` and `i64`.
@@ -101,28 +125,50 @@ pub(crate) mod private {
     /// Copies elements out of wire bytes.
     #[expect(unnameable_types, reason = "seals `Element`")]
     pub trait Load: Sized {
-        /// Fills `dst` from `src`, both of the same length in bytes, or touches nothing and returns the index of the
-        /// first element that is no value.
-        fn load(src: &[u8], dst: &mut [Self], swap: bool) -> Result<(), usize>;
+        /// Returns the index of the first element that is no value.
+        fn check(src: &[u8], swap: bool) -> Result<(), usize>;
+
+        /// Returns the element that lies in `src`, as many bytes as it has. Bytes that [`check`](Self::check) would refuse
+        /// give some element.
+        fn take(src: &[u8], swap: bool) -> Self;
+
+        /// Fills `dst` from `src`, both of the same length in bytes, as `take` would.
+        fn load(src: &[u8], dst: &mut [Self], swap: bool);
+
+        /// Copies the bytes of elements, both slices of the same length, into the other byte order.
+        fn swapped(src: &[u8], dst: &mut [u8]);
     }
 }
 
 use private::Load;
 
 macro_rules! plain {
-    ($($type:ident $kind:ident $swapped:expr;)*) => {$(
+    ($($type:ty, $kind:ident, $swap:path, $swapped:expr;)*) => {$(
         impl Element for $type {
             const KIND: Kind = Kind::$kind;
         }
 
         impl Load for $type {
-            fn load(src: &[u8], dst: &mut [Self], swap: bool) -> Result<(), usize> {
-                bytemuck::cast_slice_mut::<Self, u8>(dst).copy_from_slice(src);
-                if swap && size_of::<Self>() > 1 {
-                    let swapped: fn(Self) -> Self = $swapped;
-                    dst.iter_mut().for_each(|x| *x = swapped(*x));
-                }
+            #[inline]
+            fn check(_src: &[u8], _swap: bool) -> Result<(), usize> {
                 Ok(())
+            }
+
+            #[inline]
+            fn take(src: &[u8], swap: bool) -> Self {
+                let element = bytemuck::pod_read_unaligned(src);
+                let swapped: fn(Self) -> Self = $swapped;
+                if swap { swapped(element) } else { element }
+            }
+
+            #[inline]
+            fn load(src: &[u8], dst: &mut [Self], swap: bool) {
+                let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
+                if swap { $swap(src, dst) } else { dst.copy_from_slice(src) }
+            }
+
+            fn swapped(src: &[u8], dst: &mut [u8]) {
+                $swap(src, dst);
             }
         }
 
@@ -131,18 +177,38 @@ macro_rules! plain {
 }
 
 plain! {
-    i8 I8 |x| x;
-    u8 U8 |x| x;
-    i16 I16 i16::swap_bytes;
-    u16 U16 u16::swap_bytes;
-    i32 I32 i32::swap_bytes;
-    u32 U32 u32::swap_bytes;
-    i64 I64 i64::swap_bytes;
-    u64 U64 u64::swap_bytes;
-    i128 I128 i128::swap_bytes;
-    u128 U128 u128::swap_bytes;
-    f32 F32 |x| f32::from_bits(x.to_bits().swap_bytes());
-    f64 F64 |x| f64::from_bits(x.to_bits().swap_bytes());
+    i8, I8, swap::copy1, |x| x;
+    u8, U8, swap::copy1, |x| x;
+    i16, I16, swap::copy2, i16::swap_bytes;
+    u16, U16, swap::copy2, u16::swap_bytes;
+    i32, I32, swap::copy4, i32::swap_bytes;
+    u32, U32, swap::copy4, u32::swap_bytes;
+    i64, I64, swap::copy8, i64::swap_bytes;
+    u64, U64, swap::copy8, u64::swap_bytes;
+    i128, I128, swap::copy16, i128::swap_bytes;
+    u128, U128, swap::copy16, u128::swap_bytes;
+    f32, F32, swap::copy4, f32_swapped;
+    f64, F64, swap::copy8, f64_swapped;
+}
+
+#[cfg(feature = "half")]
+plain! {
+    half::f16, F16, swap::copy2, |x| half::f16::from_bits(x.to_bits().swap_bytes());
+    half::bf16, Bf16, swap::copy2, |x| half::bf16::from_bits(x.to_bits().swap_bytes());
+}
+
+#[cfg(feature = "num-complex")]
+plain! {
+    num_complex::Complex32, Complex32, swap::copy4, |x| Self::new(f32_swapped(x.re), f32_swapped(x.im));
+    num_complex::Complex64, Complex64, swap::copy8, |x| Self::new(f64_swapped(x.re), f64_swapped(x.im));
+}
+
+fn f32_swapped(x: f32) -> f32 {
+    f32::from_bits(x.to_bits().swap_bytes())
+}
+
+fn f64_swapped(x: f64) -> f64 {
+    f64::from_bits(x.to_bits().swap_bytes())
 }
 
 impl Element for bool {
@@ -150,12 +216,25 @@ impl Element for bool {
 }
 
 impl Load for bool {
-    fn load(src: &[u8], dst: &mut [Self], _swap: bool) -> Result<(), usize> {
-        if let Some(index) = src.iter().position(|b| *b > 1) {
-            return Err(index);
+    fn check(src: &[u8], _swap: bool) -> Result<(), usize> {
+        // First without an exit in the middle, many bytes at a time.
+        if src.iter().fold(0, |all, b| all | *b) <= 1 {
+            return Ok(());
         }
+        src.iter().position(|b| *b > 1).map_or(Ok(()), Err)
+    }
+
+    #[inline]
+    fn take(src: &[u8], _swap: bool) -> Self {
+        src.first().is_some_and(|b| *b == 1)
+    }
+
+    fn load(src: &[u8], dst: &mut [Self], _swap: bool) {
         dst.iter_mut().zip(src).for_each(|(x, b)| *x = *b == 1);
-        Ok(())
+    }
+
+    fn swapped(src: &[u8], dst: &mut [u8]) {
+        swap::copy1(src, dst);
     }
 }
 
@@ -163,20 +242,31 @@ impl Element for char {
     const KIND: Kind = Kind::Char;
 }
 
+fn scalar(code: u32, swap: bool) -> Option<char> {
+    char::from_u32(if swap { code.swap_bytes() } else { code })
+}
+
 impl Load for char {
-    fn load(src: &[u8], dst: &mut [Self], swap: bool) -> Result<(), usize> {
-        let scalars = || {
-            src.as_chunks::<4>().0.iter().map(|b| {
-                let code = u32::from_ne_bytes(*b);
-                char::from_u32(if swap { code.swap_bytes() } else { code })
-            })
-        };
-        // Twice over the source, so that the target is touched only when all of it is valid.
-        if let Some(index) = scalars().position(|c| c.is_none()) {
-            return Err(index);
+    fn check(src: &[u8], swap: bool) -> Result<(), usize> {
+        let codes = src.as_chunks::<4>().0.iter().map(|b| u32::from_ne_bytes(*b));
+        if codes.clone().fold(true, |good, code| good & scalar(code, swap).is_some()) {
+            return Ok(());
         }
-        dst.iter_mut().zip(scalars().flatten()).for_each(|(x, c)| *x = c);
-        Ok(())
+        codes.map(|code| scalar(code, swap)).position(|c| c.is_none()).map_or(Ok(()), Err)
+    }
+
+    #[inline]
+    fn take(src: &[u8], swap: bool) -> Self {
+        scalar(bytemuck::pod_read_unaligned(src), swap).unwrap_or(char::REPLACEMENT_CHARACTER)
+    }
+
+    fn load(src: &[u8], dst: &mut [Self], swap: bool) {
+        let codes = src.as_chunks::<4>().0;
+        dst.iter_mut().zip(codes).for_each(|(x, code)| *x = Self::take(code, swap));
+    }
+
+    fn swapped(src: &[u8], dst: &mut [u8]) {
+        swap::copy4(src, dst);
     }
 }
 

@@ -27,6 +27,30 @@ pub struct Refused<R, E> {
     pub error: E,
 }
 
+/// A place outside of the slice that elements come from or go to. Nothing was copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// An index is negative, or not below the length of the slice.
+    Index {
+        /// Its place among the indices.
+        position: usize,
+        /// The index; `i64::MAX` also stands for all greater ones.
+        index: i64,
+        /// Length of the slice.
+        len: usize,
+    },
+    /// A strided region reaches out of the slice.
+    Region {
+        /// Index of its lowest element; the ends of `i64` also stand for what lies behind them.
+        lowest: i64,
+        /// Index of its highest element.
+        highest: i64,
+        /// Length of the slice.
+        len: usize,
+    },
+}
+
 /// Bytes that are not a message of this format. Offsets count from the first byte of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -128,16 +152,28 @@ pub enum CodecError {
         /// Bytes behind the value.
         left: usize,
     },
+    /// The value is nested too deep.
+    TooDeep {
+        /// How many levels there may be.
+        limit: u32,
+    },
+    /// Sequences announce too many elements that take no bytes.
+    TooManyEmpty {
+        /// How many there may be in one value.
+        limit: u32,
+    },
     /// No memory could be had for the dynamic part.
     NoMemory,
 }
 
-/// Why an object was not written.
+/// Why nothing was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The static part has no room for the section header.
+    /// The static part has no room for the elements, or for the section header.
     Overflow(Overflow),
+    /// An element lies outside of the slice.
+    Place(PlaceError),
     /// The codec refused the value.
     Codec(CodecError),
     /// The pool had no block for the dynamic part.
@@ -202,6 +238,21 @@ pub enum ReadError {
         /// Kind that was asked for.
         kind: Kind,
     },
+    /// An element is to go outside of the slice.
+    Place(PlaceError),
+    /// A view is impossible because the value lies in several blocks of a message that has not left this process; reading
+    /// works.
+    Split {
+        /// Bytes of the value.
+        len: usize,
+    },
+    /// The slice has not as many elements as were written with one call.
+    Length {
+        /// Elements of the slice.
+        expected: usize,
+        /// Elements that were written.
+        found: usize,
+    },
     /// The codec refused the record.
     Codec(CodecError),
     /// The message itself is broken.
@@ -211,6 +262,19 @@ pub enum ReadError {
 impl fmt::Display for Overflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes needed, {} left", self.needed, self.left)
+    }
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index { position, index, len } => {
+                write!(f, "index {index}, number {position} of them, is outside of {len} elements")
+            }
+            Self::Region { lowest, highest, len } => {
+                write!(f, "a region from {lowest} to {highest} is outside of {len} elements")
+            }
+        }
     }
 }
 
@@ -247,6 +311,8 @@ impl fmt::Display for CodecError {
             Self::Truncated => f.write_str("the record ends within the value"),
             Self::Malformed => f.write_str("the record is no value of this type"),
             Self::Trailing { left } => write!(f, "{left} bytes behind the value"),
+            Self::TooDeep { limit } => write!(f, "the value is nested deeper than {limit} levels"),
+            Self::TooManyEmpty { limit } => write!(f, "more than {limit} elements that take no bytes"),
             Self::NoMemory => f.write_str("no memory for the dynamic part"),
         }
     }
@@ -256,6 +322,7 @@ impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Overflow(e) => e.fmt(f),
+            Self::Place(e) => e.fmt(f),
             Self::Codec(e) => e.fmt(f),
             Self::Alloc(e) => e.fmt(f),
         }
@@ -278,6 +345,9 @@ impl fmt::Display for ReadError {
             Self::ForeignOrder { kind } => {
                 write!(f, "no view of {kind}: the message has the other byte order")
             }
+            Self::Place(e) => e.fmt(f),
+            Self::Split { len } => write!(f, "no view: the {len} bytes lie in several blocks"),
+            Self::Length { expected, found } => write!(f, "{found} elements were written, not {expected}"),
             Self::Codec(e) => e.fmt(f),
             Self::Format(e) => e.fmt(f),
         }
@@ -298,8 +368,34 @@ impl<R, E: fmt::Display> fmt::Display for Refused<R, E> {
 
 impl<R, E: fmt::Debug + fmt::Display> Error for Refused<R, E> {}
 impl Error for Overflow {}
+impl Error for PlaceError {}
 impl Error for FormatError {}
 impl Error for CodecError {}
+
+impl serde::ser::Error for CodecError {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self::Custom
+    }
+}
+
+impl serde::de::Error for CodecError {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self::Custom
+    }
+
+    fn invalid_length(_: usize, _: &dyn serde::de::Expected) -> Self {
+        Self::Malformed
+    }
+
+    fn invalid_value(_: serde::de::Unexpected<'_>, _: &dyn serde::de::Expected) -> Self {
+        Self::Malformed
+    }
+
+    fn unknown_variant(_: &str, _: &'static [&'static str]) -> Self {
+        Self::Malformed
+    }
+}
+
 impl Error for WriteError {}
 impl Error for ReadError {}
 
@@ -309,8 +405,32 @@ impl From<Overflow> for WriteError {
     }
 }
 
+impl From<PlaceError> for WriteError {
+    fn from(e: PlaceError) -> Self {
+        Self::Place(e)
+    }
+}
+
+impl From<PlaceError> for ReadError {
+    fn from(e: PlaceError) -> Self {
+        Self::Place(e)
+    }
+}
+
 impl From<FormatError> for ReadError {
     fn from(e: FormatError) -> Self {
         Self::Format(e)
+    }
+}
+
+impl From<AllocError> for WriteError {
+    fn from(e: AllocError) -> Self {
+        Self::Alloc(e)
+    }
+}
+
+impl From<CodecError> for WriteError {
+    fn from(e: CodecError) -> Self {
+        Self::Codec(e)
     }
 }

@@ -1,9 +1,11 @@
 //! Message and section headers: their bytes, and nothing else. `README.md` beside this crate's manifest is the
 //! authority on the format; `check` walks a whole message.
 
+use core::fmt;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{FormatError, Kind};
+use crate::{Element, FormatError, Kind};
 
 /// Bytes of a message header.
 pub const MESSAGE_HEADER: usize = 16;
@@ -19,6 +21,9 @@ pub(crate) const RECORD_ALIGN: usize = 8;
 /// Bytes in front of each value in the dynamic part.
 pub(crate) const RECORD_HEADER: usize = 8;
 
+/// Place of the count in a section header.
+pub(crate) const COUNT_AT: usize = 8;
+
 const MAGIC: [u8; 4] = *b"mpjb";
 /// The message ends with a dynamic part.
 const FLAG_DYNAMIC: u8 = 1;
@@ -28,6 +33,9 @@ const KIND_DYNAMIC: u8 = 33;
 const IN_PLACE: u8 = 0;
 /// Elements are records in the dynamic part.
 const IN_RECORDS: u8 = 1;
+
+/// Codec id of slices of primitives; their schema is their kind.
+const SLICES: u8 = 3;
 
 /// Byte order of a message; the mark is what Python's `struct` calls it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +132,7 @@ impl Message {
     }
 
     /// Returns the bytes, in native order.
+    #[inline]
     pub(crate) fn bytes(dynamic: bool, total: usize) -> [u8; MESSAGE_HEADER] {
         zerocopy::transmute!(RawMessage {
             magic: MAGIC,
@@ -153,36 +162,79 @@ pub struct Section {
 /// A section header: that of a section the user wrote, or that of the dynamic part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Head {
-    Section(Section),
+    Section { tag: Tag, kind: Kind, count: u64 },
     Dynamic { len: u64 },
 }
 
-impl Section {
-    pub(crate) const fn new(kind: Kind, codec: u8, schema: u8) -> Self {
-        Self { kind, codec, schema, count: 0 }
+/// What a section is, in one word: its kind, encoding, codec and schema, as they lie at the front of its header.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag(u32);
+
+impl Tag {
+    /// The tag of no section.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Returns the tag of a section of primitives.
+    pub(crate) const fn of<T: Element>() -> Self {
+        Self(u32::from_ne_bytes([T::KIND as u8, IN_PLACE, 0, 0]))
     }
 
-    /// Whether elements written for `other` belong into this section.
-    pub(crate) fn holds(&self, other: &Self) -> bool {
-        (self.kind, self.codec, self.schema) == (other.kind, other.codec, other.schema)
+    /// Returns the tag of a section of objects.
+    pub(crate) const fn objects(codec: u8, schema: u8) -> Self {
+        Self(u32::from_ne_bytes([Kind::Object as u8, IN_RECORDS, codec, schema]))
     }
 
-    /// Returns the bytes of the payload that follows the header, or `None` if no memory is that large.
-    pub(crate) fn payload(&self) -> Option<usize> {
-        usize::try_from(self.count).ok()?.checked_mul(self.kind.size())
+    /// Returns the tag of a section of slices of primitives in the dynamic part.
+    pub(crate) const fn slices<T: Element>() -> Self {
+        Self::objects(SLICES, T::KIND as u8)
     }
 
-    /// Returns the bytes, in native order.
-    pub(crate) fn bytes(&self) -> [u8; SECTION_HEADER] {
+    /// Returns the kind; every tag but `NONE` has one.
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        Kind::from_code(self.0.to_ne_bytes()[0]).unwrap_or(Kind::Object)
+    }
+
+    pub(crate) fn codec(self) -> u8 {
+        self.0.to_ne_bytes()[2]
+    }
+
+    pub(crate) fn schema(self) -> u8 {
+        self.0.to_ne_bytes()[3]
+    }
+
+    pub(crate) fn section(self, count: u64) -> Section {
+        Section { kind: self.kind(), codec: self.codec(), schema: self.schema(), count }
+    }
+
+    /// Returns the bytes of a section header, in native order.
+    #[inline]
+    pub(crate) fn header(self, count: u64) -> [u8; SECTION_HEADER] {
+        let [kind, encoding, codec, schema] = self.0.to_ne_bytes();
         zerocopy::transmute!(RawSection {
-            kind: self.kind as u8,
-            encoding: if self.kind == Kind::Object { IN_RECORDS } else { IN_PLACE },
-            codec: self.codec,
-            schema: self.schema,
-            element: (self.kind.size() as u32).to_ne_bytes(),
-            count: self.count.to_ne_bytes(),
+            kind,
+            encoding,
+            codec,
+            schema,
+            element: (self.kind().size() as u32).to_ne_bytes(),
+            count: count.to_ne_bytes(),
         })
     }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NONE => f.write_str("none"),
+            tag => write!(f, "{} {}.{}", tag.kind(), tag.codec(), tag.schema()),
+        }
+    }
+}
+
+/// Returns the bytes of `count` elements of `kind`, or `None` if no memory is that large.
+#[inline]
+pub(crate) fn payload(kind: Kind, count: u64) -> Option<usize> {
+    usize::try_from(count).ok()?.checked_mul(kind.size())
 }
 
 impl Head {
@@ -199,6 +251,7 @@ impl Head {
     }
 
     /// Reads the header at the front of `bytes`, which lie at `at` in the message. The count is still only a claim.
+    #[inline]
     pub(crate) fn parse(bytes: &[u8], at: usize, order: Order) -> Result<Self, FormatError> {
         let at = at as u64;
         let Ok((raw, _)) = RawSection::read_from_prefix(bytes) else {
@@ -215,6 +268,7 @@ impl Head {
             return if fits { Ok(Self::Dynamic { len: count }) } else { Err(bad) };
         }
         let kind = Kind::from_code(raw.kind).ok_or(FormatError::UnknownKind { at, found: raw.kind })?;
+        let tag = Tag(u32::from_ne_bytes([raw.kind, raw.encoding, raw.codec, raw.schema]));
         let fits = element as usize == kind.size()
             && if kind == Kind::Object {
                 raw.encoding == IN_RECORDS && raw.codec != 0
@@ -224,7 +278,7 @@ impl Head {
         if !fits {
             return Err(bad);
         }
-        Ok(Self::Section(Section { kind, codec: raw.codec, schema: raw.schema, count }))
+        Ok(Self::Section { tag, kind, count })
     }
 }
 

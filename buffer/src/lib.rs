@@ -51,28 +51,34 @@
 //! * Lengths are 64 bits wide.
 //!
 //! # Where to read next
-//! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). All unsafe code is in `src/block.rs`,
-//! but for `from_block`, whose caller vouches for received bytes.
+//! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). Unsafe code is in `src/block.rs`,
+//! `src/dynamic.rs` and `src/codec/sink.rs`, and in `from_block`, whose caller vouches for received bytes.
 
 #[expect(unsafe_code, reason = "turns the initialised part of a block into a slice; proofs inside")]
 mod block;
 mod buffer;
 mod check;
 pub mod codec;
+#[expect(unsafe_code, reason = "a block of one of two types is a block; counts what the sink has pushed")]
 mod dynamic;
 mod element;
 mod error;
 mod header;
+mod object;
+mod place;
 mod read;
+mod slice;
+mod swap;
 mod wire;
 mod write;
 
 pub use mpj_pool as pool;
 
 pub use self::buffer::{Buffer, message_start, section_len};
-pub use self::codec::{Codec, Postcard};
+pub use self::codec::{Codec, Fixed, Postcard, Raw, RawVec, raw};
 pub use self::element::{Element, Kind};
-pub use self::error::{CodecError, FormatError, Overflow, ReadError, Refused, WriteError};
+pub use self::error::{CodecError, FormatError, Overflow, PlaceError, ReadError, Refused, WriteError};
 pub use self::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, Section, VERSION};
+pub use self::place::Index;
 pub use self::read::Reading;
 pub use self::write::Writing;

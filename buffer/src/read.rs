@@ -4,65 +4,16 @@
 //! from the open section; a call for another kind opens the next section, which must be of that kind, once the open one
 //! is used up.
 
-use std::borrow::Cow;
-
 use bytemuck::checked::{self, CheckedCastError};
 use mpj_pool::RawBuffer;
-use serde::de::DeserializeOwned;
 
-use crate::check;
-use crate::header::{
-    ALIGN, Head, MESSAGE_HEADER, Order, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, align_up,
-};
-use crate::{Buffer, Codec, Element, FormatError, Kind, Postcard, ReadError, Section};
+mod walk;
 
-/// The mode of a buffer whose message is complete.
-#[derive(Debug)]
-pub struct Reading {
-    order: Order,
-    /// Where the dynamic part begins, or the end of the message.
-    sections_end: usize,
-    open: Option<Open>,
-    /// Where the section behind the open one begins, before padding.
-    next: usize,
-    /// Where the next record of the dynamic part begins, before padding.
-    record: usize,
-}
-
-/// The section that is being read. All offsets count from the start of the message.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    section: Section,
-    left: u64,
-    /// The next element, unless they are objects.
-    at: usize,
-    /// The end of the payload.
-    end: usize,
-}
-
-impl Open {
-    fn touched(&self) -> bool {
-        self.left != self.section.count
-    }
-
-    /// Returns the part that is unread, or nothing if all is read.
-    fn rest(&self) -> Option<Section> {
-        (self.left > 0).then_some(Section { count: self.left, ..self.section })
-    }
-}
-
-impl Reading {
-    pub(crate) fn new(order: Order, sections_end: usize) -> Self {
-        // Saturating: without a dynamic part there is no record to be read there.
-        let record = sections_end.saturating_add(SECTION_HEADER);
-        Self { order, sections_end, open: None, next: MESSAGE_HEADER, record }
-    }
-
-    fn enter(&mut self, open: Open) {
-        self.next = open.end;
-        self.open = Some(open);
-    }
-}
+pub use self::walk::Reading;
+pub(crate) use self::walk::piece;
+use self::walk::{Open, part};
+use crate::header::{MESSAGE_HEADER, Order, Tag};
+use crate::{Buffer, Element, Kind, ReadError, Section};
 
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Fills `dst` from the open section, or from the next one, and returns the number of elements, `dst.len()`.
@@ -72,20 +23,12 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// [`ReadError`] if the kind differs, if fewer elements are left in the section, or if an element is no value of its
     /// type. Neither `dst` nor the buffer has changed then.
+    #[inline]
     pub fn read<T: Element>(&mut self, dst: &mut [T]) -> Result<usize, ReadError> {
-        let count = dst.len() as u64;
-        let mut open = self.target(Section::new(T::KIND, 0, 0))?;
-        if count > open.left {
-            return Err(ReadError::PastSection { needed: count, left: open.left });
-        }
-        let end = open.at + size_of_val::<[T]>(dst);
-        let src = self.fixed_range(open.at, end)?;
-        T::load(src, dst, self.mode.order != Order::NATIVE)
-            .map_err(|index| ReadError::Invalid { kind: T::KIND, index })?;
-        open.left -= count;
-        open.at = end;
-        self.mode.enter(open);
-        Ok(dst.len())
+        self.consume::<T>(dst.len(), |bytes, swap| {
+            T::load(bytes, dst, swap);
+            Ok(())
+        })
     }
 
     /// Returns the rest of the open section, or of the next one, where it lies: nothing is copied. It counts as read.
@@ -93,23 +36,42 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned, or the message
     /// has the other byte order.
+    #[inline]
     pub fn view<T: Element>(&mut self) -> Result<&[T], ReadError> {
+        let open = self.target(Tag::of::<T>())?;
+        self.view_open(open, open.left)
+    }
+
+    /// Returns the next `count` elements where they lie, as [`view`](Self::view) does with all.
+    ///
+    /// # Errors
+    /// As `view`, and [`ReadError::PastSection`] if fewer are left.
+    pub fn view_n<T: Element>(&mut self, count: usize) -> Result<&[T], ReadError> {
+        let open = self.target(Tag::of::<T>())?;
+        self.view_open(open, count as u64)
+    }
+
+    #[inline]
+    fn view_open<T: Element>(&mut self, mut open: Open, count: u64) -> Result<&[T], ReadError> {
         let kind = T::KIND;
-        let mut open = self.target(Section::new(kind, 0, 0))?;
+        let past = ReadError::PastSection { needed: count, left: open.left };
+        open.left = open.left.checked_sub(count).ok_or(past)?;
+        open.touched |= count > 0;
         if size_of::<T>() > 1 && self.mode.order != Order::NATIVE {
             return Err(ReadError::ForeignOrder { kind });
         }
         // Not through `fixed_range`, which borrows all of `self`: the mode changes while the view is held.
         let fixed = &self.block.bytes()[self.room..];
-        let bytes = part(fixed, open.at, open.end)?;
+        // Cannot wrap: `open.left` elements lay before `open.end`.
+        let from = open.at;
+        open.at += count as usize * size_of::<T>();
+        let bytes = part(fixed, from, open.at)?;
         let view = checked::try_cast_slice(bytes).map_err(|error| match error {
             CheckedCastError::InvalidBitPattern => {
                 ReadError::Invalid { kind, index: first_invalid::<T>(bytes) }
             }
             CheckedCastError::PodCastError(_) => ReadError::Misaligned { kind },
         })?;
-        open.left = 0;
-        open.at = open.end;
         self.mode.enter(open);
         Ok(view)
     }
@@ -119,42 +81,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// [`ReadError::Unread`] if the open section has elements left, [`ReadError::WrongType`], [`ReadError::End`].
     pub fn section<T: Element>(&mut self) -> Result<u64, ReadError> {
-        self.open_next(Section::new(T::KIND, 0, 0))
-    }
-
-    /// Opens the next section, which must be of objects written by [`Postcard`], and returns the number of them.
-    ///
-    /// # Errors
-    /// As [`section`](Self::section), [`ReadError::WrongCodec`].
-    pub fn object_section(&mut self) -> Result<u64, ReadError> {
-        self.open_next(Section::new(Kind::Object, Postcard::ID, 0))
-    }
-
-    /// Reads an object written by [`write_object`](Buffer::write_object).
-    ///
-    /// # Errors
-    /// [`ReadError`]; the object is still unread then, and can be read as another type.
-    pub fn read_object<T: DeserializeOwned>(&mut self) -> Result<T, ReadError> {
-        self.read_object_with::<Postcard, T>()
-    }
-
-    /// Reads an object written by the codec `C`.
-    ///
-    /// # Errors
-    /// [`ReadError`]; the object is still unread then.
-    pub fn read_object_with<C: Codec, T: DeserializeOwned>(&mut self) -> Result<T, ReadError> {
-        let mut open = self.target(Section::new(Kind::Object, C::ID, C::schema::<T>()))?;
-        if open.left == 0 {
-            return Err(ReadError::PastSection { needed: 1, left: 0 });
-        }
-        let (value, len) = self.record(self.mode.record)?;
-        // Borrowed, unless the value lies in several chunks of a message that has never left this process.
-        let value_bytes = self.range(value, len)?;
-        let object = C::decode(&value_bytes).map_err(ReadError::Codec)?;
-        open.left -= 1;
-        self.mode.enter(open);
-        self.mode.record = value + len;
-        Ok(object)
+        self.open_next(Tag::of::<T>())
     }
 
     /// Leaves out what [`peek`](Self::peek) shows: the rest of the open section, or the whole next one. No section is
@@ -163,12 +90,9 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// [`ReadError::End`] if there is no further section.
     pub fn skip_section(&mut self) -> Result<(), ReadError> {
-        let open = match self.mode.open {
-            Some(open) if open.left > 0 => open,
-            _ => self.next()?,
-        };
+        let open = if self.mode.open.left > 0 { self.mode.open } else { self.next()? };
         let mut record = self.mode.record;
-        if open.section.kind == Kind::Object {
+        if open.tag.kind() == Kind::Object {
             for _ in 0..open.left {
                 let (value, len) = self.record(record)?;
                 record = value + len;
@@ -176,15 +100,15 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         }
         self.mode.record = record;
         self.mode.next = open.end;
-        self.mode.open = None;
+        self.mode.open = Open::NONE;
         Ok(())
     }
 
     /// Returns what is still unread of the open section, or the next section, or `None` at the end.
     pub fn peek(&self) -> Option<Section> {
-        match self.mode.open.and_then(|open| open.rest()) {
-            Some(rest) => Some(rest),
-            None => self.next().ok().map(|open| open.section),
+        match self.mode.open {
+            Open { left: 1.., tag, .. } => Some(tag.section(self.mode.open.left)),
+            _ => self.next().ok().map(|open| open.tag.section(open.left)),
         }
     }
 
@@ -195,116 +119,62 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 
     /// Returns the number of unread elements in the open section, 0 if none is open.
     pub fn remaining(&self) -> u64 {
-        self.mode.open.map_or(0, |open| open.left)
+        self.mode.open.left
+    }
+
+    /// Returns all sections of the message, whatever has been read, with their counts.
+    ///
+    /// # Examples
+    /// ```
+    /// # use mpj_buffer::{Buffer, Kind};
+    /// let mut buffer = Buffer::with_capacity(4096)?;
+    /// buffer.write(&[1u8, 2, 3])?;
+    /// buffer.write_object("four")?;
+    /// let kinds: Vec<_> = buffer.commit().sections().map(|section| (section.kind, section.count)).collect();
+    /// assert_eq!(kinds, [(Kind::U8, 3), (Kind::Object, 1)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sections(&self) -> impl Iterator<Item = Section> {
+        let mut next = MESSAGE_HEADER;
+        core::iter::from_fn(move || {
+            let found = self.next_at(next).ok()?;
+            next = found.end;
+            Some(found.tag.section(found.left))
+        })
     }
 
     /// Goes back to the first section.
+    #[inline]
     pub fn rewind(&mut self) {
         self.mode = Reading::new(self.mode.order, self.mode.sections_end);
     }
 
-    /// Returns the section from which elements of `want` are to be read, without opening it.
-    fn target(&self, want: Section) -> Result<Open, ReadError> {
-        if let Some(open) = self.mode.open {
-            match mismatch(want, open.section) {
-                None => return Ok(open),
-                Some(_) if open.left > 0 && open.touched() => {
-                    return Err(ReadError::Unread { kind: open.section.kind, left: open.left });
-                }
-                Some(error) if open.left > 0 => return Err(error),
-                Some(_) => {}
-            }
-        }
-        let next = self.next()?;
-        mismatch(want, next.section).map_or(Ok(next), Err)
+    /// Takes `count` elements of `T`, all of them values: `take` gets their bytes, and whether to swap them. They count
+    /// as read if it succeeds.
+    #[inline]
+    pub(crate) fn consume<T: Element>(
+        &mut self,
+        count: usize,
+        take: impl FnOnce(&[u8], bool) -> Result<(), ReadError>,
+    ) -> Result<usize, ReadError> {
+        let mut open = self.target(Tag::of::<T>())?;
+        let past = ReadError::PastSection { needed: count as u64, left: open.left };
+        open.left = open.left.checked_sub(count as u64).ok_or(past)?;
+        open.touched |= count > 0;
+        // Cannot wrap: `open.left` elements lie before `open.end`.
+        let end = open.at + count * size_of::<T>();
+        let src = self.fixed_range(open.at, end)?;
+        let swap = self.mode.order != Order::NATIVE;
+        T::check(src, swap).map_err(|index| ReadError::Invalid { kind: T::KIND, index })?;
+        take(src, swap)?;
+        open.at = end;
+        self.mode.enter(open);
+        Ok(count)
     }
-
-    fn open_next(&mut self, want: Section) -> Result<u64, ReadError> {
-        if let Some(Open { section, left, .. }) = self.mode.open
-            && left > 0
-        {
-            return Err(ReadError::Unread { kind: section.kind, left });
-        }
-        let next = self.next()?;
-        if let Some(error) = mismatch(want, next.section) {
-            return Err(error);
-        }
-        self.mode.enter(next);
-        Ok(next.left)
-    }
-
-    /// Reads the header behind the open section.
-    ///
-    /// The whole message was checked before; every step is checked again here, so that no reader has to trust that.
-    fn next(&self) -> Result<Open, ReadError> {
-        let end = self.mode.sections_end;
-        let at = align_up(self.mode.next, ALIGN).filter(|at| *at < end).ok_or(ReadError::End)?;
-        let Head::Section(section) = Head::parse(self.fixed_range(at, end)?, at, self.mode.order)? else {
-            return Err(ReadError::End);
-        };
-        let too_large = FormatError::TooLarge { at: at as u64, count: section.count };
-        let payload = at + SECTION_HEADER;
-        let payload_end = section.payload().and_then(|len| payload.checked_add(len)).ok_or(too_large)?;
-        Ok(Open { section, left: section.count, at: payload, end: payload_end })
-    }
-
-    /// Returns where the value of the record at `at` begins, and its length.
-    fn record(&self, at: usize) -> Result<(usize, usize), ReadError> {
-        let left = self.len().saturating_sub(at);
-        let missing =
-            FormatError::Truncated { at: at as u64, needed: RECORD_HEADER as u64, left: left as u64 };
-        let at = align_up(at, RECORD_ALIGN).ok_or(missing)?;
-        let head = self.range(at, RECORD_HEADER)?;
-        let len = match <[u8; RECORD_HEADER]>::try_from(&*head) {
-            Ok(bytes) => self.mode.order.u64(bytes),
-            Err(_) => return Err(missing.into()),
-        };
-        check::record_len(len, at + RECORD_HEADER, self.len())
-            .map(|len| (at + RECORD_HEADER, len))
-            .map_err(ReadError::from)
-    }
-
-    fn fixed_range(&self, from: usize, to: usize) -> Result<&[u8], FormatError> {
-        part(self.fixed(), from, to)
-    }
-
-    /// Returns bytes of the message as it is on the wire, wherever they lie.
-    fn range(&self, at: usize, len: usize) -> Result<Cow<'_, [u8]>, FormatError> {
-        // A message that was written here has its dynamic part in the chain, one that arrived has it in the block.
-        let fixed = self.fixed_len();
-        let found = if at >= fixed && self.chain.len() > 0 {
-            self.chain.get(at - fixed, len)
-        } else {
-            at.checked_add(len).and_then(|end| self.fixed().get(at..end)).map(Cow::Borrowed)
-        };
-        let left = self.len().saturating_sub(at) as u64;
-        found.ok_or(FormatError::Truncated { at: at as u64, needed: len as u64, left })
-    }
-}
-
-/// Returns bytes of the static part.
-fn part(fixed: &[u8], from: usize, to: usize) -> Result<&[u8], FormatError> {
-    fixed.get(from..to).ok_or(FormatError::Truncated {
-        at: from as u64,
-        needed: to.saturating_sub(from) as u64,
-        left: fixed.len().saturating_sub(from) as u64,
-    })
 }
 
 /// Finds the first element that is no value of its type.
 fn first_invalid<T: Element>(bytes: &[u8]) -> usize {
     let valid = |element: &[u8]| checked::try_pod_read_unaligned::<T>(element).is_ok();
     bytes.chunks_exact(size_of::<T>()).position(|element| !valid(element)).unwrap_or(0)
-}
-
-fn mismatch(want: Section, found: Section) -> Option<ReadError> {
-    if want.kind != found.kind {
-        Some(ReadError::WrongType { expected: want.kind, found: found.kind })
-    } else if want.codec != found.codec {
-        Some(ReadError::WrongCodec { expected: want.codec, found: found.codec })
-    } else if want.schema != found.schema {
-        Some(ReadError::WrongSchema { expected: want.schema, found: found.schema })
-    } else {
-        None
-    }
 }

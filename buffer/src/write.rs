@@ -1,30 +1,26 @@
 //! Writing: appending elements to the open section, opening sections, closing the message.
 
-use mpj_pool::{AllocError, RawBuffer};
-use serde::Serialize;
+use mpj_pool::RawBuffer;
 
-use crate::codec::Sink;
-use crate::header::{ALIGN, Message, Order, SECTION_HEADER, Section, align_up};
+use crate::block::Spare;
+use crate::header::{ALIGN, COUNT_AT, Message, Order, SECTION_HEADER, Tag, align_up};
 use crate::read::Reading;
-use crate::{Buffer, Codec, CodecError, Element, Kind, Overflow, Postcard, WriteError};
+use crate::{Buffer, Element, Overflow};
 
 /// The mode of a buffer that takes sections.
 #[derive(Debug)]
 pub struct Writing {
-    open: Option<Open>,
-}
-
-/// The section that is being written. Its count reaches its header when it is closed.
-#[derive(Clone, Copy, Debug)]
-struct Open {
+    /// What the open section holds; `NONE` if none is open.
+    tag: Tag,
     /// Offset of its header in the message.
     at: usize,
-    section: Section,
+    /// Elements written to it. They reach its header when it is closed.
+    count: u64,
 }
 
 impl Writing {
     pub(crate) fn new() -> Self {
-        Self { open: None }
+        Self { tag: Tag::NONE, at: 0, count: 0 }
     }
 }
 
@@ -33,12 +29,32 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     ///
     /// # Errors
     /// [`Overflow`] if the static part has no room; nothing is written then.
+    #[inline]
     pub fn write<T: Element>(&mut self, src: &[T]) -> Result<(), Overflow> {
         let bytes: &[u8] = bytemuck::cast_slice(src);
-        self.reserve(Section::new(T::KIND, 0, 0), bytes.len())?;
-        self.block.push(bytes)?;
-        self.count(src.len() as u64);
-        Ok(())
+        self.append::<T>(src.len(), |spare| spare.put(bytes))
+    }
+
+    /// Appends `count` elements that `next` makes, from the number of each: written straight into the block.
+    ///
+    /// # Errors
+    /// [`Overflow`] if the static part has no room; nothing is written, and `next` is not called, then. Nothing is
+    /// written if `next` panics.
+    ///
+    /// # Examples
+    /// ```
+    /// # use mpj_buffer::Buffer;
+    /// let mut buffer = Buffer::with_capacity(4096)?;
+    /// buffer.fill_with(5, |i| (i * i) as u32)?;
+    /// assert_eq!(buffer.commit().view::<u32>()?, [0, 1, 4, 9, 16]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fill_with<T: Element>(
+        &mut self,
+        count: usize,
+        mut next: impl FnMut(usize) -> T,
+    ) -> Result<(), Overflow> {
+        self.append::<T>(count, |spare| spare.put_each((0..count).map(&mut next)))
     }
 
     /// Opens a new section, also if one of the same kind is open. The reader must then call
@@ -47,64 +63,18 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Errors
     /// [`Overflow`] if the static part has no room for the header.
     pub fn section<T: Element>(&mut self) -> Result<(), Overflow> {
-        self.open(Section::new(T::KIND, 0, 0), 0)
-    }
-
-    /// Appends an object, written by [`Postcard`], to the open section; if that is not of such objects, opens a new one.
-    ///
-    /// Only the 16 bytes of a section header lie in the static part; the value goes to the dynamic part, straight from
-    /// serde, without a copy in between.
-    ///
-    /// # Errors
-    /// [`WriteError`]; nothing is written then.
-    pub fn write_object<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), WriteError> {
-        self.write_object_with::<Postcard, T>(value)
-    }
-
-    /// Appends an object as [`write_object`](Self::write_object) does, written by the codec `C`.
-    ///
-    /// # Errors
-    /// [`WriteError`]; nothing is written then.
-    pub fn write_object_with<C: Codec, T: Serialize + ?Sized>(
-        &mut self,
-        value: &T,
-    ) -> Result<(), WriteError> {
-        const { assert!(C::ID != 0, "0 is the id of no codec") };
-        let section = Section::new(Kind::Object, C::ID, C::schema::<T>());
-        // First the value, then its section: if the value is refused, no empty section stays behind.
-        if !self.is_open(section) {
-            self.fits(0)?;
-        }
-        self.chain.record(|chain| {
-            let mut sink = Sink::new(chain);
-            let encoded = C::encode(value, &mut sink);
-            match sink.into_failure() {
-                Some(error) => Err(WriteError::Alloc(error)),
-                None => encoded.map_err(WriteError::Codec),
-            }
-        })?;
-        self.reserve(section, 0)?;
-        self.count(1);
-        Ok(())
-    }
-
-    /// Opens a new section of objects written by [`Postcard`] without a schema, also if such a one is open. The reader
-    /// must then call its own `object_section` at the same place.
-    ///
-    /// # Errors
-    /// [`Overflow`] if the static part has no room for the header.
-    pub fn object_section(&mut self) -> Result<(), Overflow> {
-        self.open(Section::new(Kind::Object, Postcard::ID, 0), 0)
+        self.open(Tag::of::<T>())
     }
 
     /// Ends writing. The message can be read, and sent, from now on.
+    #[inline]
     pub fn commit(mut self) -> Buffer<R, Reading> {
         self.close();
         self.chain.finish();
         if self.chain.len() > 0 {
             // Fits: `capacity` is a multiple of `ALIGN`, and the static part is not longer.
             let padding = self.fixed_len().wrapping_neg() % ALIGN;
-            let padded = self.block.push_zeros(padding);
+            let padded = self.block.push_with(padding, |spare| spare.pad(padding));
             debug_assert_eq!(padded, Ok(()));
         }
         let sections_end = self.fixed_len();
@@ -121,7 +91,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
     /// Returns whether nothing has been written yet, not even an empty section.
     pub fn is_empty(&self) -> bool {
-        self.mode.open.is_none()
+        self.mode.tag == Tag::NONE
     }
 
     /// Returns the bytes left in the static part: what can still be appended to the open section.
@@ -129,67 +99,84 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.capacity() - self.fixed_len()
     }
 
-    /// Makes sure that `bytes` bytes of elements fit, and that a section for them is open.
-    fn reserve(&mut self, section: Section, bytes: usize) -> Result<(), Overflow> {
-        if !self.is_open(section) {
-            return self.open(section, bytes);
+    /// Appends `count` elements, all of which `fill` puts; a section is opened for them if need be.
+    ///
+    /// Nothing has changed until `fill` has returned.
+    #[inline]
+    pub(crate) fn append<T: Element>(
+        &mut self,
+        count: usize,
+        fill: impl FnOnce(&mut Spare<'_>),
+    ) -> Result<(), Overflow> {
+        let tag = Tag::of::<T>();
+        let bytes = count.saturating_mul(size_of::<T>());
+        if self.is_open(tag) {
+            let left = self.left();
+            if bytes > left {
+                return Err(Overflow { needed: bytes, left });
+            }
+            self.block.push_with(bytes, fill)?;
+        } else {
+            let padding = self.fits(bytes)?;
+            let at = self.fixed_len() + padding;
+            self.block.push_with(padding + SECTION_HEADER + bytes, |spare| {
+                spare.pad(padding);
+                spare.put(&tag.header(0));
+                fill(spare);
+            })?;
+            self.close();
+            self.mode = Writing { tag, at, count: 0 };
         }
-        let left = self.left();
-        if bytes > left { Err(Overflow { needed: bytes, left }) } else { Ok(()) }
+        self.count(count as u64);
+        Ok(())
     }
 
-    fn is_open(&self, section: Section) -> bool {
-        self.mode.open.is_some_and(|open| open.section.holds(&section))
+    #[inline]
+    pub(crate) fn is_open(&self, tag: Tag) -> bool {
+        self.mode.tag == tag
     }
 
-    /// Opens a section if its header and `bytes` bytes of elements fit.
-    fn open(&mut self, section: Section, bytes: usize) -> Result<(), Overflow> {
-        let padding = self.fits(bytes)?;
+    /// Opens a section if its header fits.
+    pub(crate) fn open(&mut self, tag: Tag) -> Result<(), Overflow> {
+        let padding = self.fits(0)?;
+        let at = self.fixed_len() + padding;
+        self.block.push_with(padding + SECTION_HEADER, |spare| {
+            spare.pad(padding);
+            spare.put(&tag.header(0));
+        })?;
         self.close();
-        self.block.push_zeros(padding)?;
-        let at = self.fixed_len();
-        self.block.push(&section.bytes())?;
-        self.mode.open = Some(Open { at, section });
+        self.mode = Writing { tag, at, count: 0 };
         Ok(())
     }
 
     /// Checks that a new section of `bytes` bytes fits; returns the padding in front of its header.
-    fn fits(&self, bytes: usize) -> Result<usize, Overflow> {
+    #[inline]
+    pub(crate) fn fits(&self, bytes: usize) -> Result<usize, Overflow> {
         let (len, left) = (self.fixed_len(), self.left());
         let padding = align_up(len, ALIGN).map_or(0, |start| start - len);
         let needed = bytes.saturating_add(padding + SECTION_HEADER);
         if needed > left { Err(Overflow { needed, left }) } else { Ok(padding) }
     }
 
-    fn count(&mut self, more: u64) {
-        if let Some(open) = &mut self.mode.open {
-            open.section.count += more;
-        }
+    /// Counts elements of the open section.
+    #[inline]
+    pub(crate) fn count(&mut self, more: u64) {
+        self.mode.count += more;
     }
 
+    #[inline]
     fn close(&mut self) {
-        if let Some(Open { at, section }) = self.mode.open.take() {
-            self.store(at, &section.bytes());
+        if self.mode.tag != Tag::NONE {
+            self.store(self.mode.at + COUNT_AT, &self.mode.count.to_ne_bytes());
         }
     }
 
     /// Overwrites bytes of the static part.
+    #[inline]
     fn store(&mut self, at: usize, bytes: &[u8]) {
         let from = self.room + at;
         if let Some(target) = self.block.bytes_mut().get_mut(from..from + bytes.len()) {
             target.copy_from_slice(bytes);
         }
-    }
-}
-
-impl From<AllocError> for WriteError {
-    fn from(e: AllocError) -> Self {
-        Self::Alloc(e)
-    }
-}
-
-impl From<CodecError> for WriteError {
-    fn from(e: CodecError) -> Self {
-        Self::Codec(e)
     }
 }

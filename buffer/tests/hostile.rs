@@ -27,9 +27,14 @@ fn open(bytes: &[u8]) -> Result<Buffer<Heap, Reading>, FormatError> {
 
 /// Reads a message in every way there is. Whatever it holds, it ends without a panic.
 fn drain(buffer: &mut Buffer<Heap, Reading>) {
+    let sections = buffer.sections().count();
     macro_rules! elements {
         ($type:ty, $zero:expr) => {{
             let count = buffer.section::<$type>().expect("what peek showed");
+            let mut one: [$type; 1] = [$zero];
+            let past = ReadError::PastSection { needed: count + 1, left: count };
+            assert_eq!(buffer.scatter(&mut one, &vec![0usize; count as usize + 1]), Err(past));
+            assert_eq!(buffer.read_strided(&mut one, 0, &[(count as usize + 1, 0)]), Err(past));
             let mut all: Vec<$type> = vec![$zero; count as usize];
             let read = buffer.read(&mut all);
             let viewed = buffer.view::<$type>().map(<[$type]>::len);
@@ -56,7 +61,20 @@ fn drain(buffer: &mut Buffer<Heap, Reading>) {
             Kind::F64 => elements!(f64, 0.0),
             Kind::Bool => elements!(bool, false),
             Kind::Char => elements!(char, ' '),
+            #[cfg(feature = "half")]
+            Kind::F16 => elements!(half::f16, half::f16::ZERO),
+            #[cfg(feature = "half")]
+            Kind::Bf16 => elements!(half::bf16, half::bf16::ZERO),
+            #[cfg(feature = "num-complex")]
+            Kind::Complex32 => elements!(num_complex::Complex32, num_complex::Complex32::ZERO),
+            #[cfg(feature = "num-complex")]
+            Kind::Complex64 => elements!(num_complex::Complex64, num_complex::Complex64::ZERO),
             _ => {
+                let _ = buffer.view_object_with::<mpj_buffer::Fixed, &str>();
+                let _ = buffer.read_object_with::<mpj_buffer::Fixed, Vec<Vec<u8>>>();
+                let _ = buffer.read_dynamic::<u64>();
+                let _ = buffer.view_dynamic::<char>().map(<[char]>::len);
+                let _ = buffer.read_dynamic_into(&mut [false; 3]);
                 let _ = buffer.read_object::<Vec<String>>();
                 let _ = buffer.read_object::<(u8, String)>();
                 let _ = buffer.read_object::<Vec<bool>>();
@@ -67,6 +85,7 @@ fn drain(buffer: &mut Buffer<Heap, Reading>) {
         }
     }
     assert_eq!(buffer.skip_section(), Err(ReadError::End));
+    assert_eq!(buffer.sections().count(), sections);
 }
 
 #[test]
@@ -168,10 +187,10 @@ fn every_byte_may_be_wrong() {
 
 /// A header-shaped piece: likelier to get deep into the walk than noise.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
-    let kind = prop_oneof![1u8..15, Just(32u8), Just(33), any::<u8>()];
+    let kind = prop_oneof![1u8..19, Just(32u8), Just(33), any::<u8>()];
     let count = prop_oneof![0u64..8, any::<u64>(), Just(1 << 63), Just(u64::MAX)];
     let element = prop_oneof![Just(0u32), Just(1), Just(2), Just(4), Just(8), Just(16), any::<u32>()];
-    (kind, 0u8..2, 0u8..3, element, count, vec(prop_oneof![Just(0u8), any::<u8>()], 0..48)).prop_map(
+    (kind, 0u8..2, 0u8..4, element, count, vec(prop_oneof![Just(0u8), any::<u8>()], 0..48)).prop_map(
         |(kind, encoding, codec, element, count, payload)| {
             let mut bytes = vec![kind, encoding, codec, 0];
             bytes.extend(element.to_ne_bytes());

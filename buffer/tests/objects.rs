@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use common::Heap;
 use mpj_buffer::codec::Sink;
 use mpj_buffer::{Buffer, Codec, CodecError, ReadError, Reading, WriteError};
-use serde::de::DeserializeOwned;
 use serde::ser::{Error, SerializeSeq};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -140,7 +139,7 @@ impl Codec for Sized {
         mpj_buffer::Postcard::encode(value, out)
     }
 
-    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError> {
         mpj_buffer::Postcard::decode(bytes)
     }
 }

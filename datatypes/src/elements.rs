@@ -79,6 +79,87 @@ impl Datatype {
         }
         Some(done)
     }
+
+    /// Returns how many items `bytes` packed bytes are, or `None` if they end inside of one (`MPI_Get_count`, MPI 4.1
+    /// §3.2.5, where that is `MPI_UNDEFINED`). No bytes are no items of any type.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let row = Datatype::of::<f64>().contiguous(3)?;
+    /// assert_eq!(row.items_in(48), Some(2));
+    /// assert_eq!(row.items_in(40), None);
+    /// assert_eq!(row.leaves_in(2, 40), Some(5));
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn items_in(&self, bytes: usize) -> Option<usize> {
+        match (bytes, self.size()) {
+            (0, _) => Some(0),
+            (_, 0) => None,
+            (bytes, size) => bytes.is_multiple_of(size).then_some(bytes / size),
+        }
+    }
+
+    /// Returns how many packed bytes the first `leaves` primitives of `count` items are, or `None` if there are fewer
+    /// (what `MPI_Status_set_elements` has to know, MPI 4.1 §13.3).
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let pair = Datatype::structure(&[(1, 0, Datatype::of::<i16>()), (1, 8, Datatype::of::<f64>())])?;
+    /// assert_eq!(pair.bytes_of(5, 3), Some(12));
+    /// assert_eq!(pair.bytes_of(1, 3), None);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn bytes_of(&self, count: usize, leaves: u64) -> Option<usize> {
+        let mut done = 0usize;
+        let (mut datatype, mut count, mut left) = (self.clone(), count, leaves);
+        while left > 0 {
+            let each = datatype.elements();
+            let whole = left.checked_div(each)?;
+            left -= whole * each;
+            if whole > count as u64 || (whole == count as u64 && left > 0) {
+                return None;
+            }
+            // At most `count`.
+            done = done.checked_add((whole as usize).checked_mul(datatype.size())?)?;
+            if left > 0 {
+                (datatype, count) = cut(&datatype, |len, inner| {
+                    let all = len as u64 * inner.elements();
+                    let inside = left <= all;
+                    if !inside {
+                        left -= all;
+                        done += len * inner.size();
+                    }
+                    inside
+                })?;
+            }
+        }
+        Some(done)
+    }
+
+    /// Returns, for a packed position inside of `count` items: how wide the numbers there are, how many bytes of the one
+    /// there lie before the position, and how many packed bytes of such numbers follow it at least.
+    pub(crate) fn numbers_at(&self, count: usize, position: usize) -> Option<(usize, usize, usize)> {
+        let (mut datatype, mut count, mut position) = (self.clone(), count, position);
+        loop {
+            let size = datatype.size();
+            if let Some(primitive) = datatype.homogeneous() {
+                let width = primitive.swapped();
+                let left = datatype.packed_size_or_max(count).checked_sub(position)?;
+                return (left > 0).then_some((width, position % width, left));
+            }
+            position = position.checked_rem(size)?;
+            (datatype, count) = cut(&datatype, |len, inner| {
+                let all = len * inner.size();
+                let inside = position < all;
+                if !inside {
+                    position -= all;
+                }
+                inside
+            })?;
+        }
+    }
 }
 
 /// Finds the piece (type, number of items) of one item of `datatype` in which something ends: the first for which
@@ -90,11 +171,20 @@ fn cut(datatype: &Datatype, mut ends_in: impl FnMut(usize, &Datatype) -> bool) -
     let items = |inner: &Datatype| node.size.checked_div(inner.size());
     match &node.envelope {
         Envelope::Primitive(_) => None,
+        Envelope::Pair { value, index } => {
+            let fields = [*value, *index].map(Datatype::primitive);
+            fields.into_iter().find(|inner| ends_in(1, inner)).map(|inner| (inner, 1))
+        }
         Envelope::Contiguous { inner, .. }
         | Envelope::Vector { inner, .. }
         | Envelope::HVector { inner, .. }
         | Envelope::Indexed { inner, .. }
         | Envelope::HIndexed { inner, .. }
+        | Envelope::IndexedBlock { inner, .. }
+        | Envelope::HIndexedBlock { inner, .. }
+        | Envelope::Subarray { inner, .. }
+        | Envelope::Darray { inner, .. }
+        | Envelope::Dup { inner }
         | Envelope::Resized { inner, .. } => {
             let count = items(inner)?;
             ends_in(count, inner).then(|| (inner.clone(), count))

@@ -1,6 +1,6 @@
 //! How a datatype was built, for those who print, store or send types.
 
-use crate::{Datatype, Primitive};
+use crate::{Datatype, Distributed, Order, Primitive, TypeError};
 use std::sync::Arc;
 
 /// The constructor of a datatype with its arguments (`MPI_Type_get_envelope` and `MPI_Type_get_contents`, MPI 4.1
@@ -67,6 +67,60 @@ pub enum Envelope {
         /// The type of an item.
         inner: Datatype,
     },
+    /// [`Datatype::indexed_block`].
+    IndexedBlock {
+        /// Items in a block.
+        block: usize,
+        /// For each block its displacement in extents of `inner`.
+        displacements: Arc<[isize]>,
+        /// The type of an item.
+        inner: Datatype,
+    },
+    /// [`Datatype::hindexed_block`].
+    HIndexedBlock {
+        /// Items in a block.
+        block: usize,
+        /// For each block its displacement in bytes.
+        displacements: Arc<[i64]>,
+        /// The type of an item.
+        inner: Datatype,
+    },
+    /// [`Datatype::subarray`].
+    Subarray {
+        /// The length of the array in each dimension.
+        sizes: Arc<[usize]>,
+        /// The length of the block in each dimension.
+        subsizes: Arc<[usize]>,
+        /// Where the block begins in each dimension.
+        starts: Arc<[usize]>,
+        /// Which dimension is the fastest.
+        order: Order,
+        /// The type of an item.
+        inner: Datatype,
+    },
+    /// [`Datatype::darray`].
+    Darray {
+        /// The process whose part it is.
+        rank: usize,
+        /// The dimensions of the array and of the grid of processes.
+        dimensions: Arc<[Distributed]>,
+        /// Which dimension of the array is the fastest.
+        order: Order,
+        /// The type of an item.
+        inner: Datatype,
+    },
+    /// [`Datatype::pair`].
+    Pair {
+        /// What is compared.
+        value: Primitive,
+        /// What travels with it.
+        index: Primitive,
+    },
+    /// [`Datatype::dup`].
+    Dup {
+        /// The type that was duplicated.
+        inner: Datatype,
+    },
     /// [`Datatype::structure`].
     Structure {
         /// For each field its number of items, its displacement in bytes and its type.
@@ -84,6 +138,46 @@ pub enum Envelope {
 }
 
 impl Envelope {
+    /// Builds the type anew from its constructor and arguments.
+    ///
+    /// # Errors
+    /// [`TypeError`] if the arguments do not fit; those of a type that exists do.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::{Datatype, Order};
+    /// let face = Datatype::of::<f32>().subarray(&[8, 8, 8], &[8, 8, 1], &[0, 0, 7], Order::C)?;
+    /// let again = face.envelope().build()?;
+    /// assert!(again.runs(1).eq(face.runs(1)));
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn build(&self) -> Result<Datatype, TypeError> {
+        match self {
+            Envelope::Primitive(primitive) => Ok(Datatype::primitive(*primitive)),
+            Envelope::Pair { value, index } => Ok(Datatype::pair(*value, *index)),
+            Envelope::Contiguous { count, inner } => inner.contiguous(*count),
+            Envelope::Vector { count, block, stride, inner } => inner.vector(*count, *block, *stride),
+            Envelope::HVector { count, block, stride_bytes, inner } => {
+                inner.hvector(*count, *block, *stride_bytes)
+            }
+            Envelope::Indexed { blocks, inner } => inner.indexed(blocks),
+            Envelope::HIndexed { blocks, inner } => inner.hindexed(blocks),
+            Envelope::IndexedBlock { block, displacements, inner } => {
+                inner.indexed_block(*block, displacements)
+            }
+            Envelope::HIndexedBlock { block, displacements, inner } => {
+                inner.hindexed_block(*block, displacements)
+            }
+            Envelope::Subarray { sizes, subsizes, starts, order, inner } => {
+                inner.subarray(sizes, subsizes, starts, *order)
+            }
+            Envelope::Darray { rank, dimensions, order, inner } => inner.darray(*rank, dimensions, *order),
+            Envelope::Structure { fields } => Datatype::structure(fields),
+            Envelope::Resized { lb, extent, inner } => inner.resized(*lb, *extent),
+            Envelope::Dup { inner } => inner.dup(),
+        }
+    }
+
     /// Returns the name of the constructor, as the method is called.
     pub fn name(&self) -> &'static str {
         match self {
@@ -93,6 +187,12 @@ impl Envelope {
             Envelope::HVector { .. } => "hvector",
             Envelope::Indexed { .. } => "indexed",
             Envelope::HIndexed { .. } => "hindexed",
+            Envelope::IndexedBlock { .. } => "indexed_block",
+            Envelope::HIndexedBlock { .. } => "hindexed_block",
+            Envelope::Subarray { .. } => "subarray",
+            Envelope::Darray { .. } => "darray",
+            Envelope::Pair { .. } => "pair",
+            Envelope::Dup { .. } => "dup",
             Envelope::Structure { .. } => "structure",
             Envelope::Resized { .. } => "resized",
         }

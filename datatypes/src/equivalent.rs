@@ -1,6 +1,7 @@
 //! Rust types that may travel: which may be sent, which may be received.
 
 use crate::{Datatype, Primitive};
+use core::marker::PhantomData;
 
 /// A Rust type with a datatype of its own: it may be sent.
 ///
@@ -20,6 +21,11 @@ use crate::{Datatype, Primitive};
 /// ```compile_fail
 /// mpj_datatypes::Datatype::of::<&u8>();
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no datatype",
+    label = "this cannot be sent",
+    note = "primitives, arrays of them, and structures with #[repr(C)] and #[derive(Clone, Copy, Datatype)] can"
+)]
 pub unsafe trait Equivalent: Copy + 'static {
     /// The primitive that the type is, if it is one; lets callers go without a type object.
     const PRIMITIVE: Option<Primitive>;
@@ -34,6 +40,11 @@ pub unsafe trait Equivalent: Copy + 'static {
 /// Any bytes whatever may be stored where `Self::datatype()` names them, once those that it names as `bool` or `char`
 /// have passed [`Datatype::validate`]. So a type with other restricted fields (`NonZero`, enums, references) must not
 /// implement it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be received",
+    label = "not every bit pattern is a value of it",
+    note = "primitives, arrays of them, and structures with #[repr(C)] and #[derive(Clone, Copy, Datatype)] can be received"
+)]
 pub unsafe trait Receivable: Equivalent {}
 
 macro_rules! primitives {
@@ -60,6 +71,12 @@ primitives! {
     usize => Usize, isize => Isize,
 }
 
+#[cfg(feature = "half")]
+primitives! { half::f16 => F16, half::bf16 => Bf16 }
+
+#[cfg(feature = "num-complex")]
+primitives! { num_complex::Complex<f32> => Complex32, num_complex::Complex<f64> => Complex64 }
+
 // SAFETY: an array is its elements without anything between, an extent of T apart.
 unsafe impl<T: Equivalent, const N: usize> Equivalent for [T; N] {
     const PRIMITIVE: Option<Primitive> = None;
@@ -77,3 +94,17 @@ unsafe impl<T: Equivalent, const N: usize> Equivalent for [T; N] {
 
 // SAFETY: what holds for each element holds for the array.
 unsafe impl<T: Receivable, const N: usize> Receivable for [T; N] {}
+
+// SAFETY: no bytes, so that none is named.
+unsafe impl<T: 'static> Equivalent for PhantomData<T> {
+    const PRIMITIVE: Option<Primitive> = None;
+
+    /// # Panics
+    /// Never: no bytes always fit.
+    fn datatype() -> Datatype {
+        <[u8; 0]>::datatype()
+    }
+}
+
+// SAFETY: no bytes, so that none is stored.
+unsafe impl<T: 'static> Receivable for PhantomData<T> {}

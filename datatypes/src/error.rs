@@ -38,6 +38,39 @@ pub enum TypeError {
         /// The number of levels allowed.
         limit: usize,
     },
+    /// The lists that describe the dimensions of an array are not equally long.
+    Dimensions {
+        /// The length of the first list.
+        expected: usize,
+        /// The length of the one that differs.
+        given: usize,
+    },
+    /// A subarray leaves its array.
+    Subarray {
+        /// The dimension in which it does.
+        dimension: usize,
+        /// The length of the array.
+        size: usize,
+        /// The length of the block.
+        sub: usize,
+        /// Where the block begins.
+        start: usize,
+    },
+    /// The indices of a dimension cannot be dealt out as asked: blocks of 0, too small for all indices, or more than one
+    /// process along a dimension that is not distributed.
+    Distribution {
+        /// The dimension.
+        dimension: usize,
+        /// Its number of indices.
+        size: usize,
+        /// The number of processes along it.
+        processes: usize,
+    },
+    /// The grid of processes has none with this number.
+    Rank {
+        /// The number asked for.
+        rank: usize,
+    },
 }
 
 impl fmt::Display for TypeError {
@@ -51,6 +84,19 @@ impl fmt::Display for TypeError {
                 write!(f, "{count} steps of {step} lead outside of the 64-bit address range")
             }
             TypeError::Depth { limit } => write!(f, "the type is nested deeper than {limit} levels"),
+            TypeError::Dimensions { expected, given } => {
+                write!(f, "{expected} dimensions in one list and {given} in another")
+            }
+            TypeError::Subarray { dimension, size, sub, start } => {
+                write!(f, "dimension {dimension}: {sub} items from {start} on are not inside of {size}")
+            }
+            TypeError::Distribution { dimension, size, processes } => {
+                write!(
+                    f,
+                    "dimension {dimension}: {size} indices cannot be dealt out so to {processes} processes"
+                )
+            }
+            TypeError::Rank { rank } => write!(f, "the grid has no process {rank}"),
         }
     }
 }

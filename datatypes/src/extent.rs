@@ -1,5 +1,6 @@
 //! Bounds and extents: where an item begins and ends, and where it really touches memory (MPI 4.1 §5.1.7, §5.1.8).
 
+use crate::plan::Level;
 use crate::{Primitive, TypeError};
 
 /// The bounds of one item, in bytes relative to its origin.
@@ -56,31 +57,36 @@ impl Hull {
         Hull { leaves: None, markers: None, align: 1 }
     }
 
-    /// Adds `count` blocks of `block` items of `inner`: the first at `displacement`, the blocks `stride` bytes apart.
+    /// Adds `inner` in loops: the first at `displacement`.
     pub(crate) fn add(
         &mut self,
         inner: &Extent,
         displacement: i64,
-        block: usize,
-        count: usize,
-        stride: i64,
+        levels: &[Level],
     ) -> Result<(), TypeError> {
-        if block == 0 || count == 0 || (inner.leaves.is_none() && inner.markers.is_none()) {
+        let nothing = inner.leaves.is_none() && inner.markers.is_none();
+        if nothing || levels.iter().any(|level| level.count == 0) {
             return Ok(());
         }
-        let last_item = span(block, inner.extent)?;
-        let last_block = span(count, stride)?;
         self.align = self.align.max(inner.align);
-        // Positions are linear in both indices, so that the extremes lie at the four corners. Three i64 cannot
-        // overflow an i128.
-        for item in [0, last_item] {
-            for blocks in [0, last_block] {
-                let at = i128::from(displacement) + i128::from(item) + i128::from(blocks);
-                widen(&mut self.leaves, inner.leaves, at);
-                widen(&mut self.markers, inner.markers, at);
-            }
+        // Positions are linear in the indices, so that the extremes are at the first and the last of each loop. Fewer
+        // than 2^60 numbers of 64 bits cannot overflow an i128.
+        let (mut lowest, mut highest) = (i128::from(displacement), i128::from(displacement));
+        for level in levels {
+            let last = i128::from(span(level.count, level.stride)?);
+            lowest += last.min(0);
+            highest += last.max(0);
+        }
+        for at in [lowest, highest] {
+            widen(&mut self.leaves, inner.leaves, at);
+            widen(&mut self.markers, inner.markers, at);
         }
         Ok(())
+    }
+
+    /// Sets explicit bounds, in place of those of the pieces.
+    pub(crate) fn mark(&mut self, lb: i64, ub: i64) {
+        self.markers = Some((lb.into(), ub.into()));
     }
 
     /// The bounds of everything added.

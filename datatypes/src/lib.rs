@@ -1,7 +1,7 @@
 //! MPI datatypes as run-time values, compiled into copy plans.
 //!
-//! A [`Datatype`] says which primitives lie where in memory. It is built by constructors (contiguous, vector, indexed,
-//! structure, resized, …) and compiled at once into a *plan*: a canonical nest of loops or a list of runs, with
+//! A [`Datatype`](struct@Datatype) says which primitives lie where in memory. It is built by constructors (contiguous,
+//! vector, indexed, subarray, structure, resized, …) and compiled at once into a *plan*: a canonical nest of loops or a list of runs, with
 //! a kernel chosen for it. Packing and unpacking run that kernel and can stop and resume at any byte.
 //!
 //! ```
@@ -27,7 +27,8 @@
 //! | `normalise` `plan` | from constructors to the canonical form |
 //! | `kernels/` | the loops that copy: with the thin faces `pack`, `unpack`, `validate`, `range` the only unsafe code |
 //! | `runs` `elements` | iovecs; counting parts of a message |
-//! | `equivalent` | which Rust types may be sent, which received |
+//! | `transpack` `external32` | layout to layout; the portable form |
+//! | `equivalent` `derived` `views` | which Rust types may be sent, which received; structures; `ndarray` |
 //!
 //! # Safety model
 //! * Numbers given to constructors may be anything: what does not fit is a [`TypeError`], never a panic or a wrap.
@@ -37,12 +38,16 @@
 //! * Packed input is never trusted: any bytes may be unpacked, and [`Datatype::validate`] repairs `bool` and `char`.
 
 mod construct;
+#[doc(hidden)]
+pub mod derived;
 mod elements;
 mod envelope;
 #[allow(unsafe_code)] // Traits whose contract memory safety rests on.
 mod equivalent;
 mod error;
 mod extent;
+#[allow(unsafe_code)] // The raw face of the portable form.
+mod external32;
 #[allow(unsafe_code)] // The copy loops.
 mod kernels;
 mod node;
@@ -56,10 +61,102 @@ mod range;
 mod runs;
 mod signature;
 #[allow(unsafe_code)] // The raw face of the kernels.
+mod transpack;
+#[allow(unsafe_code)] // The raw face of the kernels.
 mod unpack;
 #[allow(unsafe_code)] // The raw face of the checks.
 mod validate;
+#[cfg(feature = "ndarray")]
+#[allow(unsafe_code)] // Elements of views seen as bytes.
+mod views;
 
+/// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype names the fields in
+/// the order in which they are written; padding does not travel.
+///
+/// The structure must be `#[repr(C)]` (also `packed` or `align`) or `#[repr(transparent)]`, and `Copy`. Do not derive it
+/// for a structure whose fields must fit one another: any bytes may arrive in any of them.
+///
+/// # Examples
+/// ```
+/// use mpj_datatypes::{Datatype, Packer};
+///
+/// #[repr(C)]
+/// #[derive(Clone, Copy, Datatype)]
+/// struct Particle {
+///     kind: u8,
+///     at: [f64; 3],
+/// }
+///
+/// let particles = [Particle { kind: 1, at: [0.5; 3] }; 10];
+/// let packer = Packer::typed(&particles)?;
+/// assert_eq!(packer.remaining(), 10 * 25);
+/// # Ok::<(), mpj_datatypes::OutOfRange>(())
+/// ```
+///
+/// Without a fixed layout there is no datatype:
+/// ```compile_fail
+/// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+/// struct Unordered(u8, u32); // needs #[repr(C)]
+/// ```
+/// Nor for enums, of which not every number is a variant:
+/// ```compile_fail
+/// #[repr(C)]
+/// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+/// enum Color { Red, Green }
+/// ```
+/// nor for unions:
+/// ```compile_fail
+/// #[repr(C)]
+/// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+/// union Either { a: u32, b: f32 }
+/// ```
+/// nor for what points elsewhere:
+/// ```compile_fail
+/// #[repr(C)]
+/// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+/// struct Borrowed { name: &'static [u8; 4] }
+/// ```
+/// ```compile_fail
+/// #[repr(C)]
+/// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+/// struct Borrowed<'a> { length: u32, names: core::marker::PhantomData<&'a u8> }
+/// ```
+/// nor for what is not `Copy`, or holds a field without a datatype:
+/// ```compile_fail,E0277
+/// #[repr(C)]
+/// #[derive(mpj_datatypes::Datatype)]
+/// struct Moved { a: u32 }
+/// ```
+/// ```compile_fail,E0277
+/// #[repr(C)]
+/// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+/// struct Optional { a: Option<u32> }
+/// ```
+/// Parameters must have one, too:
+/// ```compile_fail,E0277
+/// #[repr(C)]
+/// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+/// struct Pair<T> { a: T, b: T }
+/// let _ = mpj_datatypes::Datatype::of::<Pair<Option<u8>>>();
+/// ```
+/// A structure with a field that may only be sent cannot be received:
+/// ```compile_fail,E0277
+/// # use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+/// # #[derive(Clone, Copy)] struct Sent(u8);
+/// # unsafe impl Equivalent for Sent {
+/// #     const PRIMITIVE: Option<Primitive> = None;
+/// #     fn datatype() -> Datatype { u8::datatype() }
+/// # }
+/// #[repr(C)]
+/// #[derive(Clone, Copy, Datatype)]
+/// struct Outer { inner: Sent }
+/// fn receive<T: Receivable>() {}
+/// receive::<Outer>();
+/// ```
+#[cfg(feature = "derive")]
+pub use mpj_datatypes_derive::Datatype;
+
+pub use construct::{Distributed, Distribution, Order};
 pub use envelope::Envelope;
 pub use equivalent::{Equivalent, Receivable};
 pub use error::{InvalidValue, OutOfRange, TooLong, TypeError};

@@ -40,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) extent: Extent,
     pub(crate) plan: Plan,
     pub(crate) depth: usize,
+    /// The same layout in simpler constructors, where the places of its items are not plain from the envelope.
+    pub(crate) lowered: Option<Datatype>,
 }
 
 /// A layout of memory: which primitives lie where, in which order they travel (MPI 4.1 §5.1).
@@ -83,6 +85,7 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
         extent: Extent::of(p),
         plan: Plan::block(0, p.size()),
         depth: 0,
+        lowered: None,
     })
 });
 
@@ -231,6 +234,7 @@ impl fmt::Debug for Datatype {
             Body::Empty => "empty",
             Body::Strided(ref strided) if strided.depth == 0 => "block",
             Body::Strided(_) => "strided",
+            Body::Blocks(_) => "blocks",
             Body::Runs(_) => "runs",
             Body::Sequence(_) => "sequence",
             Body::Repeat(_) => "repeat",

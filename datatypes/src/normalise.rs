@@ -3,7 +3,8 @@
 //! Equal layouts should get equal plans, however they were described, so that a clumsy description costs nothing at
 //! run time. The order of the packed bytes is never changed.
 
-use crate::plan::{Body, LEVELS, Level, Plan, Repeat, RunList, Sequence, Strided};
+use crate::kernels;
+use crate::plan::{BlockList, Body, LEVELS, Level, Offsets, Plan, Repeat, RunList, Sequence, Strided};
 use std::sync::Arc;
 
 /// A piece of at most this many runs, or a sequence of at most this many parts, is unrolled into its surroundings.
@@ -26,8 +27,9 @@ pub(crate) fn repeat(plan: &Plan, count: usize, stride: i64) -> Plan {
             Some(strided) => Plan::new(plan.offset, size, Body::Strided(strided)),
             None => around(plan, level, size),
         },
-        Body::Runs(runs) => {
-            if count.saturating_mul(runs.offsets.len()) <= UNROLLED {
+        Body::Runs(_) | Body::Blocks(_) => {
+            let runs = plan.blocks().unwrap_or(usize::MAX);
+            if count.saturating_mul(runs) <= UNROLLED {
                 let mut assembly = Assembly::new();
                 for i in 0..count as i64 {
                     assembly.push(plan.clone().shifted(i.wrapping_mul(stride)));
@@ -48,19 +50,21 @@ pub(crate) fn repeat(plan: &Plan, count: usize, stride: i64) -> Plan {
 
 /// A loop around a nest of loops: folded into the block or the outermost loop where the bytes follow on.
 fn wrap(strided: &Strided, level: Level) -> Option<Strided> {
-    let mut result = strided.clone();
-    if strided.depth == 0 && i64::try_from(strided.block) == Ok(level.stride) {
-        result.block = strided.block * level.count;
-    } else if strided.depth > 0 && continues(strided.levels[0], level.stride) {
-        result.levels[0].count *= level.count;
-    } else if strided.depth < LEVELS {
-        result.levels.copy_within(0..strided.depth, 1);
-        result.levels[0] = level;
-        result.depth += 1;
-    } else {
+    let (block, depth) = (strided.block, strided.depth);
+    if depth == 0 && i64::try_from(block) == Ok(level.stride) {
+        return Some(Strided::new(block * level.count, &[]));
+    }
+    let mut levels = strided.levels;
+    if depth > 0 && continues(levels[0], level.stride) {
+        levels[0].count *= level.count;
+        return Some(Strided::new(block, &levels[..depth]));
+    }
+    if depth == LEVELS {
         return None;
     }
-    Some(result)
+    levels.copy_within(0..depth, 1);
+    levels[0] = level;
+    Some(Strided::new(block, &levels[..=depth]))
 }
 
 /// Whether a next round of the loop, `stride` bytes on, just continues its steps.
@@ -76,6 +80,8 @@ fn around(plan: &Plan, level: Level, size: usize) -> Plan {
 /// Puts pieces one after the other into one plan.
 #[derive(Debug)]
 pub(crate) struct Assembly {
+    /// The only piece so far, if it came as a plan: most types have no other.
+    single: Option<Plan>,
     /// Finished pieces that stay as they are.
     parts: Vec<Plan>,
     /// Runs since the last finished piece, none empty, no two adjacent.
@@ -84,7 +90,7 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     pub(crate) fn new() -> Assembly {
-        Assembly { parts: Vec::new(), runs: Vec::new() }
+        Assembly { single: None, parts: Vec::new(), runs: Vec::new() }
     }
 
     /// Appends a run, merged with the one before if it follows on.
@@ -92,20 +98,42 @@ impl Assembly {
         if len == 0 {
             return;
         }
+        if let Some(first) = self.single.take() {
+            self.append(first);
+        }
         match self.runs.last_mut() {
             Some((start, before)) if start.wrapping_add(*before as i64) == offset => *before += len,
             _ => self.runs.push((offset, len)),
         }
     }
 
+    /// Makes room for `runs` runs.
+    pub(crate) fn reserve(&mut self, runs: usize) {
+        self.runs.reserve(runs);
+    }
+
     /// Appends a piece.
     pub(crate) fn push(&mut self, plan: Plan) {
+        if plan.size == 0 {
+            return;
+        }
+        match self.single.take() {
+            None if self.parts.is_empty() && self.runs.is_empty() => self.single = Some(plan),
+            None => self.append(plan),
+            Some(first) => {
+                self.append(first);
+                self.append(plan);
+            }
+        }
+    }
+
+    fn append(&mut self, plan: Plan) {
         match plan.blocks() {
             Some(blocks) if blocks <= UNROLLED => self.unroll(&plan),
             _ => match &plan.body {
                 Body::Sequence(sequence) if sequence.parts.len() <= UNROLLED => {
                     for part in &sequence.parts {
-                        self.push(part.clone().shifted(plan.offset));
+                        self.append(part.clone().shifted(plan.offset));
                     }
                 }
                 _ => {
@@ -132,6 +160,11 @@ impl Assembly {
                     self.push_run(start, strided.block);
                 }
             }
+            Body::Blocks(list) => {
+                for i in 0..list.offsets.len() {
+                    self.push_run(plan.offset.wrapping_add(list.offsets.get(i)), list.block);
+                }
+            }
             Body::Runs(runs) => {
                 for (i, &offset) in runs.offsets.iter().enumerate() {
                     self.push_run(plan.offset.wrapping_add(offset), runs.ends[i] - runs.start(i));
@@ -146,19 +179,16 @@ impl Assembly {
         let Some(&(first, len)) = runs.first() else { return };
         let plan = match distance(&runs) {
             Some(stride) => repeat(&Plan::block(first, len), runs.len(), stride),
-            None => {
-                // Relative to the first run, so that equal lists at different places can be recognised later.
-                let offsets = runs.iter().map(|&(offset, _)| offset.wrapping_sub(first)).collect();
-                let mut end = 0;
-                let ends: Box<[usize]> = runs.iter().map(|&(_, len)| (end += len, end).1).collect();
-                Plan::new(first, end, Body::Runs(Arc::new(RunList { offsets, ends })))
-            }
+            None => list(&runs),
         };
         self.parts.push(plan);
     }
 
     /// The plan of everything pushed.
     pub(crate) fn finish(mut self) -> Plan {
+        if let Some(single) = self.single {
+            return single;
+        }
         self.flush();
         let mut parts = self.parts;
         if parts.len() <= 1 {
@@ -171,6 +201,32 @@ impl Assembly {
         let ends = parts.iter().map(|part| (end += part.size, end).1).collect();
         Plan::new(0, end, Body::Sequence(Arc::new(Sequence { parts: parts.into(), ends })))
     }
+}
+
+/// Irregular runs, as offsets from the lowest.
+fn list(runs: &[(i64, usize)]) -> Plan {
+    let len = runs[0].1;
+    let (mut low, mut high, mut equal) = (i64::MAX, i64::MIN, true);
+    for &(offset, n) in runs {
+        low = low.min(offset);
+        high = high.max(offset.wrapping_add(n as i64));
+        equal &= n == len;
+    }
+    let span = high.checked_sub(low).unwrap_or(-1);
+    if !equal {
+        let offsets = runs.iter().map(|&(offset, _)| offset.wrapping_sub(low)).collect();
+        let mut end = 0;
+        let ends: Box<[usize]> = runs.iter().map(|&(_, len)| (end += len, end).1).collect();
+        return Plan::new(low, end, Body::Runs(Arc::new(RunList { offsets, ends, span })));
+    }
+    let from_low = runs.iter().map(|&(offset, _)| offset.wrapping_sub(low));
+    let offsets = match u32::try_from(span) {
+        Ok(_) => Offsets::Narrow(from_low.map(|offset| offset as u32).collect()),
+        Err(_) => Offsets::Wide(from_low.collect()),
+    };
+    let kernels = kernels::lists(len, span);
+    let list = BlockList { block: len, offsets, span, kernels };
+    Plan::new(low, len * runs.len(), Body::Blocks(Arc::new(list)))
 }
 
 /// The distance between runs of equal length, if it is always the same. One run has distance 0.

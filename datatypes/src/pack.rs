@@ -1,8 +1,9 @@
 //! From a layout to packed bytes: the raw entry and the safe, resumable [`Packer`].
 
-use crate::kernels::Job;
+use crate::kernels::{self, Job, Side};
 use crate::{Datatype, Equivalent, OutOfRange, range};
 use core::fmt;
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
 impl Datatype {
@@ -46,8 +47,8 @@ impl Datatype {
         let job = Job { user, packed, len, position, count, stride: self.extent() };
         let plan = self.plan();
         // SAFETY: position + len is at most the packed size; `out` is exclusive and long enough; the caller promises
-        // the bytes in memory, which a pack kernel only reads; the kernel is the plan's own.
-        unsafe { (plan.pack)(plan, job) };
+        // the bytes in memory, which packing only reads.
+        unsafe { kernels::pack(plan, job) };
         len
     }
 }
@@ -79,9 +80,10 @@ impl Datatype {
 /// ```
 pub struct Packer<'a> {
     datatype: Datatype,
-    /// Invariant: the bytes that `count` items at `origin` name are inside, and initialised.
-    src: &'a [MaybeUninit<u8>],
-    origin: usize,
+    /// The origin of the first item. Invariant: the bytes that `count` items there name are initialised, and borrowed
+    /// for `'a`. (Not those between: another one may be writing them.)
+    at: *const u8,
+    borrow: PhantomData<&'a [u8]>,
     count: usize,
     position: usize,
     total: usize,
@@ -117,15 +119,29 @@ impl<'a> Packer<'a> {
         count: usize,
     ) -> Result<Packer<'a>, OutOfRange> {
         let total = range::check(datatype, origin, count, src.len())?;
-        Ok(Packer { datatype: datatype.clone(), src, origin, count, position: 0, total })
+        let at = src.as_ptr().cast::<u8>().wrapping_add(origin);
+        Ok(Packer { datatype: datatype.clone(), at, borrow: PhantomData, count, position: 0, total })
+    }
+
+    /// One item.
+    ///
+    /// # Safety
+    /// The bytes that the type names around `at` are initialised, and borrowed shared, for `'a`.
+    #[cfg(feature = "ndarray")]
+    pub(crate) unsafe fn borrowed(datatype: Datatype, at: *const u8) -> Packer<'a> {
+        let total = datatype.size();
+        Packer { datatype, at, borrow: PhantomData, count: 1, position: 0, total }
+    }
+
+    /// What the raw entries take.
+    pub(crate) fn place(&self) -> (&Datatype, *const u8, usize, usize) {
+        (&self.datatype, self.at, self.count, self.position)
     }
 
     /// Writes the next packed bytes to `out` and returns how many: `min(out.len(), self.remaining())`.
     pub fn fill(&mut self, out: &mut [MaybeUninit<u8>]) -> usize {
-        let at = self.src.as_ptr().cast::<u8>().wrapping_add(self.origin);
-        // SAFETY: `range::check` found all bytes named inside of `src`, which is borrowed, so that nobody writes it;
-        // they are initialised by the invariant of `src`.
-        let n = unsafe { self.datatype.pack(at, self.count, self.position, out) };
+        // SAFETY: the bytes named are initialised and borrowed, by the invariant of `at`.
+        let n = unsafe { self.datatype.pack(self.at, self.count, self.position, out) };
         self.position += n;
         n
     }
@@ -133,6 +149,18 @@ impl<'a> Packer<'a> {
     /// The same as [`fill`](Packer::fill) for memory that is initialised already.
     pub fn fill_bytes(&mut self, out: &mut [u8]) -> usize {
         self.fill(range::view_mut(out))
+    }
+
+    /// What is left, for a kernel that only reads.
+    pub(crate) fn side(&self) -> Side<'_> {
+        let user = self.at.cast_mut();
+        let (plan, stride) = (self.datatype.plan(), self.datatype.extent());
+        Side { plan, user, count: self.count, stride, position: self.position }
+    }
+
+    /// Counts `len` bytes as delivered; there are as many left.
+    pub(crate) fn skip(&mut self, len: usize) {
+        self.position += len;
     }
 
     /// Returns the packed bytes still to come.
@@ -145,6 +173,11 @@ impl<'a> Packer<'a> {
         self.position
     }
 }
+
+// SAFETY: a packer is a shared borrow of bytes.
+unsafe impl Send for Packer<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Packer<'_> {}
 
 impl fmt::Debug for Packer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

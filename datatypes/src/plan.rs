@@ -4,7 +4,7 @@
 //! repetition as their outermost loop. Plans are shared, never changed, and within a constant factor as large as
 //! the description of their type: loops stay loops, and only short pieces are unrolled into run lists.
 
-use crate::kernels::{self, Kernel};
+use crate::kernels::{self, Kernel, ListKernel, SheetKernel};
 use std::sync::Arc;
 
 /// How many nested loops a [`Strided`] holds; deeper nests become [`Repeat`]s around it.
@@ -22,16 +22,22 @@ pub(crate) struct Level {
 /// # Invariants
 /// 1. `block > 0`, `depth <= LEVELS`, and the counts of the first `depth` levels are at least 2.
 /// 2. `levels[..depth]` are ordered from the outermost to the innermost; the rest are `count: 1, stride: 0`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// 3. `sheets` are the kernels (pack, unpack) for these blocks and loops.
+#[derive(Clone, Debug)]
 pub(crate) struct Strided {
     pub(crate) block: usize,
     pub(crate) depth: usize,
     pub(crate) levels: [Level; LEVELS],
+    pub(crate) sheets: (SheetKernel, SheetKernel),
 }
 
 impl Strided {
-    pub(crate) fn block(block: usize) -> Strided {
-        Strided { block, depth: 0, levels: [Level { count: 1, stride: 0 }; LEVELS] }
+    /// Blocks in loops, the outermost first; there are at most `LEVELS`.
+    pub(crate) fn new(block: usize, nest: &[Level]) -> Strided {
+        let mut levels = [Level { count: 1, stride: 0 }; LEVELS];
+        levels[..nest.len()].copy_from_slice(nest);
+        let sheets = kernels::sheets(block, nest);
+        Strided { block, depth: nest.len(), levels, sheets }
     }
 
     /// The loops that are in use, outermost first.
@@ -49,16 +55,56 @@ impl Strided {
 /// # Invariants
 /// 1. `offsets` and `ends` are equally long, and not empty.
 /// 2. `ends` increases strictly: `ends[i]` is the number of packed bytes up to and with run `i`.
+/// 3. All runs lie inside of `span` bytes; it is negative if these are more than an `i64` counts.
 #[derive(Debug)]
 pub(crate) struct RunList {
     pub(crate) offsets: Box<[i64]>,
     pub(crate) ends: Box<[usize]>,
+    pub(crate) span: i64,
 }
 
 impl RunList {
     /// The packed position at which run `i` starts.
     pub(crate) fn start(&self, i: usize) -> usize {
         if i == 0 { 0 } else { self.ends[i - 1] }
+    }
+}
+
+/// Runs of one length at irregular distances.
+///
+/// # Invariants
+/// 1. `block > 0`, and there is at least one offset.
+/// 2. `kernels` are those (pack, unpack) for `block`.
+/// 3. All blocks lie inside of `span` bytes; it is negative if these are more than an `i64` counts.
+#[derive(Debug)]
+pub(crate) struct BlockList {
+    pub(crate) block: usize,
+    pub(crate) offsets: Offsets,
+    pub(crate) span: i64,
+    pub(crate) kernels: (ListKernel, ListKernel),
+}
+
+/// Where blocks lie; the narrow form halves what a kernel has to read.
+#[derive(Debug)]
+pub(crate) enum Offsets {
+    Narrow(Box<[u32]>),
+    Wide(Box<[i64]>),
+}
+
+impl Offsets {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Offsets::Narrow(offsets) => offsets.len(),
+            Offsets::Wide(offsets) => offsets.len(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, i: usize) -> i64 {
+        match self {
+            Offsets::Narrow(offsets) => offsets[i].into(),
+            Offsets::Wide(offsets) => offsets[i],
+        }
     }
 }
 
@@ -89,6 +135,7 @@ pub(crate) enum Body {
     /// No bytes.
     Empty,
     Strided(Strided),
+    Blocks(Arc<BlockList>),
     Runs(Arc<RunList>),
     Sequence(Arc<Sequence>),
     Repeat(Arc<Repeat>),
@@ -99,7 +146,8 @@ impl Body {
     pub(crate) fn same(&self, other: &Body) -> bool {
         match (self, other) {
             (Body::Empty, Body::Empty) => true,
-            (Body::Strided(a), Body::Strided(b)) => a == b,
+            (Body::Strided(a), Body::Strided(b)) => a.block == b.block && a.nest() == b.nest(),
+            (Body::Blocks(a), Body::Blocks(b)) => Arc::ptr_eq(a, b),
             (Body::Runs(a), Body::Runs(b)) => Arc::ptr_eq(a, b),
             (Body::Sequence(a), Body::Sequence(b)) => Arc::ptr_eq(a, b),
             (Body::Repeat(a), Body::Repeat(b)) => Arc::ptr_eq(a, b),
@@ -112,20 +160,19 @@ impl Body {
 ///
 /// # Invariants
 /// 1. `size` is the number of packed bytes of `body`; it is 0 for [`Body::Empty`] alone.
-/// 2. `pack` and `unpack` are the kernels chosen for `body` by [`kernels::choose`].
+/// 2. `kernels` are those (pack, unpack) chosen for `body` by [`kernels::choose`].
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) offset: i64,
     pub(crate) size: usize,
     pub(crate) body: Body,
-    pub(crate) pack: Kernel,
-    pub(crate) unpack: Kernel,
+    pub(crate) kernels: (Kernel, Kernel),
 }
 
 impl Plan {
     pub(crate) fn new(offset: i64, size: usize, body: Body) -> Plan {
-        let (pack, unpack) = kernels::choose(&body);
-        Plan { offset, size, body, pack, unpack }
+        let kernels = kernels::choose(&body);
+        Plan { offset, size, body, kernels }
     }
 
     pub(crate) fn empty() -> Plan {
@@ -134,7 +181,7 @@ impl Plan {
 
     /// One run of `len` bytes.
     pub(crate) fn block(offset: i64, len: usize) -> Plan {
-        if len == 0 { Plan::empty() } else { Plan::new(offset, len, Body::Strided(Strided::block(len))) }
+        if len == 0 { Plan::empty() } else { Plan::new(offset, len, Body::Strided(Strided::new(len, &[]))) }
     }
 
     /// The plan moved by `by` bytes. Offsets wrap: the sums that lead to a byte named by a type are in range, but
@@ -157,6 +204,7 @@ impl Plan {
         match &self.body {
             Body::Empty => Some(0),
             Body::Strided(strided) => Some(strided.blocks()),
+            Body::Blocks(list) => Some(list.offsets.len()),
             Body::Runs(runs) => Some(runs.offsets.len()),
             Body::Sequence(_) | Body::Repeat(_) => None,
         }

@@ -1,6 +1,6 @@
 //! The leaves of every datatype: the basic types of the language.
 
-/// A basic type, the leaf of every [`Datatype`](crate::Datatype) (MPI 4.1 §3.2.2).
+/// A basic type, the leaf of every [`Datatype`](struct@crate::Datatype) (MPI 4.1 §3.2.2).
 ///
 /// The discriminants are part of the wire format: they enter the [`Signature`](crate::Signature) that two ranks
 /// compare, so they never change.
@@ -51,23 +51,34 @@ pub enum Primitive {
     Isize = 17,
     /// A byte of a packed or serialized message (`MPI_PACKED`).
     Packed = 18,
+    /// `half::f16`, IEEE 754 binary16.
+    F16 = 19,
+    /// `half::bf16`, the upper half of an `f32`.
+    Bf16 = 20,
+    /// `num_complex::Complex<f32>`: the real part, then the imaginary.
+    Complex32 = 21,
+    /// `num_complex::Complex<f64>`.
+    Complex64 = 22,
 }
 
 impl Primitive {
     /// Every primitive, in the order of the codes.
-    pub const ALL: [Primitive; 18] = {
+    pub const ALL: [Primitive; 22] = {
         use Primitive::*;
-        [Byte, I8, U8, I16, U16, I32, U32, I64, U64, I128, U128, F32, F64, Bool, Char, Usize, Isize, Packed]
+        [
+            Byte, I8, U8, I16, U16, I32, U32, I64, U64, I128, U128, F32, F64, Bool, Char, Usize, Isize,
+            Packed, F16, Bf16, Complex32, Complex64,
+        ]
     };
 
     /// Returns the number of bytes of one value.
     pub const fn size(self) -> usize {
         match self {
             Primitive::Byte | Primitive::I8 | Primitive::U8 | Primitive::Bool | Primitive::Packed => 1,
-            Primitive::I16 | Primitive::U16 => 2,
+            Primitive::I16 | Primitive::U16 | Primitive::F16 | Primitive::Bf16 => 2,
             Primitive::I32 | Primitive::U32 | Primitive::F32 | Primitive::Char => 4,
-            Primitive::I64 | Primitive::U64 | Primitive::F64 => 8,
-            Primitive::I128 | Primitive::U128 => 16,
+            Primitive::I64 | Primitive::U64 | Primitive::F64 | Primitive::Complex32 => 8,
+            Primitive::I128 | Primitive::U128 | Primitive::Complex64 => 16,
             Primitive::Usize | Primitive::Isize => size_of::<usize>(),
         }
     }
@@ -76,12 +87,12 @@ impl Primitive {
     pub const fn align(self) -> usize {
         match self {
             Primitive::Byte | Primitive::I8 | Primitive::U8 | Primitive::Bool | Primitive::Packed => 1,
-            Primitive::I16 | Primitive::U16 => align_of::<u16>(),
+            Primitive::I16 | Primitive::U16 | Primitive::F16 | Primitive::Bf16 => align_of::<u16>(),
             Primitive::I32 | Primitive::U32 => align_of::<u32>(),
-            Primitive::F32 => align_of::<f32>(),
+            Primitive::F32 | Primitive::Complex32 => align_of::<f32>(),
             Primitive::Char => align_of::<char>(),
             Primitive::I64 | Primitive::U64 => align_of::<u64>(),
-            Primitive::F64 => align_of::<f64>(),
+            Primitive::F64 | Primitive::Complex64 => align_of::<f64>(),
             Primitive::I128 | Primitive::U128 => align_of::<u128>(),
             Primitive::Usize | Primitive::Isize => align_of::<usize>(),
         }
@@ -108,6 +119,10 @@ impl Primitive {
             Primitive::Usize => "usize",
             Primitive::Isize => "isize",
             Primitive::Packed => "packed",
+            Primitive::F16 => "f16",
+            Primitive::Bf16 => "bf16",
+            Primitive::Complex32 => "complex32",
+            Primitive::Complex64 => "complex64",
         }
     }
 
@@ -118,11 +133,20 @@ impl Primitive {
 
     /// Returns the primitive with this code, or `None`: a code from a peer may be anything.
     pub const fn from_code(code: u8) -> Option<Primitive> {
-        // Codes are 1..=18 without a gap, in the order of `ALL` (the assertion below).
+        // Codes start at 1, without a gap, in the order of `ALL` (the assertion below).
         if code >= 1 && (code as usize) <= Primitive::ALL.len() {
             Some(Primitive::ALL[code as usize - 1])
         } else {
             None
+        }
+    }
+
+    /// Returns the number of bytes of which the order differs between machines: those of a part for complex numbers, of
+    /// the whole for others.
+    pub const fn swapped(self) -> usize {
+        match self {
+            Primitive::Complex32 | Primitive::Complex64 => self.size() / 2,
+            _ => self.size(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The runs of memory that a layout consists of, for scatter/gather I/O.
 
-use crate::plan::{Body, LEVELS, Plan, RunList, Sequence, Strided};
+use crate::plan::{BlockList, Body, LEVELS, Plan, RunList, Sequence, Strided};
 use crate::{Datatype, normalise};
 use core::fmt;
 use std::sync::Arc;
@@ -81,6 +81,7 @@ struct Walk {
 
 enum Frame {
     Strided { base: i64, strided: Strided, at: [usize; LEVELS] },
+    Blocks { base: i64, list: Arc<BlockList>, i: usize },
     Runs { base: i64, runs: Arc<RunList>, i: usize },
     Sequence { base: i64, sequence: Arc<Sequence>, i: usize },
     Repeat { base: i64, body: Plan, stride: i64, left: usize },
@@ -92,6 +93,7 @@ impl Walk {
         self.stack.push(match &plan.body {
             Body::Empty => return,
             Body::Strided(strided) => Frame::Strided { base, strided: strided.clone(), at: [0; LEVELS] },
+            Body::Blocks(list) => Frame::Blocks { base, list: list.clone(), i: 0 },
             Body::Runs(runs) => Frame::Runs { base, runs: runs.clone(), i: 0 },
             Body::Sequence(sequence) => Frame::Sequence { base, sequence: sequence.clone(), i: 0 },
             Body::Repeat(repeat) => {
@@ -107,6 +109,14 @@ impl Walk {
                 Frame::Strided { base, strided, at } => {
                     let run = Run { offset: *base, len: strided.block };
                     if !turn(strided, base, at) {
+                        self.stack.pop();
+                    }
+                    return Some(run);
+                }
+                Frame::Blocks { base, list, i } => {
+                    let run = Run { offset: base.wrapping_add(list.offsets.get(*i)), len: list.block };
+                    *i += 1;
+                    if *i == list.offsets.len() {
                         self.stack.pop();
                     }
                     return Some(run);

@@ -46,6 +46,9 @@ impl Signature {
         if next.count == 0 {
             return self;
         }
+        if self.count == 0 {
+            return next;
+        }
         Signature {
             hash: add(multiply(self.hash, power(BASE, next.count)), next.hash),
             count: self.count.saturating_add(next.count),

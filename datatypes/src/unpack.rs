@@ -1,8 +1,9 @@
 //! From packed bytes to a layout: the raw entry and the safe, resumable [`Unpacker`].
 
-use crate::kernels::Job;
+use crate::kernels::{self, Job, Side};
 use crate::{Datatype, OutOfRange, Receivable, TooLong, range};
 use core::fmt;
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
 impl Datatype {
@@ -25,9 +26,9 @@ impl Datatype {
         let packed = input.as_ptr().cast_mut();
         let job = Job { user: dst, packed, len, position, count, stride: self.extent() };
         let plan = self.plan();
-        // SAFETY: position + len is at most the packed size; `input` is long enough and an unpack kernel only reads
-        // it; the caller promises the bytes in memory; the kernel is the plan's own.
-        unsafe { (plan.unpack)(plan, job) };
+        // SAFETY: position + len is at most the packed size; `input` is long enough and unpacking only reads it; the
+        // caller promises the bytes in memory.
+        unsafe { kernels::unpack(plan, job) };
         len
     }
 }
@@ -50,9 +51,10 @@ impl Datatype {
 /// ```
 pub struct Unpacker<'a> {
     datatype: Datatype,
-    /// Invariant: the bytes that `count` items at `origin` name are inside, and may hold any initialised bytes.
-    dst: &'a mut [MaybeUninit<u8>],
-    origin: usize,
+    /// The origin of the first item. Invariant: the bytes that `count` items there name may hold any initialised bytes,
+    /// and are exclusively borrowed for `'a`.
+    at: *mut u8,
+    borrow: PhantomData<&'a mut [u8]>,
     count: usize,
     position: usize,
     total: usize,
@@ -83,7 +85,23 @@ impl<'a> Unpacker<'a> {
         count: usize,
     ) -> Result<Unpacker<'a>, OutOfRange> {
         let total = range::check(datatype, origin, count, dst.len())?;
-        Ok(Unpacker { datatype: datatype.clone(), dst, origin, count, position: 0, total })
+        let at = dst.as_mut_ptr().cast::<u8>().wrapping_add(origin);
+        Ok(Unpacker { datatype: datatype.clone(), at, borrow: PhantomData, count, position: 0, total })
+    }
+
+    /// One item.
+    ///
+    /// # Safety
+    /// The bytes that the type names around `at` are writable, may hold any bytes, and are borrowed exclusively, for `'a`.
+    #[cfg(feature = "ndarray")]
+    pub(crate) unsafe fn borrowed(datatype: Datatype, at: *mut u8) -> Unpacker<'a> {
+        let total = datatype.size();
+        Unpacker { datatype, at, borrow: PhantomData, count: 1, position: 0, total }
+    }
+
+    /// What the raw entries take.
+    pub(crate) fn place(&mut self) -> (&Datatype, *mut u8, usize, usize) {
+        (&self.datatype, self.at, self.count, self.position)
     }
 
     /// Starts to unpack into all elements of `dst` as items of [`T::datatype()`](crate::Equivalent::datatype).
@@ -110,12 +128,23 @@ impl<'a> Unpacker<'a> {
         if input.len() > room {
             return Err(TooLong { given: input.len(), room });
         }
-        let at = self.dst.as_mut_ptr().cast::<u8>().wrapping_add(self.origin);
-        // SAFETY: `range::check` found all bytes named inside of `dst`, which is exclusively borrowed, so that
-        // `input` is elsewhere; any bytes may be written by the invariant of `dst`.
-        let n = unsafe { self.datatype.unpack(at, self.count, self.position, input) };
+        // SAFETY: the bytes named may be written and are exclusively borrowed, by the invariant of `at`, so that `input`
+        // is elsewhere.
+        let n = unsafe { self.datatype.unpack(self.at, self.count, self.position, input) };
         self.position += n;
         Ok(n)
+    }
+
+    /// What is left, for a kernel.
+    pub(crate) fn side(&mut self) -> Side<'_> {
+        let user = self.at;
+        let (plan, stride) = (self.datatype.plan(), self.datatype.extent());
+        Side { plan, user, count: self.count, stride, position: self.position }
+    }
+
+    /// Counts `len` bytes as taken; there is room for as many.
+    pub(crate) fn skip(&mut self, len: usize) {
+        self.position += len;
     }
 
     /// Returns the packed bytes for which there still is room.
@@ -128,6 +157,11 @@ impl<'a> Unpacker<'a> {
         self.position
     }
 }
+
+// SAFETY: an unpacker is an exclusive borrow of bytes.
+unsafe impl Send for Unpacker<'_> {}
+// SAFETY: as above; through a shared one nothing is written.
+unsafe impl Sync for Unpacker<'_> {}
 
 impl fmt::Debug for Unpacker<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

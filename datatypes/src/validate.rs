@@ -1,7 +1,7 @@
 //! After a receive: makes sure that what must be a `bool` or a `char` is one.
 
 use crate::kernels::check;
-use crate::{Datatype, Envelope, InvalidValue};
+use crate::{Datatype, Envelope, InvalidValue, Order, construct};
 
 impl Datatype {
     /// Checks every `bool` and `char` of `count` items that begins within the first `bytes` packed bytes, replaces
@@ -71,8 +71,13 @@ impl Scan {
             if self.done() {
                 return;
             }
-            // SAFETY: item i of the caller's.
-            unsafe { self.item(&node.envelope, step(at, i, node.extent.extent())) };
+            let item = step(at, i, node.extent.extent());
+            match &node.lowered {
+                // SAFETY: item i of the caller's; the lowered type names the same bytes.
+                Some(lowered) => unsafe { self.items(lowered, item, 1) },
+                // SAFETY: item i of the caller's.
+                None => unsafe { self.item(&node.envelope, item) },
+            }
         }
     }
 
@@ -82,13 +87,30 @@ impl Scan {
     /// That of [`Datatype::validate`] for one item, built as `envelope` says, at `at`.
     unsafe fn item(&mut self, envelope: &Envelope, at: *mut u8) {
         match envelope {
-            // `items` has dealt with it.
-            Envelope::Primitive(_) => {}
+            // `items` has dealt with them.
+            Envelope::Primitive(_) | Envelope::Darray { .. } => {}
+            Envelope::Subarray { sizes, subsizes, starts, order, inner } => {
+                // All items are one row if there are no dimensions.
+                let fastest = match order {
+                    Order::C => subsizes.last(),
+                    Order::Fortran => subsizes.first(),
+                };
+                let row = fastest.copied().unwrap_or(1);
+                let rows = construct::rows(sizes, subsizes, starts, *order, inner.extent());
+                // SAFETY: the type names these rows.
+                unsafe { self.blocks(rows.map(|by| (row, step(at, 1, by), inner))) }
+            }
+            Envelope::Pair { value, index } => {
+                let offset = value.size().next_multiple_of(index.align());
+                let fields = [(*value, 0), (*index, offset)].map(|(p, by)| (Datatype::primitive(p), by));
+                // SAFETY: the type names these two.
+                unsafe { self.blocks(fields.iter().map(|(inner, by)| (1, step(at, *by, 1), inner))) }
+            }
             Envelope::Contiguous { count, inner } => {
                 // SAFETY: the type names these items.
                 unsafe { self.items(inner, at, *count) }
             }
-            Envelope::Resized { inner, .. } => {
+            Envelope::Resized { inner, .. } | Envelope::Dup { inner } => {
                 // SAFETY: the type names this item.
                 unsafe { self.items(inner, at, 1) }
             }
@@ -109,6 +131,15 @@ impl Scan {
             Envelope::HIndexed { blocks, inner } => {
                 // SAFETY: the type names these blocks.
                 unsafe { self.blocks(blocks.iter().map(|&(len, by)| (len, step(at, 1, by), inner))) }
+            }
+            Envelope::IndexedBlock { block, displacements, inner } => {
+                let start = |by: isize| step(at, 1, (by as i64).wrapping_mul(inner.extent()));
+                // SAFETY: the type names these blocks.
+                unsafe { self.blocks(displacements.iter().map(|&by| (*block, start(by), inner))) }
+            }
+            Envelope::HIndexedBlock { block, displacements, inner } => {
+                // SAFETY: the type names these blocks.
+                unsafe { self.blocks(displacements.iter().map(|&by| (*block, step(at, 1, by), inner))) }
             }
             Envelope::Structure { fields } => {
                 // SAFETY: the type names these fields.

@@ -1,6 +1,8 @@
 //! Large numbers: what fits is right, what does not is an error, and nothing costs memory or time.
 
-use mpj_datatypes::{Datatype, Equivalent, Packer, Primitive, Run, TypeError, Unpacker};
+use mpj_datatypes::{
+    Datatype, Distributed, Distribution, Equivalent, Order, Packer, Primitive, Run, TypeError, Unpacker,
+};
 
 const GIB: usize = 1 << 30;
 
@@ -25,6 +27,36 @@ fn beyond_2_gib() {
     assert_eq!(spread.leaves_in(2, 11 * GIB), Some(11 << 30));
     let prefix = spread.signature_prefix(2, 11 << 30).unwrap();
     assert_eq!(prefix, u8::datatype().signature().repeat(11 << 30));
+}
+
+/// Blocks 5 GiB apart and a payload of 5 GiB, over memory that is never there: pages that are only read are all the same
+/// page of zeros.
+#[test]
+#[ignore = "takes 5 GiB of addresses and some seconds; run it with --ignored"]
+fn five_gib_of_bytes() {
+    let mut memory = vec![0u8; 5 * GIB + 100];
+    let far = u32::datatype().hindexed_block(2, &[5 << 30, 8, (5 << 30) + 40]).unwrap();
+    let mut unpacker = Unpacker::new(&far, &mut memory, 0, 1).unwrap();
+    unpacker.feed(&(0..24).collect::<Vec<u8>>()).unwrap();
+    assert_eq!(memory[8..16], [8, 9, 10, 11, 12, 13, 14, 15]);
+    assert_eq!(memory[5 * GIB..5 * GIB + 3], [0, 1, 2]);
+    assert_eq!(memory[5 * GIB + 47], 23);
+    let mut packed = [0; 24];
+    Packer::new(&far, &memory, 0, 1).unwrap().fill_bytes(&mut packed);
+    assert_eq!(packed, core::array::from_fn(|i| i as u8));
+
+    let all = u8::datatype().hvector(5 << 18, 1, 4096).unwrap().resized(0, 1).unwrap();
+    let mut packer = Packer::new(&all, &memory, 0, 4096).unwrap();
+    assert_eq!(packer.remaining(), 5 * GIB);
+    let (mut cell, mut sum) = (vec![0; 1 << 20], 0u64);
+    loop {
+        match packer.fill_bytes(&mut cell) {
+            0 => break,
+            n => sum += cell[..n].iter().map(|&b| u64::from(b)).sum::<u64>(),
+        }
+    }
+    // All but the bytes past 5 GiB.
+    assert_eq!(sum, (8..16).sum());
 }
 
 /// A layout of 2^40 overlapping pieces: its memory is one byte, its packed form a terabyte.
@@ -71,6 +103,38 @@ fn what_does_not_fit_is_an_error() {
     assert_eq!(far.vector(0, 1, isize::MIN).unwrap().extent(), 0);
     assert_eq!(far.indexed(&[(0, isize::MAX), (1, 0)]).unwrap().size(), 1);
     assert_eq!(byte.hindexed(&[(0, i64::MAX)]).unwrap().extent(), 0);
+}
+
+#[test]
+fn arrays_that_make_no_sense_are_errors() {
+    let byte = u8::datatype();
+    let sub =
+        |sizes: &[usize], subs: &[usize], starts: &[usize]| byte.subarray(sizes, subs, starts, Order::C);
+    assert!(matches!(sub(&[4], &[3], &[2]), Err(TypeError::Subarray { dimension: 0, .. })));
+    assert!(matches!(sub(&[4], &[1], &[usize::MAX]), Err(TypeError::Subarray { .. })));
+    assert!(matches!(sub(&[4], &[usize::MAX], &[1]), Err(TypeError::Subarray { .. })));
+    assert!(matches!(sub(&[4, 4], &[1], &[1, 1]), Err(TypeError::Dimensions { expected: 2, given: 1 })));
+    assert!(matches!(sub(&[usize::MAX], &[1], &[1]), Err(TypeError::Count { .. })));
+    assert!(matches!(sub(&[1 << 40, 1 << 40], &[1, 1], &[0, 0]), Err(TypeError::Extent { .. })));
+    assert_eq!(sub(&[], &[], &[]).unwrap().size(), 1);
+    assert_eq!(sub(&[1; 300], &[1; 300], &[0; 300]).unwrap().size(), 1);
+    assert!(matches!(sub(&[2; 300], &[2; 300], &[0; 300]), Err(TypeError::Extent { .. })));
+
+    let one = |size, processes, how| byte.darray(0, &[Distributed { size, processes, how }], Order::Fortran);
+    use Distribution::{Block, BlockOf, Cyclic, Whole};
+    assert!(matches!(one(4, 2, Whole), Err(TypeError::Distribution { .. })));
+    assert!(matches!(one(4, 2, BlockOf(1)), Err(TypeError::Distribution { .. })));
+    assert!(matches!(one(4, 2, Cyclic(0)), Err(TypeError::Distribution { .. })));
+    assert!(matches!(one(4, 0, Block), Err(TypeError::Rank { rank: 0 })));
+    assert_eq!(one(4, 9, Block).unwrap().size(), 1);
+    assert_eq!(one(4, 2, BlockOf(usize::MAX)).unwrap().size(), 4);
+    assert_eq!(one(4, usize::MAX, Cyclic(usize::MAX)).unwrap().size(), 4);
+    assert!(matches!(one(usize::MAX, 2, Cyclic(1)), Err(TypeError::Count { .. })));
+    assert!(matches!(one(usize::MAX, 2, Block), Err(TypeError::Count { .. })));
+    assert_eq!(one(0, 3, Cyclic(2)).unwrap().size(), 0);
+    let grid = [Distributed { size: 4, processes: 2, how: Block }; 2];
+    assert!(matches!(byte.darray(4, &grid, Order::C), Err(TypeError::Rank { rank: 4 })));
+    assert!(matches!(byte.darray(usize::MAX, &[], Order::C), Err(TypeError::Rank { .. })));
 }
 
 #[test]
@@ -148,7 +212,7 @@ fn primitives() {
         assert!(datatype.is_contiguous());
     }
     assert_eq!(Primitive::from_code(0), None);
-    assert_eq!(Primitive::from_code(19), None);
+    assert_eq!(Primitive::from_code(23), None);
     assert_eq!(char::PRIMITIVE, Some(Primitive::Char));
     fn shared<T: Send + Sync>() {}
     shared::<Datatype>();

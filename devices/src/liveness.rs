@@ -10,7 +10,7 @@ use crate::doorbell::Doorbell;
 /// How a rank's part in the job ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// It will post no more receives; what it has sent is still on its way.
+    /// It will post no more receives and start no more messages; those it has started are with its devices.
     Closing,
     /// It has left in good order, and all it sent has arrived.
     Left,

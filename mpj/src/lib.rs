@@ -18,7 +18,7 @@
 //! ```
 //!
 //! * [`World`] is all ranks; it derefs to an [`Intracomm`], which has messages, collectives, `dup` and `split`.
-//! * Buffers are slices, arrays, `Vec`s and single values of [`Equivalent`] elements, or [`View`]s by a [`Datatype`].
+//! * Buffers are slices, arrays, `Vec`s and single values of [`Equivalent`] elements, or [`View`]s by a [`struct@Datatype`].
 //! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope).
 //! * Values of any serde type go by [`Intracomm::send_object`].
 //! * A message that does not fit or is of another type, a rank that dies or leaves, a bad argument: an [`Error`] that

@@ -158,7 +158,10 @@ impl Op {
 }
 
 fn defined(op: &Op, primitive: Primitive) -> bool {
-    use Primitive::{Bool, Byte, Char, F32, F64, Packed};
+    use Primitive::{Bf16, Bool, Byte, Char, Complex32, Complex64, F16, F32, F64, Packed};
+    if matches!(primitive, F16 | Bf16 | Complex32 | Complex64) {
+        return matches!(op, Op::User(_));
+    }
     match op {
         Op::Sum | Op::Prod | Op::Min | Op::Max => !matches!(primitive, Bool | Char | Byte | Packed),
         Op::Land | Op::Lor | Op::Lxor => !matches!(primitive, F32 | F64 | Char | Packed),
@@ -249,6 +252,7 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
         Primitive::U128 => integer!(u128),
         Primitive::Usize => integer!(usize),
         Primitive::Isize => integer!(isize),
-        Primitive::Char | Primitive::Packed => (),
+        // `defined` says that there is nothing to do for the others.
+        _ => (),
     }
 }

@@ -288,3 +288,20 @@ fn arguments_outside_their_range(world: World) {
     assert_eq!(world.iprobe(ANY_SOURCE, ANY_TAG).expect("looks"), None, "nothing was sent by any of these");
     world.barrier().expect("both are there");
 }
+
+/// A rank leaves with a long message that nobody receives, while its receiver waits for another one.
+#[test]
+fn leaving_with_a_message_nobody_wants() {
+    let outcome = job(2, |world| {
+        if world.rank() == 0 {
+            drop(world.isend(vec![1u8; 1 << 20], 1, 5)?);
+            return Ok(());
+        }
+        let error = world.recv(&mut [0u8; 8], 0, 9).expect_err("rank 0 sends no such message");
+        assert_eq!(error.failed_rank(), Some(0), "{error}");
+        let error = world.probe(0, 9).expect_err("rank 0 sends no such message");
+        assert_eq!(error.failed_rank(), Some(0), "{error}");
+        Ok::<(), mpj::Error>(())
+    });
+    assert!(outcome.is_ok(), "{outcome:?}");
+}

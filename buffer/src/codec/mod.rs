@@ -1,4 +1,16 @@
-//! How objects become bytes. [`Postcard`] is the default and the interchange form; others plug in here.
+//! How objects become bytes.
+//!
+//! | codec | its bytes | take it |
+//! |---|---|---|
+//! | [`Postcard`] | variable-length integers: small | by default, and for interchange |
+//! | [`Fixed`] | full-width numbers: fast | for large values between machines that are near each other |
+//!
+//! Slices of primitives inside a value go at the speed of a copy, in either, if they are marked: [`Raw`], [`RawVec`].
+//!
+//! # What strangers' bytes cannot do
+//! Values nested deeper than [`MAX_DEPTH`], and sequences of more than [`MAX_EMPTY`] elements that take no bytes, are
+//! errors; no announced length reserves more memory than the bytes that are there can fill. What a type's own
+//! `Deserialize` does is its own affair.
 //!
 //! # Implementing a codec
 //! 1. Choose an id from 128 on; below that they belong to this crate. It is a wire value.
@@ -7,17 +19,30 @@
 //! 3. `decode` gets exactly the bytes pushed, from a peer who may lie. It returns errors, reserves no more memory than the
 //!    bytes justify, and refuses bytes that are left over.
 
+mod fixed;
+mod guard;
 mod postcard;
+pub mod raw;
+#[expect(unsafe_code, reason = "writes through a pointer into the block that is being filled; proofs inside")]
+mod sink;
 
-use core::fmt;
+use serde::{Deserialize, Serialize};
 
-use mpj_pool::AllocError;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
+pub use self::fixed::Fixed;
 pub use self::postcard::Postcard;
+pub use self::raw::{Raw, RawVec};
+pub use self::sink::Sink;
 use crate::CodecError;
-use crate::dynamic::Chain;
+
+/// How deep a value may be nested: each sequence, map, tuple, struct, enum, newtype and option is one level.
+///
+/// The stack of a thread of 2 MiB holds as many levels of ordinary types, also without optimisation. [`Fixed`] keeps the
+/// limit when writing, too.
+pub const MAX_DEPTH: u32 = 128;
+
+/// How many elements without bytes, such as those of `Vec<()>`, the sequences and maps of one value may have together.
+/// Their number cannot be checked against the bytes that are there.
+pub const MAX_EMPTY: u32 = 1 << 16;
 
 /// A way to write serde values. Codecs have no state: they are named by type.
 pub trait Codec {
@@ -36,44 +61,9 @@ pub trait Codec {
     /// What `out` answers, or [`CodecError`] if the value cannot be written this way. Nothing is kept of it then.
     fn encode<T: Serialize + ?Sized>(value: &T, out: &mut Sink<'_>) -> Result<(), CodecError>;
 
-    /// Makes the value of `bytes`, all of them.
+    /// Makes the value of `bytes`, all of them. It may borrow from them.
     ///
     /// # Errors
     /// [`CodecError`] if they are not exactly one value.
-    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError>;
-}
-
-/// Where a codec pushes the bytes of one value: the end of the message's dynamic part.
-pub struct Sink<'a> {
-    chain: &'a mut Chain,
-    /// Kept apart because the codec may see it as an error of its own.
-    failure: Option<AllocError>,
-}
-
-impl<'a> Sink<'a> {
-    pub(crate) fn new(chain: &'a mut Chain) -> Self {
-        Self { chain, failure: None }
-    }
-
-    /// Returns why a push failed, if one did.
-    pub(crate) fn into_failure(self) -> Option<AllocError> {
-        self.failure
-    }
-
-    /// Appends bytes.
-    ///
-    /// # Errors
-    /// [`CodecError::NoMemory`] if the pool has no block left; the record is lost then, whatever the codec makes of it.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
-        if self.failure.is_none() {
-            self.failure = self.chain.push(bytes).err();
-        }
-        if self.failure.is_none() { Ok(()) } else { Err(CodecError::NoMemory) }
-    }
-}
-
-impl fmt::Debug for Sink<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sink").field("failure", &self.failure).finish_non_exhaustive()
-    }
+    fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError>;
 }

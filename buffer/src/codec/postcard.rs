@@ -2,9 +2,9 @@
 
 use postcard::Error;
 use postcard::ser_flavors::Flavor;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+use super::guard::{Guard, Limits};
 use super::{Codec, Sink};
 use crate::CodecError;
 
@@ -19,11 +19,14 @@ impl Codec for Postcard {
         postcard::serialize_with_flavor(value, Straight(out)).map_err(from_postcard)
     }
 
-    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-        match postcard::take_from_bytes(bytes) {
-            Ok((value, [])) => Ok(value),
-            Ok((_, rest)) => Err(CodecError::Trailing { left: rest.len() }),
-            Err(error) => Err(from_postcard(error)),
+    fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError> {
+        let limits = Limits::new();
+        let mut reader = postcard::Deserializer::from_bytes(bytes);
+        let value = T::deserialize(Guard::new(&mut reader, &limits))
+            .map_err(|error| limits.failure().unwrap_or(from_postcard(error)))?;
+        match reader.finalize().map_err(from_postcard)? {
+            [] => Ok(value),
+            rest => Err(CodecError::Trailing { left: rest.len() }),
         }
     }
 }
@@ -34,12 +37,14 @@ struct Straight<'a, 'b>(&'a mut Sink<'b>);
 impl Flavor for Straight<'_, '_> {
     type Output = ();
 
+    #[inline]
     fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
         self.0.push(data).map_err(|_| Error::SerializeBufferFull)
     }
 
+    #[inline]
     fn try_push(&mut self, data: u8) -> postcard::Result<()> {
-        self.try_extend(&[data])
+        self.0.push_array([data]).map_err(|_| Error::SerializeBufferFull)
     }
 
     fn finalize(self) -> postcard::Result<()> {

@@ -1,6 +1,7 @@
-//! Lists of runs.
+//! Lists of runs of different lengths.
 
-use super::{Direction, Job};
+use super::copy::{Direction, short};
+use super::{Job, records, step};
 use crate::plan::{Body, Plan};
 
 /// The kernel.
@@ -9,45 +10,39 @@ use crate::plan::{Body, Plan};
 /// That of [`Kernel`](super::Kernel).
 pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: Job) {
     let Body::Runs(runs) = &plan.body else { return };
-    let Job { user, mut packed, mut len, position, stride, .. } = job;
-    let item = position / plan.size;
-    let mut within = position % plan.size;
-    let skipped = (stride as isize).wrapping_mul(item as isize);
-    let mut origin = user.wrapping_offset(plan.offset as isize).wrapping_offset(skipped);
-    let mut i = runs.ends.partition_point(|&end| end <= within);
-    while len > 0 {
-        let inside = within - runs.start(i);
-        let whole = runs.ends[i] - within;
-        let n = whole.min(len);
-        let from = origin.wrapping_offset(runs.offsets[i] as isize).wrapping_add(inside);
-        // SAFETY: `within` lies in run i, `inside` bytes from its start; n bytes stay in the run and in the job.
-        unsafe { short::<D>(from, packed, n) };
-        packed = packed.wrapping_add(n);
-        len -= n;
-        within += n;
-        i += 1;
-        if i == runs.ends.len() {
-            i = 0;
-            within = 0;
-            origin = origin.wrapping_offset(stride as isize);
-        }
+    let Job { user, mut packed, mut len, position, count, stride } = job;
+    let (item, mut within) =
+        if position < plan.size { (0, position) } else { (position / plan.size, position % plan.size) };
+    let mut origin = step(user.wrapping_offset(plan.offset as isize), stride, item);
+    if within == 0 && count > 1 {
+        let pieces = (0..runs.offsets.len()).map(|i| (runs.offsets[i], runs.ends[i] - runs.start(i)));
+        // SAFETY: the next len / plan.size items of the job.
+        let n = unsafe {
+            records::run::<D>(pieces, runs.span, plan.size, stride, origin, packed, len / plan.size)
+        };
+        origin = step(origin, stride, n);
+        packed = packed.wrapping_add(n * plan.size);
+        len -= n * plan.size;
     }
-}
-
-/// Moves `n` bytes; the usual sizes of numbers without a call.
-///
-/// # Safety
-/// That of [`Direction::bytes`].
-#[inline(always)]
-unsafe fn short<D: Direction>(user: *mut u8, packed: *mut u8, n: usize) {
-    match n {
-        // SAFETY: the caller's n bytes, here and in the arms below.
-        4 => unsafe { D::fixed::<4>(user, packed) },
-        // SAFETY: as above.
-        8 => unsafe { D::fixed::<8>(user, packed) },
-        // SAFETY: as above.
-        16 => unsafe { D::fixed::<16>(user, packed) },
-        // SAFETY: as above.
-        _ => unsafe { D::bytes(user, packed, n) },
+    while len > 0 {
+        let i = if within == 0 { 0 } else { runs.ends.partition_point(|&end| end <= within) };
+        let mut start = runs.start(i);
+        for (&offset, &end) in runs.offsets[i..].iter().zip(&runs.ends[i..]) {
+            let inside = within - start;
+            let n = (end - within).min(len);
+            let at = origin.wrapping_offset(offset as isize).wrapping_add(inside);
+            let (src, dst) = D::route(at, packed);
+            // SAFETY: `within` lies in run i, `inside` bytes from its start; n bytes stay in the run and in the job.
+            unsafe { short(src, dst, n) };
+            packed = packed.wrapping_add(n);
+            len -= n;
+            if len == 0 {
+                return;
+            }
+            within = end;
+            start = end;
+        }
+        within = 0;
+        origin = step(origin, stride, 1);
     }
 }

@@ -1,15 +1,15 @@
 //! Plans made of plans: the work of finding the way is done per part, never per block.
 
-use super::{Direction, Job};
+use super::Job;
+use super::copy::Direction;
 use crate::plan::{Body, Plan};
 
 /// Cuts a job into whole and partial repetitions: yields (origin of the repetition, start and length in it, packed).
 fn repetitions(plan: &Plan, job: Job) -> impl Iterator<Item = Job> {
     let Job { user, mut packed, mut len, position, stride, .. } = job;
     let size = plan.size;
-    let mut within = position % size;
-    let skipped = (stride as isize).wrapping_mul((position / size) as isize);
-    let mut origin = user.wrapping_offset(plan.offset as isize).wrapping_offset(skipped);
+    let (item, mut within) = if position < size { (0, position) } else { (position / size, position % size) };
+    let mut origin = super::step(user.wrapping_offset(plan.offset as isize), stride, item);
     core::iter::from_fn(move || {
         if len == 0 {
             return None;
@@ -30,7 +30,7 @@ fn repetitions(plan: &Plan, job: Job) -> impl Iterator<Item = Job> {
 /// That of [`Kernel`](super::Kernel).
 pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, job: Job) {
     let Body::Repeat(repeat) = &plan.body else { return };
-    let kernel = D::kernel(&repeat.body);
+    let kernel = D::of(repeat.body.kernels);
     for one in repetitions(plan, job) {
         let inner = Job { count: repeat.level.count, stride: repeat.level.stride, ..one };
         // SAFETY: the inner job names a part of the bytes of `job`: one repetition is `level.count` of the body, and
@@ -47,14 +47,14 @@ pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, job: Job) {
     let Body::Sequence(sequence) = &plan.body else { return };
     for one in repetitions(plan, job) {
         let Job { user, mut packed, mut len, mut position, .. } = one;
-        let mut i = sequence.ends.partition_point(|&end| end <= position);
+        let mut i = if position == 0 { 0 } else { sequence.ends.partition_point(|&end| end <= position) };
         while len > 0 {
             let n = len.min(sequence.ends[i] - position);
             let part = &sequence.parts[i];
             let inner =
                 Job { user, packed, len: n, position: position - sequence.start(i), count: 1, stride: 0 };
             // SAFETY: the inner job names the bytes of `job` that lie in part i, and the kernel is that part's.
-            unsafe { D::kernel(part)(part, inner) };
+            unsafe { D::of(part.kernels)(part, inner) };
             packed = packed.wrapping_add(n);
             position += n;
             len -= n;

@@ -1,24 +1,46 @@
-//! Blocks of one size in nested loops.
+//! Blocks of one size in nested loops: finds the place, then hands whole sheets to the chosen kernel.
 
-use super::{Direction, Job};
-use crate::plan::{Body, LEVELS, Level, Plan};
+use super::copy::{Direction, bytes};
+use super::sheet::{Sheet, steps};
+use super::{Job, bulk, step};
+use crate::plan::{Body, LEVELS, Level, Plan, Strided};
 
 /// The loops of a strided body with the repetition of the whole around them, and a place in them.
-struct Odometer {
-    levels: [Level; LEVELS + 1],
-    at: [usize; LEVELS + 1],
-    depth: usize,
-    cursor: *mut u8,
+pub(super) struct Odometer {
+    pub(super) levels: [Level; LEVELS + 1],
+    pub(super) at: [usize; LEVELS + 1],
+    pub(super) depth: usize,
+    pub(super) cursor: *mut u8,
 }
 
 impl Odometer {
-    /// Moves `steps` blocks on, which the innermost loop must have left.
+    /// Sets the loops on block `index`.
     #[inline(always)]
-    fn advance(&mut self, steps: usize) {
-        let last = self.depth - 1;
-        self.at[last] += steps;
-        self.cursor = step(self.cursor, self.levels[last].stride, steps);
-        let mut d = last;
+    pub(super) fn new(nest: &[Level], outer: Level, origin: *mut u8, mut index: usize) -> Odometer {
+        let mut levels = [Level { count: 1, stride: 0 }; LEVELS + 1];
+        levels[0] = outer;
+        levels[1..=nest.len()].copy_from_slice(nest);
+        let depth = nest.len() + 1;
+        let mut at = [0; LEVELS + 1];
+        let mut cursor = origin;
+        for d in (1..depth).rev() {
+            if index == 0 {
+                break;
+            }
+            at[d] = index % levels[d].count;
+            index /= levels[d].count;
+            cursor = step(cursor, levels[d].stride, at[d]);
+        }
+        at[0] = index;
+        cursor = step(cursor, outer.stride, index);
+        Odometer { levels, at, depth, cursor }
+    }
+
+    /// Moves `steps` on in loop `d`, whose inner loops are at their start.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, mut d: usize, steps: usize) {
+        self.at[d] += steps;
+        self.cursor = step(self.cursor, self.levels[d].stride, steps);
         while self.at[d] >= self.levels[d].count && d > 0 {
             let Level { count, stride } = self.levels[d];
             self.cursor = step(self.cursor, stride.wrapping_neg(), count);
@@ -29,103 +51,100 @@ impl Odometer {
         }
     }
 
-    /// The blocks left in the innermost loop.
+    /// The steps left in loop `d`.
     #[inline(always)]
-    fn left(&self) -> usize {
-        self.levels[self.depth - 1].count - self.at[self.depth - 1]
+    pub(super) fn left(&self, d: usize) -> usize {
+        self.levels[d].count - self.at[d]
     }
 }
 
-/// `pointer` moved by `count` strides. It may pass over addresses outside of the buffer, which wrapping arithmetic
-/// allows as long as nothing is accessed there.
-#[inline(always)]
-fn step(pointer: *mut u8, stride: i64, count: usize) -> *mut u8 {
-    pointer.wrapping_offset((stride as isize).wrapping_mul(count as isize))
-}
-
-/// The kernel: `N` is the size of a block, 0 = as the plan says.
+/// The kernel.
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn run<D: Direction, const N: usize>(plan: &Plan, job: Job) {
+pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: Job) {
     let Body::Strided(strided) = &plan.body else { return };
-    let Job { user, mut packed, mut len, position, count, stride } = job;
+    let Job { user, packed, len, position, count, stride } = job;
     let origin = user.wrapping_offset(plan.offset as isize);
-
-    if strided.depth == 0 && (count == 1 || stride == strided.block as i64) {
+    let block = strided.block;
+    if strided.depth == 0 && (count == 1 || stride == block as i64) {
         // SAFETY: all repetitions are one run from `origin` on, of which the job names `position..position + len`.
-        unsafe { D::bytes(origin.wrapping_add(position), packed, len) };
+        unsafe { bulk::run::<D>(origin.wrapping_add(position), packed, len) };
         return;
     }
+    // The whole of a layout of up to two loops is one sheet.
+    if position == 0 && plan.size.checked_mul(count) == Some(len) {
+        let (row, column) = match (strided.nest(), count) {
+            (&[], _) => (Level { count: 1, stride: 0 }, Level { count, stride }),
+            (&[only], _) => (Level { count, stride }, only),
+            (&[row, column], 1) => (row, column),
+            _ => {
+                // SAFETY: the same job.
+                unsafe { part::<D>(strided, origin, job) };
+                return;
+            }
+        };
+        let sheet = Sheet {
+            user: origin,
+            packed,
+            rows: row.count,
+            row: row.stride as isize,
+            columns: column.count,
+            steps: steps(column.stride as isize),
+            block,
+        };
+        // SAFETY: the sheet is all blocks of the job.
+        unsafe { D::of(strided.sheets)(&sheet) };
+        return;
+    }
+    // SAFETY: the same job.
+    unsafe { part::<D>(strided, origin, job) };
+}
 
-    let block = if N == 0 { strided.block } else { N };
-    let mut o = odometer(strided.nest(), Level { count, stride }, origin, position / block);
-    let within = position % block;
+/// Moves any part: the rest of a split block, the rest of a row, whole rows, and so on backwards.
+///
+/// # Safety
+/// That of [`Kernel`](super::Kernel) for the plan with this body, whose first block is at `origin`.
+unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, job: Job) {
+    let Job { mut packed, mut len, position, count, stride, .. } = job;
+    let block = strided.block;
+    let (index, within) = if position == 0 { (0, 0) } else { (position / block, position % block) };
+    let mut o = Odometer::new(strided.nest(), Level { count, stride }, origin, index);
+    let last = o.depth - 1;
     if within > 0 {
         let n = len.min(block - within);
         // SAFETY: `position` lies `within` bytes inside the block at the cursor, and n stays in it and in the job.
-        unsafe { D::bytes(o.cursor.wrapping_add(within), packed, n) };
+        unsafe { bytes::<D>(o.cursor.wrapping_add(within), packed, n) };
         packed = packed.wrapping_add(n);
         len -= n;
-        o.advance(1);
+        o.advance(last, 1);
     }
     let mut whole = len / block;
+    let rest = len - whole * block;
+    let column = o.levels[last];
+    let steps = steps(column.stride as isize);
+    let kernel = D::of(strided.sheets);
     while whole > 0 {
-        // Not 0: point 1 of `Kernel` says that the job ends before the loops do.
-        let n = whole.min(o.left());
-        let stride = o.levels[o.depth - 1].stride;
-        // SAFETY: the next n blocks are at the cursor and n - 1 strides on, and all belong to the job.
-        unsafe { line::<D, N>(o.cursor, stride, packed, n, block) };
+        // The next rows at once, or the next blocks of this row. Neither is 0: point 1 of `Kernel` says that the job
+        // ends before the loops do.
+        let at_start = last > 0 && o.at[last] == 0;
+        let rows = if at_start { o.left(last - 1).min(whole / column.count) } else { 0 };
+        let (rows, columns) = if rows > 0 { (rows, column.count) } else { (1, whole.min(o.left(last))) };
+        let row = if last > 0 { o.levels[last - 1].stride as isize } else { 0 };
+        let sheet = Sheet { user: o.cursor, packed, rows, row, columns, steps, block };
+        // SAFETY: the sheet is the next rows * columns blocks at the cursor, and all belong to the job.
+        unsafe { kernel(&sheet) };
+        let n = rows * columns;
         packed = packed.wrapping_add(n * block);
         whole -= n;
-        o.advance(n);
+        if columns == o.levels[last].count && last > 0 {
+            o.advance(last - 1, rows);
+        } else {
+            o.advance(last, columns);
+        }
     }
-    let rest = len % block;
     if rest > 0 {
         // SAFETY: the job ends inside of the block at the cursor.
-        unsafe { D::bytes(o.cursor, packed, rest) };
-    }
-}
-
-/// Sets the loops on block `index`.
-#[inline(always)]
-fn odometer(nest: &[Level], outer: Level, origin: *mut u8, mut index: usize) -> Odometer {
-    let mut levels = [Level { count: 1, stride: 0 }; LEVELS + 1];
-    levels[0] = outer;
-    levels[1..=nest.len()].copy_from_slice(nest);
-    let depth = nest.len() + 1;
-    let mut at = [0; LEVELS + 1];
-    let mut cursor = origin;
-    for d in (1..depth).rev() {
-        at[d] = index % levels[d].count;
-        index /= levels[d].count;
-        cursor = step(cursor, levels[d].stride, at[d]);
-    }
-    at[0] = index;
-    cursor = step(cursor, outer.stride, index);
-    Odometer { levels, at, depth, cursor }
-}
-
-/// Moves `n` blocks that lie `stride` bytes apart.
-///
-/// # Safety
-/// Each block and its packed place are valid as [`Kernel`](super::Kernel) says.
-#[inline(always)]
-unsafe fn line<D: Direction, const N: usize>(
-    user: *mut u8,
-    stride: i64,
-    packed: *mut u8,
-    n: usize,
-    block: usize,
-) {
-    for i in 0..n {
-        let from = step(user, stride, i);
-        if N == 0 {
-            // SAFETY: block i, by the contract above.
-            unsafe { D::bytes(from, packed.wrapping_add(i * block), block) };
-        } else {
-            // SAFETY: block i, by the contract above; N is the size of a block.
-            unsafe { D::fixed::<N>(from, packed.wrapping_add(i * N)) };
-        }
+        unsafe { bytes::<D>(o.cursor, packed, rest) };
     }
 }

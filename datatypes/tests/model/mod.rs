@@ -1,7 +1,7 @@
 //! A naive model of datatypes: a list of leaves with their displacements, written down one by one.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses another part")]
 
-use mpj_datatypes::{Datatype, Primitive, Signature, TypeError};
+use mpj_datatypes::{Datatype, Distributed, Distribution, Order, Primitive, Signature, TypeError};
 use proptest::prelude::*;
 
 /// A description that builds both the type and its model.
@@ -13,7 +13,14 @@ pub enum Spec {
     HVector(usize, usize, i64, Box<Spec>),
     Indexed(Vec<(usize, isize)>, Box<Spec>),
     HIndexed(Vec<(usize, i64)>, Box<Spec>),
+    IndexedBlock(usize, Vec<isize>, Box<Spec>),
+    HIndexedBlock(usize, Vec<i64>, Box<Spec>),
     Structure(Vec<(usize, i64, Spec)>),
+    /// Dimensions as (size, subsize, start).
+    Subarray(Vec<(usize, usize, usize)>, Order, Box<Spec>),
+    Darray(usize, Vec<Distributed>, Order, Box<Spec>),
+    Pair(Primitive, Primitive),
+    Dup(Box<Spec>),
     Resized(i64, i64, Box<Spec>),
 }
 
@@ -32,6 +39,16 @@ impl Spec {
                 Datatype::structure(&fields?)
             }
             Spec::Resized(lb, extent, inner) => inner.build()?.resized(*lb, *extent),
+            Spec::IndexedBlock(block, at, inner) => inner.build()?.indexed_block(*block, at),
+            Spec::HIndexedBlock(block, at, inner) => inner.build()?.hindexed_block(*block, at),
+            Spec::Subarray(dims, order, inner) => {
+                let column = |f: fn(&(usize, usize, usize)) -> usize| dims.iter().map(f).collect::<Vec<_>>();
+                let (sizes, subs, starts) = (column(|d| d.0), column(|d| d.1), column(|d| d.2));
+                inner.build()?.subarray(&sizes, &subs, &starts, *order)
+            }
+            Spec::Darray(rank, dims, order, inner) => inner.build()?.darray(*rank, dims, *order),
+            Spec::Pair(value, index) => Ok(Datatype::pair(*value, *index)),
+            Spec::Dup(inner) => inner.build()?.dup(),
         }
     }
 
@@ -62,6 +79,45 @@ impl Spec {
                 }
                 all
             }
+            Spec::IndexedBlock(block, at, inner) => {
+                let inner = inner.model();
+                let extent = inner.extent();
+                let bytes: Vec<_> = at.iter().map(|&by| (*block, by as i64 * extent)).collect();
+                Model::blocks(&bytes, &inner)
+            }
+            Spec::HIndexedBlock(block, at, inner) => {
+                Model::blocks(&at.iter().map(|&by| (*block, by)).collect::<Vec<_>>(), &inner.model())
+            }
+            Spec::Subarray(dims, order, inner) => {
+                let sizes: Vec<_> = dims.iter().map(|d| d.0).collect();
+                Model::array(&sizes, *order, &inner.model(), |d, i| {
+                    (dims[d].2..dims[d].2 + dims[d].1).contains(&i)
+                })
+            }
+            Spec::Darray(rank, dims, order, inner) => {
+                let sizes: Vec<_> = dims.iter().map(|d| d.size).collect();
+                let places: Vec<usize> = (0..dims.len())
+                    .map(|d| {
+                        let faster: usize = dims[d + 1..].iter().map(|d| d.processes).product();
+                        rank / faster % dims[d].processes
+                    })
+                    .collect();
+                Model::array(&sizes, *order, &inner.model(), |d, i| {
+                    let Distributed { size, processes, how } = dims[d];
+                    places[d]
+                        == match how {
+                            Distribution::Whole => 0,
+                            Distribution::Block => i / size.div_ceil(processes),
+                            Distribution::BlockOf(block) => i / block,
+                            Distribution::Cyclic(block) => i / block % processes,
+                        }
+                })
+            }
+            Spec::Pair(value, index) => {
+                let at = value.size().div_ceil(index.align()) * index.align();
+                Model { leaves: vec![(0, *value), (at as i64, *index)], markers: None }
+            }
+            Spec::Dup(inner) => inner.model(),
             Spec::Resized(lb, extent, inner) => Model { markers: Some((*lb, lb + extent)), ..inner.model() },
         }
     }
@@ -98,6 +154,33 @@ impl Model {
         all
     }
 
+    /// An array of `inner` with the bounds of the whole, of which the indices are there for which `owned` (dimension,
+    /// index) is true in every dimension.
+    fn array(sizes: &[usize], order: Order, inner: &Model, owned: impl Fn(usize, usize) -> bool) -> Model {
+        let mut dims: Vec<usize> = (0..sizes.len()).collect();
+        if order == Order::Fortran {
+            dims.reverse();
+        }
+        let total: usize = sizes.iter().product();
+        let mut blocks = Vec::new();
+        for flat in 0..total {
+            let mut rest = flat;
+            let mine = dims.iter().rev().fold(true, |mine, &d| {
+                let i = rest % sizes[d];
+                rest /= sizes[d];
+                mine & owned(d, i)
+            });
+            if mine {
+                blocks.push((1, flat as i64 * inner.extent()));
+            }
+        }
+        let all = Model::blocks(&blocks, inner);
+        if sizes.is_empty() {
+            return all;
+        }
+        Model { markers: Some((0, total as i64 * inner.extent())), ..all }
+    }
+
     pub fn items(&self, count: usize) -> Model {
         Model::blocks(&[(count, 0)], self)
     }
@@ -132,7 +215,44 @@ impl Model {
 }
 
 fn leaf() -> impl Strategy<Value = Spec> {
-    proptest::sample::select(Primitive::ALL.to_vec()).prop_map(Spec::Primitive)
+    let primitive = || proptest::sample::select(Primitive::ALL.to_vec());
+    prop_oneof![
+        8 => primitive().prop_map(Spec::Primitive),
+        1 => (primitive(), primitive()).prop_map(|(a, b)| Spec::Pair(a, b)),
+    ]
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    prop_oneof![Just(Order::C), Just(Order::Fortran)]
+}
+
+/// Dimensions as (size, subsize, start).
+fn section() -> impl Strategy<Value = (usize, usize, usize)> {
+    (1..6usize)
+        .prop_flat_map(|size| (Just(size), 0..=size))
+        .prop_flat_map(|(size, sub)| (Just(size), Just(sub), 0..=size - sub))
+}
+
+fn distributed() -> impl Strategy<Value = Distributed> {
+    (1..7usize, 1..4usize).prop_flat_map(|(size, processes)| {
+        let how = prop_oneof![
+            (0..3usize).prop_map(move |more| Distribution::BlockOf(size.div_ceil(processes) + more)),
+            Just(Distribution::Block),
+            (1..4usize).prop_map(Distribution::Cyclic),
+            Just(Distribution::Whole),
+        ];
+        how.prop_map(move |how| {
+            let processes = if how == Distribution::Whole { 1 } else { processes };
+            Distributed { size, processes, how }
+        })
+    })
+}
+
+fn darray() -> impl Strategy<Value = (usize, Vec<Distributed>)> {
+    prop::collection::vec(distributed(), 1..4).prop_flat_map(|dims| {
+        let ranks: usize = dims.iter().map(|d| d.processes).product();
+        (0..ranks, Just(dims))
+    })
 }
 
 /// Below `limit`; rarely 0, or most trees would be empty.
@@ -153,6 +273,14 @@ pub fn spec() -> impl Strategy<Value = Spec> {
             (prop::collection::vec((count(3), -30..60i64), 0..14), one.clone())
                 .prop_map(|(b, t)| Spec::HIndexed(b, t)),
             prop::collection::vec((count(3), -30..60i64, inner), 0..4).prop_map(Spec::Structure),
+            (count(4), prop::collection::vec(-6..12isize, 0..14), one.clone())
+                .prop_map(|(b, at, t)| Spec::IndexedBlock(b, at, t)),
+            (count(3), prop::collection::vec(-30..60i64, 0..14), one.clone())
+                .prop_map(|(b, at, t)| Spec::HIndexedBlock(b, at, t)),
+            (prop::collection::vec(section(), 1..4), order(), one.clone())
+                .prop_map(|(d, o, t)| Spec::Subarray(d, o, t)),
+            (darray(), order(), one.clone()).prop_map(|((rank, d), o, t)| Spec::Darray(rank, d, o, t)),
+            one.clone().prop_map(Spec::Dup),
             (-20..20i64, -30..60i64, one).prop_map(|(lb, e, t)| Spec::Resized(lb, e, t)),
         ]
     })

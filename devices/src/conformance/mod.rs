@@ -1,4 +1,4 @@
-//! The suite every device passes: what a user of an [`Engine`] may count on, whatever moves its frames.
+//! The suite every device passes: what a user of an [`Engine`](crate::Engine) may count on, whatever moves its frames.
 //!
 //! A [`Case`] is what each rank of a small job does; it asks for no device by name and reads its limits from the
 //! engine. [`run_threads`] runs one with threads for ranks; a runner in other processes opens an engine, joins a

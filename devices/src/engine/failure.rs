@@ -108,7 +108,10 @@ impl Engine {
         for (rank, end) in &ends {
             match end {
                 End::Died(_) => (),
-                End::Closing => self.fail_sends(channel, PeerId(*rank)),
+                End::Closing => {
+                    self.fail_sends(channel, PeerId(*rank));
+                    self.fail_posted(channel, PeerId(*rank));
+                }
                 End::Left => {
                     self.fail_sends(channel, PeerId(*rank));
                     self.fail_receives(channel, PeerId(*rank));
@@ -121,10 +124,10 @@ impl Engine {
         }
     }
 
-    /// Whether all other members have left.
+    /// Whether all other members have left, or send nothing more.
     fn all_left(&self, channel: &Channel) -> bool {
         let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
-        let left = ends.iter().filter(|(_, end)| **end == End::Left);
+        let left = ends.iter().filter(|(_, end)| matches!(end, End::Closing | End::Left));
         let gone = left.filter(|(rank, _)| channel.group().rank(PeerId(**rank)).is_some()).count();
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
@@ -147,11 +150,17 @@ impl Engine {
         self.end_ops(channel, sends, &fault);
     }
 
-    /// Ends what was expected of a rank that has left.
-    fn fail_receives(&self, channel: &Channel, peer: PeerId) {
+    /// Ends the receives from a rank that starts no more messages: those it has sent or announced are here.
+    fn fail_posted(&self, channel: &Channel, peer: PeerId) {
         let fault = Fault::Left { rank: Some(peer.0) };
         let rank = channel.group().rank(peer);
         end_posted(channel, |p| rank.is_some_and(|r| p.pattern.source == r.cast_signed()), &fault);
+    }
+
+    /// Ends what was expected of a rank that has left.
+    fn fail_receives(&self, channel: &Channel, peer: PeerId) {
+        let fault = Fault::Left { rank: Some(peer.0) };
+        self.fail_posted(channel, peer);
         self.end_frames(channel, |to| to == peer, true, &fault);
         self.end_ops(channel, |op| op.peer() == peer, &fault);
     }
@@ -240,7 +249,7 @@ impl Engine {
         }
         let Some(PeerId(rank)) = channel.peer(pattern.source.cast_unsigned()) else { return Ok(()) };
         match self.end_of(rank) {
-            Some(End::Left) => Err(Fault::Left { rank: Some(rank) }),
+            Some(End::Closing | End::Left) => Err(Fault::Left { rank: Some(rank) }),
             _ => Ok(()),
         }
     }

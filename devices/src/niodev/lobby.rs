@@ -107,17 +107,13 @@ impl Lobby {
             if self.halves[at].as_ref().is_some_and(late) {
                 // Its last bytes may have come while this rank was busy.
                 self.talk(at);
-                if self.halves[at].as_ref().is_some_and(late) {
-                    self.turn_away(at);
-                }
+                self.turn_away(at);
             }
         }
         while self.halves.last().is_some_and(Option::is_none) {
             self.halves.pop();
         }
-        let (due, later): (Vec<_>, _) =
-            std::mem::take(&mut self.retries).into_iter().partition(|r| r.0 <= now);
-        self.retries = later;
+        let due: Vec<_> = self.retries.extract_if(.., |retry| retry.0 <= now).collect();
         for (_, attempt) in due {
             let started = connect::start(&attempt.at);
             self.enter(attempt, started);

@@ -81,7 +81,7 @@ impl Reader {
         if let Some(Under::Into(..)) = self.body {
             return self.read_body(sink);
         }
-        let limit = if self.long { (self.end + SIP).min(STAGE) } else { STAGE };
+        let limit = if self.long && self.body.is_none() { (self.end + SIP).min(STAGE) } else { STAGE };
         let Some(count) = self.receive(limit)? else { return Ok(0) };
         let full = self.end + count == limit;
         self.end += count;

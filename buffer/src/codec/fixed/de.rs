@@ -1,0 +1,379 @@
+//! Reading the fixed-width form from bytes that may lie.
+
+use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
+
+use crate::CodecError;
+use crate::codec::{MAX_DEPTH, MAX_EMPTY};
+
+/// A deserializer over the bytes of one record.
+pub(super) struct Reader<'de> {
+    rest: &'de [u8],
+    /// How many levels further values may be nested.
+    depth: u32,
+    /// How many further elements of sequences may take no bytes.
+    empty: u32,
+}
+
+impl<'de> Reader<'de> {
+    pub(super) fn new(bytes: &'de [u8]) -> Self {
+        Self { rest: bytes, depth: MAX_DEPTH, empty: MAX_EMPTY }
+    }
+
+    /// Returns the number of bytes behind what has been read.
+    pub(super) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], CodecError> {
+        let (array, rest) = self.rest.split_first_chunk().ok_or(CodecError::Truncated)?;
+        self.rest = rest;
+        Ok(*array)
+    }
+
+    #[inline]
+    fn count(&mut self) -> Result<u64, CodecError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    #[inline]
+    fn bytes(&mut self) -> Result<&'de [u8], CodecError> {
+        let len = usize::try_from(self.count()?).map_err(|_| CodecError::Truncated)?;
+        self.take(len)
+    }
+
+    #[inline]
+    fn take(&mut self, len: usize) -> Result<&'de [u8], CodecError> {
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(CodecError::Truncated)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    #[inline]
+    fn str(&mut self) -> Result<&'de str, CodecError> {
+        core::str::from_utf8(self.bytes()?).map_err(|_| CodecError::Malformed)
+    }
+
+    #[inline]
+    fn flag(&mut self) -> Result<bool, CodecError> {
+        match self.array()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(CodecError::Malformed),
+        }
+    }
+
+    fn char(&mut self) -> Result<char, CodecError> {
+        let first = *self.rest.first().ok_or(CodecError::Truncated)?;
+        let len = match first.leading_ones() {
+            0 => 1,
+            len @ 2..=4 => len as usize,
+            _ => return Err(CodecError::Malformed),
+        };
+        let text = core::str::from_utf8(self.take(len)?).map_err(|_| CodecError::Malformed)?;
+        text.chars().next().ok_or(CodecError::Malformed)
+    }
+
+    /// Reads what is one level further down.
+    #[inline]
+    fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, CodecError>) -> Result<T, CodecError> {
+        self.depth = self.depth.checked_sub(1).ok_or(CodecError::TooDeep { limit: MAX_DEPTH })?;
+        let value = read(self)?;
+        self.depth += 1;
+        Ok(value)
+    }
+}
+
+macro_rules! numbers {
+    ($($method:ident $visit:ident $type:ident)*) => {$(
+        #[inline]
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+            visitor.$visit($type::from_le_bytes(self.array()?))
+        }
+    )*};
+}
+
+impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
+    type Error = CodecError;
+
+    numbers! {
+        deserialize_i8 visit_i8 i8  deserialize_i16 visit_i16 i16  deserialize_i32 visit_i32 i32
+        deserialize_i64 visit_i64 i64  deserialize_i128 visit_i128 i128
+        deserialize_u8 visit_u8 u8  deserialize_u16 visit_u16 u16  deserialize_u32 visit_u32 u32
+        deserialize_u64 visit_u64 u64  deserialize_u128 visit_u128 u128
+        deserialize_f32 visit_f32 f32  deserialize_f64 visit_f64 f64
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, CodecError> {
+        Err(CodecError::Unsupported)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, CodecError> {
+        Err(CodecError::Unsupported)
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, _: V) -> Result<V::Value, CodecError> {
+        Err(CodecError::Unsupported)
+    }
+
+    #[inline]
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_bool(self.flag()?)
+    }
+
+    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_char(self.char()?)
+    }
+
+    #[inline]
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_borrowed_str(self.str()?)
+    }
+
+    #[inline]
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_borrowed_str(self.str()?)
+    }
+
+    #[inline]
+    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_borrowed_bytes(self.bytes()?)
+    }
+
+    #[inline]
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_borrowed_bytes(self.bytes()?)
+    }
+
+    #[inline]
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        match self.flag()? {
+            true => self.inside(|reader| visitor.visit_some(reader)),
+            false => visitor.visit_none(),
+        }
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        visitor.visit_unit()
+    }
+
+    #[inline]
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        self.inside(|reader| visitor.visit_newtype_struct(reader))
+    }
+
+    #[inline]
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        let count = self.count()?;
+        self.inside(|reader| visitor.visit_seq(Announced::new(reader, count)))
+    }
+
+    #[inline]
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        let count = self.count()?;
+        self.inside(|reader| visitor.visit_map(Announced::new(reader, count)))
+    }
+
+    #[inline]
+    fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, CodecError> {
+        self.inside(|reader| visitor.visit_seq(Fields { reader, left: len }))
+    }
+
+    #[inline]
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        len: usize,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        self.deserialize_tuple(len, visitor)
+    }
+
+    #[inline]
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        self.deserialize_tuple(fields.len(), visitor)
+    }
+
+    #[inline]
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        self.inside(|reader| visitor.visit_enum(reader))
+    }
+
+    fn is_human_readable(&self) -> bool {
+        false
+    }
+}
+
+/// A sequence or map whose length the bytes announce.
+///
+/// Elements that take bytes are no more than the bytes. Those that take none are counted at the end, so that the loop
+/// over the others does not look: until then there may be as many as if they took bytes, and those that may take none.
+struct Announced<'a, 'de> {
+    reader: &'a mut Reader<'de>,
+    /// Elements that may be read.
+    left: usize,
+    /// How many more are announced.
+    beyond: u64,
+    /// How many were to be read, and what was left of the bytes, at the beginning.
+    count: usize,
+    from: usize,
+}
+
+impl<'a, 'de> Announced<'a, 'de> {
+    #[inline]
+    fn new(reader: &'a mut Reader<'de>, announced: u64) -> Self {
+        let from = reader.rest.len();
+        let most = from.saturating_add(reader.empty as usize);
+        let count = usize::try_from(announced).map_or(most, |count| count.min(most));
+        Self { reader, left: count, beyond: announced - count as u64, count, from }
+    }
+
+    #[inline]
+    fn next<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, CodecError> {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                seed.deserialize(&mut *self.reader).map(Some)
+            }
+            None => self.end().map(|()| None),
+        }
+    }
+
+    /// Charges the elements that took no bytes.
+    fn end(&mut self) -> Result<(), CodecError> {
+        let taken = self.from - self.reader.rest.len();
+        let empty = u32::try_from(self.count.saturating_sub(taken)).unwrap_or(u32::MAX);
+        let rest = self.reader.empty.checked_sub(empty).filter(|_| self.beyond == 0);
+        self.reader.empty = rest.ok_or(CodecError::TooManyEmpty { limit: MAX_EMPTY })?;
+        self.count = 0;
+        Ok(())
+    }
+
+    /// Returns no more than what the bytes that are there can hold, so that no lie reserves memory.
+    #[inline]
+    fn hint(&self) -> Option<usize> {
+        Some(self.left.min(self.reader.rest.len()))
+    }
+}
+
+impl<'de> de::SeqAccess<'de> for Announced<'_, 'de> {
+    type Error = CodecError;
+
+    #[inline]
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, CodecError> {
+        self.next(seed)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> Option<usize> {
+        self.hint()
+    }
+}
+
+impl<'de> de::MapAccess<'de> for Announced<'_, 'de> {
+    type Error = CodecError;
+
+    #[inline]
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, CodecError> {
+        self.next(seed)
+    }
+
+    #[inline]
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, CodecError> {
+        seed.deserialize(&mut *self.reader)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> Option<usize> {
+        self.hint()
+    }
+}
+
+/// A tuple or struct, whose type says how many fields it has.
+struct Fields<'a, 'de> {
+    reader: &'a mut Reader<'de>,
+    left: usize,
+}
+
+impl<'de> de::SeqAccess<'de> for Fields<'_, 'de> {
+    type Error = CodecError;
+
+    #[inline]
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, CodecError> {
+        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+        self.left = left;
+        seed.deserialize(&mut *self.reader).map(Some)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.left)
+    }
+}
+
+impl<'de> de::EnumAccess<'de> for &mut Reader<'de> {
+    type Error = CodecError;
+    type Variant = Self;
+
+    #[inline]
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), CodecError> {
+        let index = u32::from_le_bytes(self.array()?);
+        let value = seed.deserialize(IntoDeserializer::<CodecError>::into_deserializer(index))?;
+        Ok((value, self))
+    }
+}
+
+impl<'de> de::VariantAccess<'de> for &mut Reader<'de> {
+    type Error = CodecError;
+
+    fn unit_variant(self) -> Result<(), CodecError> {
+        Ok(())
+    }
+
+    #[inline]
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, CodecError> {
+        seed.deserialize(self)
+    }
+
+    #[inline]
+    fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_seq(Fields { reader: self, left: len })
+    }
+
+    #[inline]
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        visitor.visit_seq(Fields { reader: self, left: fields.len() })
+    }
+}

@@ -1,0 +1,309 @@
+//! Limits around a deserializer that has none: nesting, and elements that take no bytes.
+//!
+//! [`Guard`] wraps the deserializer, and everything serde hands back and forth below it, so that each nested value passes
+//! through it.
+
+use core::cell::Cell;
+use core::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, Error, Visitor};
+
+use super::{MAX_DEPTH, MAX_EMPTY};
+use crate::CodecError;
+
+/// What is left of the limits while one value is read.
+pub(super) struct Limits {
+    depth: Cell<u32>,
+    empty: Cell<u32>,
+    /// Whether anything that takes bytes has been read since this was last cleared.
+    moved: Cell<bool>,
+    failure: Cell<Option<CodecError>>,
+}
+
+impl Limits {
+    pub(super) fn new() -> Self {
+        Self {
+            depth: Cell::new(MAX_DEPTH),
+            empty: Cell::new(MAX_EMPTY),
+            moved: Cell::new(false),
+            failure: Cell::new(None),
+        }
+    }
+
+    /// Returns which limit was exceeded, if one was.
+    pub(super) fn failure(&self) -> Option<CodecError> {
+        self.failure.get()
+    }
+
+    #[cold]
+    fn fail<E: Error>(&self, error: CodecError) -> E {
+        self.failure.set(Some(error));
+        E::custom(error)
+    }
+
+    #[inline]
+    fn inside<T, E: Error>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let Some(depth) = self.depth.get().checked_sub(1) else {
+            return Err(self.fail(CodecError::TooDeep { limit: MAX_DEPTH }));
+        };
+        self.depth.set(depth);
+        let value = read();
+        self.depth.set(depth + 1);
+        value
+    }
+
+    /// Reads an element, and counts it if it takes no bytes and the bytes say how many there are.
+    #[inline]
+    fn element<T, E: Error>(
+        &self,
+        announced: bool,
+        read: impl FnOnce() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        if !announced {
+            return read();
+        }
+        self.moved.set(false);
+        let value = read()?;
+        if value.is_some() && !self.moved.get() {
+            match self.empty.get().checked_sub(1) {
+                Some(empty) => self.empty.set(empty),
+                None => return Err(self.fail(CodecError::TooManyEmpty { limit: MAX_EMPTY })),
+            }
+        }
+        // Also for the sequence around this one: its length took bytes.
+        self.moved.set(true);
+        Ok(value)
+    }
+}
+
+/// Something of serde's, guarded.
+pub(super) struct Guard<'g, T> {
+    inner: T,
+    limits: &'g Limits,
+    /// Whether the bytes announce how many elements there are; the fields of a type are as many as it has.
+    announced: bool,
+}
+
+impl<'g, T> Guard<'g, T> {
+    pub(super) fn new(inner: T, limits: &'g Limits) -> Self {
+        Self { inner, limits, announced: false }
+    }
+
+    #[inline]
+    fn with<U>(&self, inner: U) -> Guard<'g, U> {
+        Guard::new(inner, self.limits)
+    }
+}
+
+macro_rules! leaves {
+    ($($method:ident)*) => {$(
+        #[inline]
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            self.limits.moved.set(true);
+            self.inner.$method(visitor)
+        }
+    )*};
+}
+
+/// Values made of values; all but structs and tuples take bytes of their own.
+macro_rules! nests {
+    ($($method:ident ($($arg:ident: $type:ty),*) $moved:literal $announced:literal;)*) => {$(
+        #[inline]
+        fn $method<V: Visitor<'de>>(self, $($arg: $type,)* visitor: V) -> Result<V::Value, D::Error> {
+            if $moved {
+                self.limits.moved.set(true);
+            }
+            let visitor = Guard { announced: $announced, ..self.with(visitor) };
+            self.limits.inside(|| self.inner.$method($($arg,)* visitor))
+        }
+    )*};
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
+    type Error = D::Error;
+
+    leaves! {
+        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
+        deserialize_f32 deserialize_f64 deserialize_char deserialize_str deserialize_string
+        deserialize_bytes deserialize_byte_buf deserialize_identifier deserialize_ignored_any
+    }
+
+    nests! {
+        deserialize_any() true true;
+        deserialize_option() true false;
+        deserialize_seq() true true;
+        deserialize_map() true true;
+        deserialize_tuple(len: usize) false false;
+        deserialize_tuple_struct(name: &'static str, len: usize) false false;
+        deserialize_newtype_struct(name: &'static str) false false;
+        deserialize_struct(name: &'static str, fields: &'static [&'static str]) false false;
+        deserialize_enum(name: &'static str, variants: &'static [&'static str]) true false;
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_unit(visitor)
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_unit_struct(name, visitor)
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+macro_rules! visits {
+    ($($method:ident $type:ty)*) => {$(
+        #[inline]
+        fn $method<E: Error>(self, v: $type) -> Result<V::Value, E> {
+            self.inner.$method(v)
+        }
+    )*};
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Guard<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.expecting(f)
+    }
+
+    visits! {
+        visit_bool bool  visit_i8 i8  visit_i16 i16  visit_i32 i32  visit_i64 i64  visit_i128 i128
+        visit_u8 u8  visit_u16 u16  visit_u32 u32  visit_u64 u64  visit_u128 u128
+        visit_f32 f32  visit_f64 f64  visit_char char  visit_str &str  visit_borrowed_str &'de str
+        visit_string String  visit_bytes &[u8]  visit_borrowed_bytes &'de [u8]  visit_byte_buf Vec<u8>
+    }
+
+    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_none()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_unit()
+    }
+
+    #[inline]
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        let guarded = self.with(deserializer);
+        self.inner.visit_some(guarded)
+    }
+
+    #[inline]
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        let guarded = self.with(deserializer);
+        self.inner.visit_newtype_struct(guarded)
+    }
+
+    #[inline]
+    fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
+        let guarded = Guard { announced: self.announced, ..self.with(seq) };
+        self.inner.visit_seq(guarded)
+    }
+
+    #[inline]
+    fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        let guarded = Guard { announced: self.announced, ..self.with(map) };
+        self.inner.visit_map(guarded)
+    }
+
+    #[inline]
+    fn visit_enum<A: de::EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
+        let guarded = self.with(data);
+        self.inner.visit_enum(guarded)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Guard<'_, S> {
+    type Value = S::Value;
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        let guarded = self.with(deserializer);
+        self.inner.deserialize(guarded)
+    }
+}
+
+impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Guard<'_, A> {
+    type Error = A::Error;
+
+    #[inline]
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
+        let seed = self.with(seed);
+        let inner = &mut self.inner;
+        self.limits.element(self.announced, || inner.next_element_seed(seed))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Guard<'_, A> {
+    type Error = A::Error;
+
+    #[inline]
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        let seed = self.with(seed);
+        let inner = &mut self.inner;
+        self.limits.element(self.announced, || inner.next_key_seed(seed))
+    }
+
+    #[inline]
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        let seed = self.with(seed);
+        self.inner.next_value_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+impl<'de, 'g, A: de::EnumAccess<'de>> de::EnumAccess<'de> for Guard<'g, A> {
+    type Error = A::Error;
+    type Variant = Guard<'g, A::Variant>;
+
+    #[inline]
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
+        let limits = self.limits;
+        let (value, variant) = self.inner.variant_seed(seed)?;
+        Ok((value, Guard::new(variant, limits)))
+    }
+}
+
+impl<'de, A: de::VariantAccess<'de>> de::VariantAccess<'de> for Guard<'_, A> {
+    type Error = A::Error;
+
+    fn unit_variant(self) -> Result<(), A::Error> {
+        self.inner.unit_variant()
+    }
+
+    #[inline]
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
+        let seed = self.with(seed);
+        self.inner.newtype_variant_seed(seed)
+    }
+
+    #[inline]
+    fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
+        let visitor = self.with(visitor);
+        self.inner.tuple_variant(len, visitor)
+    }
+
+    #[inline]
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, A::Error> {
+        let visitor = self.with(visitor);
+        self.inner.struct_variant(fields, visitor)
+    }
+}

@@ -1,0 +1,144 @@
+//! Where codecs push their bytes: a pointer into the block that is being filled, and how much is left there.
+//!
+//! serde calls once for every number, so a push is all that counts. Through the chain it is twelve instructions, through
+//! this cursor six.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use crate::CodecError;
+use crate::dynamic::Chain;
+
+/// Where a codec pushes the bytes of one value: the end of the message's dynamic part.
+pub struct Sink<'a> {
+    chain: &'a mut Chain,
+    cursor: Cursor,
+}
+
+/// Two words, so that it is passed and returned in registers.
+///
+/// # Invariants
+/// 1. `at` and the `left - 1` bytes behind it are the end of the chain's tail, or `left` is 0. The sink that holds the
+///    cursor borrows the chain mutably, so nobody else uses them; no two sinks hold cursors into the same bytes.
+/// 2. `left` has been at most what the chain's `window` said when it was last asked, and the bytes between there and `at`
+///    hold values that were pushed; the chain does not count them yet.
+#[derive(Clone, Copy)]
+struct Cursor {
+    at: NonNull<u8>,
+    left: usize,
+}
+
+impl Cursor {
+    /// A cursor to nowhere: the next push asks the chain.
+    const NOWHERE: Self = Self { at: NonNull::dangling(), left: 0 };
+
+    fn of(chain: &Chain) -> Self {
+        let (at, left) = chain.window();
+        Self { at, left }
+    }
+
+    fn settle(self, chain: &mut Chain) {
+        let (from, _) = chain.window();
+        let pushed = self.at.addr().get().saturating_sub(from.addr().get());
+        // SAFETY: invariants 1 and 2: so many bytes behind the tail's end, all within the tail, hold values.
+        unsafe { chain.assume_pushed(pushed) };
+    }
+}
+
+impl<'a> Sink<'a> {
+    pub(crate) fn new(chain: &'a mut Chain) -> Self {
+        Self { cursor: Cursor::of(chain), chain }
+    }
+
+    /// Tells the chain what was pushed.
+    pub(crate) fn finish(self) {
+        self.cursor.settle(self.chain);
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// [`CodecError::NoMemory`] if the pool has no block left; the record is lost then, whatever the codec makes of it.
+    #[inline(always)]
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
+        if self.fits(bytes) {
+            return Ok(());
+        }
+        // The cursor goes and comes by value: in a loop that pushes numbers it can stay in registers.
+        self.cursor = push_split(self.chain, self.cursor, bytes);
+        self.pushed()
+    }
+
+    /// Appends the bytes of a number, as [`push`](Self::push) does. They stay in a register, too.
+    ///
+    /// # Errors
+    /// As `push`.
+    #[inline(always)]
+    pub fn push_array<const N: usize>(&mut self, bytes: [u8; N]) -> Result<(), CodecError> {
+        if self.fits(&bytes) {
+            return Ok(());
+        }
+        self.cursor = push_array_split(self.chain, self.cursor, bytes);
+        self.pushed()
+    }
+
+    /// Appends bytes if they fit.
+    #[inline(always)]
+    fn fits(&mut self, bytes: &[u8]) -> bool {
+        let Cursor { at, left } = self.cursor;
+        if bytes.len() > left {
+            return false;
+        }
+        // SAFETY: invariant 1: `left` bytes, at least as many as there are, can be written at `at`; they are not those of
+        // `bytes`, which somebody else has borrowed.
+        unsafe { at.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: invariant 1: the result is within the block, or one behind its end.
+        let at = unsafe { at.add(bytes.len()) };
+        // The bytes were written: invariant 2. What is left begins at the new `at`: invariant 1.
+        self.cursor = Cursor { at, left: left - bytes.len() };
+        true
+    }
+
+    /// Returns whether the chain has taken all so far.
+    fn pushed(&self) -> Result<(), CodecError> {
+        if self.chain.failure.is_none() { Ok(()) } else { Err(CodecError::NoMemory) }
+    }
+
+    /// Runs `push` with a sink of its own, which lies on the stack of the caller alone: where everything is inlined, its
+    /// cursor stays in registers.
+    ///
+    /// If `push` panics, and that is caught where the value is still written, the record is refused at its end.
+    #[inline(always)]
+    pub(super) fn apart<T>(&mut self, push: impl FnOnce(&mut Sink<'_>) -> T) -> T {
+        self.chain.torn += 1;
+        // Moved, not copied: invariant 1.
+        let cursor = core::mem::replace(&mut self.cursor, Cursor::NOWHERE);
+        let mut sink = Sink { chain: self.chain, cursor };
+        let result = push(&mut sink);
+        self.cursor = sink.cursor;
+        self.chain.torn -= 1;
+        result
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn push_split(chain: &mut Chain, cursor: Cursor, bytes: &[u8]) -> Cursor {
+    cursor.settle(chain);
+    if let Err(error) = chain.push(bytes) {
+        chain.failure.get_or_insert(error);
+    }
+    Cursor::of(chain)
+}
+
+#[cold]
+#[inline(never)]
+fn push_array_split<const N: usize>(chain: &mut Chain, cursor: Cursor, bytes: [u8; N]) -> Cursor {
+    push_split(chain, cursor, &bytes)
+}
+
+impl fmt::Debug for Sink<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").field("left", &self.cursor.left).finish_non_exhaustive()
+    }
+}

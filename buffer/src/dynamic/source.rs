@@ -1,0 +1,70 @@
+//! Where the chunks of a chain come from: the global pool without detours, or any other pool.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, RegionKey, Shortage};
+
+use crate::header::{RECORD_ALIGN, SECTION_HEADER};
+
+/// A pool whose type nobody needs to know.
+pub(crate) trait Source: Send + Sync + fmt::Debug {
+    /// Returns a block of at most `len` bytes, as many as the pool has in one piece.
+    fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError>;
+}
+
+impl<P: Pool> Source for P
+where
+    P::Block: Sync,
+{
+    fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError> {
+        Ok(Box::new(self.alloc(len.min(self.max_block()))?))
+    }
+}
+
+/// Returns a block of about `len` bytes, enough for a section header.
+pub(super) fn piece(source: Option<&dyn Source>, len: usize) -> Result<Piece, AllocError> {
+    let piece = match source {
+        Some(source) => Piece::Other(source.block(len)?),
+        None => {
+            let pool = mpj_pool::global();
+            Piece::Global(pool.alloc(len.min(pool.max_block()))?)
+        }
+    };
+    let left = piece.capacity();
+    if left < SECTION_HEADER { Err(AllocError::new(len, left, 0, Shortage::TooLarge)) } else { Ok(piece) }
+}
+
+/// A block of the chain.
+pub(super) enum Piece {
+    Global(DefaultBlock),
+    Other(Box<dyn RawBuffer + Sync>),
+}
+
+// SAFETY: both are blocks that keep the contract; their last few bytes are not used, so that a record's length is never
+// split between two, which leaves points 1 to 3 as they are.
+unsafe impl RawBuffer for Piece {
+    #[inline]
+    fn as_ptr(&self) -> NonNull<u8> {
+        match self {
+            Self::Global(block) => block.as_ptr(),
+            Self::Other(block) => block.as_ptr(),
+        }
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        let capacity = match self {
+            Self::Global(block) => block.capacity(),
+            Self::Other(block) => block.capacity(),
+        };
+        capacity / RECORD_ALIGN * RECORD_ALIGN
+    }
+
+    fn region(&self) -> Option<(RegionKey, usize)> {
+        match self {
+            Self::Global(block) => block.region(),
+            Self::Other(block) => block.region(),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The steps under all reading: which section is open, which comes next, where bytes lie.
+
+use std::borrow::Cow;
+
+use mpj_pool::RawBuffer;
+
+use crate::check;
+use crate::dynamic::Chain;
+use crate::header::payload;
+use crate::header::{
+    ALIGN, Head, MESSAGE_HEADER, Order, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, Tag, align_up,
+};
+use crate::{Buffer, FormatError, ReadError};
+
+/// The mode of a buffer whose message is complete.
+#[derive(Debug)]
+pub struct Reading {
+    pub(crate) order: Order,
+    /// Where the dynamic part begins, or the end of the message.
+    pub(super) sections_end: usize,
+    pub(crate) open: Open,
+    /// Where the section behind the open one begins, before padding.
+    pub(super) next: usize,
+    /// Where the next record of the dynamic part begins, before padding.
+    pub(crate) record: usize,
+}
+
+/// The section that is being read. All offsets count from the start of the message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    pub(super) tag: Tag,
+    /// Whether any of its elements has been read.
+    pub(crate) touched: bool,
+    /// Elements left.
+    pub(crate) left: u64,
+    /// The next element, unless they are objects.
+    pub(super) at: usize,
+    /// The end of the payload.
+    pub(super) end: usize,
+}
+
+impl Open {
+    /// What is open when nothing is: a section of no kind, without elements.
+    pub(super) const NONE: Self = Self { tag: Tag::NONE, touched: false, left: 0, at: 0, end: 0 };
+
+    /// Returns why elements of another kind cannot be read while some of this one are left.
+    #[cold]
+    fn closed_to(&self, want: Tag) -> ReadError {
+        if self.touched {
+            return ReadError::Unread { kind: self.tag.kind(), left: self.left };
+        }
+        mismatch(want, self.tag)
+    }
+}
+
+/// An object that is about to be read.
+pub(crate) struct Value {
+    /// Its section when it is read.
+    open: Open,
+    /// Where its bytes begin in the message, and how many they are.
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+}
+
+impl Reading {
+    #[inline]
+    pub(crate) fn new(order: Order, sections_end: usize) -> Self {
+        // Saturating: without a dynamic part there is no record to be read there.
+        let record = sections_end.saturating_add(SECTION_HEADER);
+        Self { order, sections_end, open: Open::NONE, next: MESSAGE_HEADER, record }
+    }
+
+    pub(crate) fn took(&mut self, value: Value) {
+        self.enter(value.open);
+        self.record = value.at + value.len;
+    }
+
+    #[inline]
+    pub(crate) fn enter(&mut self, open: Open) {
+        self.next = open.end;
+        self.open = open;
+    }
+}
+
+impl<R: RawBuffer> Buffer<R, Reading> {
+    /// Returns the section from which elements of `want` are to be read, without opening it.
+    #[inline]
+    pub(crate) fn target(&self, want: Tag) -> Result<Open, ReadError> {
+        let open = self.mode.open;
+        if open.tag == want {
+            return Ok(open);
+        }
+        if open.left > 0 {
+            return Err(open.closed_to(want));
+        }
+        let next = self.next()?;
+        if next.tag == want { Ok(next) } else { Err(mismatch(want, next.tag)) }
+    }
+
+    pub(crate) fn open_next(&mut self, want: Tag) -> Result<u64, ReadError> {
+        let Open { tag, left, .. } = self.mode.open;
+        if left > 0 {
+            return Err(ReadError::Unread { kind: tag.kind(), left });
+        }
+        let next = self.next()?;
+        if next.tag != want {
+            return Err(mismatch(want, next.tag));
+        }
+        self.mode.enter(next);
+        Ok(next.left)
+    }
+
+    /// Reads the header behind the open section.
+    ///
+    /// The whole message was checked before; every step is checked again here, so that no reader has to trust that.
+    #[inline]
+    pub(super) fn next(&self) -> Result<Open, ReadError> {
+        self.next_at(self.mode.next)
+    }
+
+    /// Reads the header behind `at`.
+    #[inline]
+    pub(super) fn next_at(&self, at: usize) -> Result<Open, ReadError> {
+        let end = self.mode.sections_end;
+        let at = align_up(at, ALIGN).filter(|at| *at < end).ok_or(ReadError::End)?;
+        let head = Head::parse(self.fixed_range(at, end)?, at, self.mode.order)?;
+        let Head::Section { tag, kind, count } = head else {
+            return Err(ReadError::End);
+        };
+        let too_large = FormatError::TooLarge { at: at as u64, count };
+        let start = at + SECTION_HEADER;
+        let payload_end = payload(kind, count).and_then(|len| start.checked_add(len)).ok_or(too_large)?;
+        Ok(Open { tag, touched: false, left: count, at: start, end: payload_end })
+    }
+
+    /// Returns the next object of a section of `tag`; it counts as read when it is given to `Reading::took`.
+    pub(crate) fn next_value(&self, tag: Tag) -> Result<Value, ReadError> {
+        let mut open = self.target(tag)?;
+        open.left = open.left.checked_sub(1).ok_or(ReadError::PastSection { needed: 1, left: 0 })?;
+        open.touched = true;
+        let (at, len) = self.record(self.mode.record)?;
+        Ok(Value { open, at, len })
+    }
+
+    /// Returns where the value of the record at `at` begins, and its length.
+    pub(crate) fn record(&self, at: usize) -> Result<(usize, usize), ReadError> {
+        let left = self.len().saturating_sub(at);
+        let missing =
+            FormatError::Truncated { at: at as u64, needed: RECORD_HEADER as u64, left: left as u64 };
+        let at = align_up(at, RECORD_ALIGN).ok_or(missing)?;
+        let head = self.range(at, RECORD_HEADER)?;
+        let len = match <[u8; RECORD_HEADER]>::try_from(&*head) {
+            Ok(bytes) => self.mode.order.u64(bytes),
+            Err(_) => return Err(missing.into()),
+        };
+        check::record_len(len, at + RECORD_HEADER, self.len())
+            .map(|len| (at + RECORD_HEADER, len))
+            .map_err(ReadError::from)
+    }
+
+    #[inline]
+    pub(super) fn fixed_range(&self, from: usize, to: usize) -> Result<&[u8], FormatError> {
+        part(self.fixed(), from, to)
+    }
+
+    /// Returns bytes of the message as it is on the wire, wherever they lie.
+    pub(crate) fn range(&self, at: usize, len: usize) -> Result<Cow<'_, [u8]>, FormatError> {
+        // A message that was written here has its dynamic part in the chain, one that arrived has it in the block.
+        let fixed = self.fixed_len();
+        let found = if at >= fixed && self.chain.len() > 0 {
+            self.chain.get(at - fixed, len)
+        } else {
+            at.checked_add(len).and_then(|end| self.fixed().get(at..end)).map(Cow::Borrowed)
+        };
+        let left = self.len().saturating_sub(at) as u64;
+        found.ok_or(FormatError::Truncated { at: at as u64, needed: len as u64, left })
+    }
+}
+
+/// Returns bytes of the message, of which the static part ends where the chain begins, if they lie in one piece.
+pub(crate) fn piece<'a>(
+    fixed: &'a [u8],
+    chain: &'a Chain,
+    at: usize,
+    len: usize,
+) -> Result<&'a [u8], ReadError> {
+    let found = match at.checked_sub(fixed.len()) {
+        Some(at) if chain.len() > 0 => chain.get_whole(at, len),
+        _ => at.checked_add(len).and_then(|end| fixed.get(at..end)),
+    };
+    found.ok_or(ReadError::Split { len })
+}
+
+/// Returns bytes of the static part.
+pub(super) fn part(fixed: &[u8], from: usize, to: usize) -> Result<&[u8], FormatError> {
+    fixed.get(from..to).ok_or(FormatError::Truncated {
+        at: from as u64,
+        needed: to.saturating_sub(from) as u64,
+        left: fixed.len().saturating_sub(from) as u64,
+    })
+}
+
+#[cold]
+fn mismatch(want: Tag, found: Tag) -> ReadError {
+    if want.kind() != found.kind() {
+        ReadError::WrongType { expected: want.kind(), found: found.kind() }
+    } else if want.codec() != found.codec() {
+        ReadError::WrongCodec { expected: want.codec(), found: found.codec() }
+    } else {
+        ReadError::WrongSchema { expected: want.schema(), found: found.schema() }
+    }
+}

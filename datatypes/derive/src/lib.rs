@@ -1,0 +1,102 @@
+//! The macro behind `#[derive(Datatype)]`; see `mpj_datatypes`, which re-exports it.
+
+mod refuse;
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use refuse::{Layout, layout};
+use syn::spanned::Spanned;
+use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate, parse_quote};
+
+/// Implements `Equivalent` for a structure, and `Receivable` if all of its fields are: the datatype names the fields in
+/// the order in which they are written, without the padding between them.
+///
+/// Asks for `#[repr(C)]` or `#[repr(transparent)]`, and for `Copy`. Fields may be primitives, arrays and other
+/// structures that are `Equivalent`. Where `mpj_datatypes` is known by another name, say so with
+/// `#[datatype(crate = path::to::it)]`.
+#[proc_macro_derive(Datatype, attributes(datatype))]
+pub fn derive(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = syn::parse_macro_input!(input as DeriveInput);
+    expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
+    let layout = layout(input)?;
+    let krate = crate_path(input)?;
+    let fields = refuse::fields(input)?;
+    let (members, types): (Vec<Member>, Vec<&Type>) = members(fields);
+
+    let name = &input.ident;
+    let mut generics = input.generics.clone();
+    let parameters: Vec<_> = input.generics.type_params().map(|parameter| parameter.ident.clone()).collect();
+    let clause = generics.make_where_clause();
+    for parameter in &parameters {
+        clause.predicates.push(parse_quote!(#parameter: #krate::Equivalent));
+    }
+    let sent = generics.clone();
+    // A bound that mentions a lifetime is looked at when the implementation is used: a structure with a field that may
+    // only be sent is then not `Receivable`, and no error.
+    let received = types.iter().map(|ty| -> WherePredicate {
+        parse_quote!(for<'received> #ty: #krate::derived::Received<'received>)
+    });
+    generics.make_where_clause().predicates.extend(received);
+
+    let (impl_generics, type_generics, sent_clause) = sent.split_for_impl();
+    let received_clause = &generics.where_clause;
+    let (primitive, datatype) = match (layout, &types[..]) {
+        (Layout::Transparent, [only]) => (
+            quote!(<#only as #krate::Equivalent>::PRIMITIVE),
+            quote_spanned!(only.span()=> <#only as #krate::Equivalent>::datatype()),
+        ),
+        _ => {
+            let list = members.iter().zip(&types).map(|(member, ty)| {
+                quote_spanned!(ty.span()=>
+                    (::core::mem::offset_of!(Self, #member), <#ty as #krate::Equivalent>::datatype())
+                )
+            });
+            let build = quote!(#krate::derived::structure::<Self>(&[#(#list),*]));
+            let generic = input.generics.params.iter().any(|p| !matches!(p, GenericParam::Lifetime(_)));
+            let cached = quote!({
+                static DATATYPE: ::std::sync::OnceLock<#krate::Datatype> = ::std::sync::OnceLock::new();
+                ::core::clone::Clone::clone(DATATYPE.get_or_init(|| #build))
+            });
+            // A static inside of a generic function would be shared by all its instances.
+            (quote!(::core::option::Option::None), if generic { build } else { cached })
+        }
+    };
+    Ok(quote! {
+        // SAFETY: the layout is that of C, the datatype names the fields alone, at the offsets that the compiler gives,
+        // and its extent is the size of the structure; what holds for the bytes of a field holds for them here.
+        #[automatically_derived]
+        unsafe impl #impl_generics #krate::Equivalent for #name #type_generics #sent_clause {
+            const PRIMITIVE: ::core::option::Option<#krate::Primitive> = #primitive;
+
+            fn datatype() -> #krate::Datatype {
+                #datatype
+            }
+        }
+
+        // SAFETY: any bytes may be stored in any of the fields, by the bounds.
+        #[automatically_derived]
+        unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {}
+    })
+}
+
+fn members(fields: &Fields) -> (Vec<Member>, Vec<&Type>) {
+    fields.members().zip(fields.iter().map(|field| &field.ty)).unzip()
+}
+
+/// The path under which `mpj_datatypes` is known.
+fn crate_path(input: &DeriveInput) -> syn::Result<Path> {
+    let mut path: Path = parse_quote!(::mpj_datatypes);
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("datatype")) {
+        attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("crate") {
+                path = meta.value()?.parse()?;
+                return Ok(());
+            }
+            Err(meta.error("the only argument is `crate = path::to::mpj_datatypes`"))
+        })?;
+    }
+    Ok(path)
+}

@@ -1,0 +1,98 @@
+//! What cannot be derived, and what to do instead.
+
+use syn::spanned::Spanned;
+use syn::{Data, DeriveInput, Error, Fields, Type};
+
+/// A layout that the language guarantees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// `#[repr(C)]`.
+    C,
+    /// `#[repr(transparent)]`.
+    Transparent,
+}
+
+/// The layout that the structure asks for.
+pub(crate) fn layout(input: &DeriveInput) -> syn::Result<Layout> {
+    if let Data::Enum(data) = &input.data {
+        return Err(Error::new(
+            data.enum_token.span(),
+            "an enum has no datatype: a number that arrives may be no variant; send its discriminant as an integer, \
+             and convert it with TryFrom",
+        ));
+    }
+    if let Data::Union(data) = &input.data {
+        return Err(Error::new(
+            data.union_token.span(),
+            "a union has no datatype: which of its bytes are initialised is not known; send one of its fields",
+        ));
+    }
+    let mut found = None;
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("repr")) {
+        attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("C") {
+                found = Some(Layout::C);
+            } else if meta.path.is_ident("transparent") {
+                found = Some(Layout::Transparent);
+            } else if meta.input.peek(syn::token::Paren) {
+                // `align(N)` and `packed(N)` change offsets, which the compiler is asked for.
+                let content;
+                syn::parenthesized!(content in meta.input);
+                content.parse::<proc_macro2::TokenStream>()?;
+            }
+            Ok(())
+        })?;
+    }
+    found.ok_or_else(|| {
+        Error::new(
+            input.ident.span(),
+            "#[derive(Datatype)] needs #[repr(C)] or #[repr(transparent)]: without it the fields may lie in any order, \
+             and in another one in the program at the other end",
+        )
+    })
+}
+
+/// The fields, if all of them can travel as far as one can see.
+pub(crate) fn fields(input: &DeriveInput) -> syn::Result<&Fields> {
+    if let Some(lifetime) = input.generics.lifetimes().next() {
+        return Err(Error::new(
+            lifetime.span(),
+            "a structure that borrows has no datatype: addresses mean nothing to another process; send what it borrows",
+        ));
+    }
+    let Data::Struct(data) = &input.data else {
+        return Err(Error::new(input.ident.span(), "only structures have a datatype"));
+    };
+    let mut all: Option<Error> = None;
+    for field in &data.fields {
+        if let Err(why) = travels(&field.ty) {
+            match &mut all {
+                Some(all) => all.combine(why),
+                None => all = Some(why),
+            }
+        }
+    }
+    match all {
+        Some(why) => Err(why),
+        None => Ok(&data.fields),
+    }
+}
+
+/// Refuses the types that are known by their form never to be `Equivalent`, with a better message than the compiler's.
+fn travels(ty: &Type) -> syn::Result<()> {
+    let why = match ty {
+        Type::Reference(_) | Type::Ptr(_) => {
+            "addresses mean nothing to another process; send what lies there"
+        }
+        Type::FnPtr(_) => "addresses of code mean nothing to another process",
+        Type::Tuple(tuple) if !tuple.elems.is_empty() => {
+            "the layout of a tuple is not fixed; make it a structure with #[repr(C)] and derive Datatype for it"
+        }
+        Type::Slice(_) => "a slice has no length of its own; use an array",
+        Type::Array(array) => return travels(&array.elem),
+        Type::Paren(inner) => return travels(&inner.elem),
+        Type::Group(inner) => return travels(&inner.elem),
+        _ => return Ok(()),
+    };
+    Err(Error::new(ty.span(), why))
+}

@@ -1,0 +1,127 @@
+//! Pack and unpack rates of the access patterns of `peers/src/ddt.c`, beside the loops that one would write by hand.
+//!
+//! `cargo run --release -p mpj-datatypes --example ddt [milliseconds a pattern] [name filter]` prints
+//! `DDT,name,bytes,pack,hand pack,unpack,hand unpack,memcpy,pack/hand,unpack/hand`, rates in GB/s. The five candidates
+//! take turns, and the median of the turns counts. A mismatch of bytes is printed as `# MISMATCH`.
+#![allow(unsafe_code, reason = "raw pointers, as the C program")]
+#![allow(clippy::print_stdout, clippy::multiple_unsafe_ops_per_block, reason = "a program")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "all patterns stay inside of their arena")]
+
+mod grid;
+mod indexed;
+mod pattern;
+
+use core::mem::MaybeUninit;
+use pattern::{Arena, Pattern};
+use std::hint::black_box;
+use std::time::Instant;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let budget: f64 = arguments.next().and_then(|a| a.parse().ok()).unwrap_or(40.0);
+    let only = arguments.next().unwrap_or_default();
+    for pattern in grid::patterns().into_iter().chain(indexed::patterns()) {
+        if pattern.name.contains(&only) {
+            measure(&pattern, budget);
+        }
+    }
+    if "build".contains(&only) {
+        build();
+    }
+}
+
+fn measure(p: &Pattern, budget: f64) {
+    let bytes = p.packed.size();
+    let arena = Arena::new(&[bytes, bytes, bytes]);
+    let (packed, copy, check) = (arena.at(0), arena.at(1), arena.at(2));
+    let pack = || {
+        let out = unsafe { core::slice::from_raw_parts_mut(packed.cast::<MaybeUninit<u8>>(), bytes) };
+        unsafe { black_box(&p.packed).pack(black_box(p.base), 1, 0, out) };
+    };
+    let unpack = || {
+        let input = unsafe { core::slice::from_raw_parts(packed, bytes) };
+        unsafe { black_box(&p.unpacked).unpack(black_box(p.base), 1, 0, input) };
+    };
+    let hand_pack = || (p.hand_pack)(packed);
+    let hand_unpack = || (p.hand_unpack)(packed);
+    let memcpy = || unsafe { black_box(copy).copy_from_nonoverlapping(black_box(packed), bytes) };
+
+    let same =
+        || unsafe { core::slice::from_raw_parts(packed, bytes) == core::slice::from_raw_parts(check, bytes) };
+    pack();
+    unsafe { check.copy_from_nonoverlapping(packed, bytes) };
+    unsafe { packed.write_bytes(0, bytes) };
+    hand_pack();
+    if !same() {
+        println!("# MISMATCH pack {}", p.name);
+    }
+    for i in 0..bytes {
+        unsafe { packed.add(i).write((i * 37 + 11) as u8) };
+    }
+    unsafe { check.copy_from_nonoverlapping(packed, bytes) };
+    if p.symmetric {
+        unpack();
+        unsafe { packed.write_bytes(0, bytes) };
+        hand_pack();
+        if !same() {
+            println!("# MISMATCH unpack {}", p.name);
+        }
+    }
+
+    let work: [&dyn Fn(); 5] = [&pack, &hand_pack, &unpack, &hand_unpack, &memcpy];
+    let mut batch = [1u32; 5];
+    for (work, batch) in work.iter().zip(&mut batch) {
+        (0..3).for_each(|_| work());
+        let start = Instant::now();
+        (0..4).for_each(|_| work());
+        let each = start.elapsed().as_nanos() as f64 / 4.0 + 1.0;
+        *batch = (20_000.0 / each).clamp(1.0, 10_000.0) as u32;
+    }
+    let mut times: [Vec<f64>; 5] = Default::default();
+    let begin = Instant::now();
+    while times[0].len() < 7 || (begin.elapsed().as_secs_f64() * 1e3 < budget && times[0].len() < 2_000) {
+        for ((work, &batch), times) in work.iter().zip(&batch).zip(&mut times) {
+            let start = Instant::now();
+            for _ in 0..batch {
+                work();
+            }
+            times.push(start.elapsed().as_nanos() as f64 / f64::from(batch));
+        }
+    }
+    let rate = times.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        bytes as f64 / times[times.len() / 2]
+    });
+    let [pack, by_hand, unpack, back_by_hand, memcpy] = rate;
+    println!(
+        "DDT,{},{bytes},{pack:.2},{by_hand:.2},{unpack:.2},{back_by_hand:.2},{memcpy:.2},{:.2},{:.2}",
+        p.name,
+        pack / by_hand,
+        unpack / back_by_hand
+    );
+}
+
+/// The time that building a type takes.
+fn build() {
+    use mpj_datatypes::{Datatype, Order};
+    let double = Datatype::of::<f64>();
+    let blocks: Vec<isize> = (0..10_000).map(|i| i * 7 % 50_000 * 2).collect();
+    let report = |name: &str, parts: usize, make: &dyn Fn() -> Datatype| {
+        let mut best = f64::MAX;
+        for _ in 0..50 {
+            let n = 1 + 20_000 / parts.pow(2).max(1);
+            let start = Instant::now();
+            for _ in 0..n {
+                black_box(make());
+            }
+            best = best.min(start.elapsed().as_nanos() as f64 / n as f64);
+        }
+        println!("BUILD,{name},{best:.0} ns,{:.2} ns a part", best / parts as f64);
+    };
+    report("contiguous", 1, &|| black_box(&double).contiguous(1000).expect("fits"));
+    report("vector", 1, &|| black_box(&double).vector(1000, 3, 8).expect("fits"));
+    report("subarray3", 3, &|| {
+        black_box(&double).subarray(&[64; 3], &[32; 3], &[16; 3], Order::C).expect("fits")
+    });
+    report("indexed_block", blocks.len(), &|| black_box(&double).indexed_block(1, &blocks).expect("fits"));
+}

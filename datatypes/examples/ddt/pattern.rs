@@ -1,0 +1,127 @@
+//! What a pattern is: a layout, and the loops that do the same by hand.
+
+use mpj_datatypes::Datatype;
+
+/// One access pattern.
+pub(crate) struct Pattern {
+    pub(crate) name: String,
+    pub(crate) packed: Datatype,
+    pub(crate) unpacked: Datatype,
+    /// Whether both types are the same, so that one can check the other.
+    pub(crate) symmetric: bool,
+    pub(crate) base: *mut u8,
+    pub(crate) hand_pack: Box<dyn Fn(*mut u8)>,
+    pub(crate) hand_unpack: Box<dyn Fn(*const u8)>,
+    /// Holds the memory at `base`.
+    pub(crate) _arena: Arena,
+}
+
+impl Pattern {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        (arena, base): (Arena, *mut u8),
+        datatype: Datatype,
+        hand_pack: impl Fn(*mut u8) + 'static,
+        hand_unpack: impl Fn(*const u8) + 'static,
+    ) -> Pattern {
+        Pattern {
+            name: name.into(),
+            unpacked: datatype.clone(),
+            packed: datatype,
+            symmetric: true,
+            base,
+            hand_pack: Box::new(hand_pack),
+            hand_unpack: Box::new(hand_unpack),
+            _arena: arena,
+        }
+    }
+}
+
+#[repr(align(4096))]
+#[derive(Clone, Copy)]
+struct Page([u8; 4096]);
+
+/// Arrays that begin on pages of one allocation, filled with bytes that differ.
+pub(crate) struct Arena {
+    pages: Vec<Page>,
+    starts: Vec<usize>,
+}
+
+impl Arena {
+    pub(crate) fn new(sizes: &[usize]) -> Arena {
+        let mut starts = vec![0];
+        for size in sizes {
+            starts.push(starts[starts.len() - 1] + size.div_ceil(4096) * 4096);
+        }
+        let mut pages = vec![Page([0; 4096]); starts[sizes.len()] / 4096 + 1];
+        for (i, page) in pages.iter_mut().enumerate() {
+            for (j, byte) in page.0.iter_mut().enumerate() {
+                *byte = (j * 131 + (j >> 8) * 7 + i * 29 + 1) as u8;
+            }
+        }
+        Arena { pages, starts }
+    }
+
+    /// Array `i`.
+    pub(crate) fn at(&self, i: usize) -> *mut u8 {
+        self.pages.as_ptr().cast::<u8>().cast_mut().wrapping_add(self.starts[i])
+    }
+
+    /// The distance of array `i` from array 0.
+    pub(crate) fn offset(&self, i: usize) -> usize {
+        self.starts[i]
+    }
+
+    /// The arena with the place of array 0, moved by `by` bytes.
+    pub(crate) fn with_base(self, by: usize) -> (Arena, *mut u8) {
+        let base = self.at(0).wrapping_add(by);
+        (self, base)
+    }
+}
+
+/// Blocks of `len` elements in two loops, as C would write it.
+#[derive(Clone, Copy)]
+pub(crate) struct Loops {
+    pub(crate) outer: (usize, usize),
+    pub(crate) inner: (usize, usize),
+    pub(crate) len: usize,
+}
+
+impl Loops {
+    pub(crate) fn pack<T: Copy>(self, base: *const T, out: *mut u8) {
+        let mut out = out.cast::<T>();
+        for i in 0..self.outer.0 {
+            for j in 0..self.inner.0 {
+                let from = base.wrapping_add(i * self.outer.1 + j * self.inner.1);
+                for k in 0..self.len {
+                    unsafe { out.add(k).write(from.add(k).read()) };
+                }
+                out = out.wrapping_add(self.len);
+            }
+        }
+    }
+
+    pub(crate) fn unpack<T: Copy>(self, base: *mut T, input: *const u8) {
+        let mut input = input.cast::<T>();
+        for i in 0..self.outer.0 {
+            for j in 0..self.inner.0 {
+                let to = base.wrapping_add(i * self.outer.1 + j * self.inner.1);
+                for k in 0..self.len {
+                    unsafe { to.add(k).write(input.add(k).read()) };
+                }
+                input = input.wrapping_add(self.len);
+            }
+        }
+    }
+
+    pub(crate) fn pattern<T: Copy + 'static>(
+        self,
+        name: String,
+        place: (Arena, *mut u8),
+        datatype: Datatype,
+    ) -> Pattern {
+        let base = place.1.cast::<T>();
+        let (pack, unpack) = (move |out| self.pack(base, out), move |input| self.unpack(base, input));
+        Pattern::new(name, place, datatype, pack, unpack)
+    }
+}

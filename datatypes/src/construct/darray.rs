@@ -1,0 +1,123 @@
+//! One process's part of an array that is distributed over a grid of processes.
+
+use super::subarray::Order;
+use crate::{Datatype, Envelope, TypeError};
+
+/// How the indices of one dimension are dealt out to the processes along it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Distribution {
+    /// Not at all: there is one process along the dimension (`MPI_DISTRIBUTE_NONE`).
+    Whole,
+    /// One block for each process, as equal as can be (`MPI_DISTRIBUTE_BLOCK` with `MPI_DISTRIBUTE_DFLT_DARG`).
+    Block,
+    /// One block of this many indices for each process; the last may get fewer (`MPI_DISTRIBUTE_BLOCK`).
+    BlockOf(usize),
+    /// Blocks of this many indices in turn, until all are dealt out (`MPI_DISTRIBUTE_CYCLIC`).
+    Cyclic(usize),
+}
+
+/// One dimension of an array that is distributed, and of the grid of processes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Distributed {
+    /// The number of indices.
+    pub size: usize,
+    /// The number of processes along the dimension.
+    pub processes: usize,
+    /// Which process gets which indices.
+    pub how: Distribution,
+}
+
+impl Datatype {
+    /// Returns the type of those items of an array that belong to process `rank`, with the bounds of the whole array
+    /// (`MPI_Type_create_darray`, MPI 4.1 §5.1.4).
+    ///
+    /// The processes form a grid, numbered with the last dimension fastest, whatever the order of the array.
+    ///
+    /// # Errors
+    /// [`TypeError::Distribution`] if the indices of a dimension cannot be dealt out as asked,
+    /// [`TypeError::Rank`] if there is no such process, and others if the size or the bounds do not fit.
+    ///
+    /// # Examples
+    /// Six rows dealt out to two processes, two rows at a time:
+    /// ```
+    /// use mpj_datatypes::{Datatype, Distributed, Distribution, Order, Run};
+    /// let rows = Distributed { size: 6, processes: 2, how: Distribution::Cyclic(2) };
+    /// let columns = Distributed { size: 10, processes: 1, how: Distribution::Whole };
+    /// let first = Datatype::of::<u8>().darray(0, &[rows, columns], Order::C)?;
+    /// let runs: Vec<Run> = first.runs(1).collect();
+    /// assert_eq!(runs, [Run { offset: 0, len: 20 }, Run { offset: 40, len: 20 }]);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn darray(
+        &self,
+        rank: usize,
+        dimensions: &[Distributed],
+        order: Order,
+    ) -> Result<Datatype, TypeError> {
+        // The place in the grid, its last dimension fastest.
+        let mut places = vec![0; dimensions.len()];
+        let mut rest = rank;
+        for (place, dimension) in places.iter_mut().zip(dimensions).rev() {
+            *place = rest.checked_rem(dimension.processes).ok_or(TypeError::Rank { rank })?;
+            rest /= dimension.processes;
+        }
+        if rest > 0 {
+            return Err(TypeError::Rank { rank });
+        }
+        let mut lowered = self.clone();
+        for d in order.fastest_first(dimensions.len()) {
+            lowered = lowered.dealt(d, &dimensions[d], places[d])?;
+        }
+        let envelope = Envelope::Darray { rank, dimensions: dimensions.into(), order, inner: self.clone() };
+        Datatype::described(lowered, envelope)
+    }
+
+    /// The items of one dimension that belong to process `place`, with the bounds of all.
+    fn dealt(&self, dimension: usize, along: &Distributed, place: usize) -> Result<Datatype, TypeError> {
+        let Distributed { size, processes, how } = *along;
+        let refused = TypeError::Distribution { dimension, size, processes };
+        let block = match how {
+            Distribution::Whole if processes == 1 => size,
+            Distribution::Block => size.div_ceil(processes),
+            Distribution::BlockOf(block) if block.saturating_mul(processes) >= size => block,
+            Distribution::Cyclic(block) if block > 0 => return self.cyclic(size, processes, block, place),
+            _ => return Err(refused),
+        };
+        let start = block.saturating_mul(place).min(size);
+        self.section(size, block.min(size - start), start)
+    }
+
+    /// Blocks in turn: whole ones at equal distances, and what is left of the last.
+    fn cyclic(
+        &self,
+        size: usize,
+        processes: usize,
+        block: usize,
+        place: usize,
+    ) -> Result<Datatype, TypeError> {
+        let block = block.min(size.max(1));
+        let start = block.saturating_mul(place);
+        let round = block.saturating_mul(processes);
+        let mine = size.saturating_sub(start);
+        // Every round but the last takes a whole block; the last may have less for this process.
+        let (rounds, rest) = (mine / round, (mine % round).min(block));
+        let whole = rounds + usize::from(rest == block);
+        let part = if rest == block { 0 } else { rest };
+        if whole == 0 && part == 0 {
+            return self.section(size, 0, 0);
+        }
+        // A count below is only taken when it leads to an index of the array, so that it fits.
+        let steps = |indices: usize| {
+            isize::try_from(indices)
+                .map_err(|_| TypeError::Count { count: indices })
+                .and_then(|n| self.scaled(1, n))
+        };
+        let distance = if whole > 1 { steps(round)? } else { 0 };
+        let blocks = self.hvector(whole, block, distance)?;
+        let mut fields = vec![(1, steps(start)?, blocks)];
+        if part > 0 {
+            fields.push((part, steps(start + whole * round)?, self.clone()));
+        }
+        Datatype::structure(&fields)?.resized(0, self.whole(size)?)
+    }
+}

@@ -1,0 +1,84 @@
+//! Lists of blocks.
+
+use super::Build;
+use crate::{Datatype, Envelope, TypeError};
+
+impl Datatype {
+    /// Returns the type of blocks given as (number of items, displacement in extents) (MPI 4.1 §5.1.2).
+    ///
+    /// # Errors
+    /// [`TypeError`] if its size or bounds do not fit.
+    ///
+    /// # Examples
+    /// The upper triangle of a 3 × 3 matrix:
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let triangle = Datatype::of::<f64>().indexed(&[(3, 0), (2, 4), (1, 8)])?;
+    /// assert_eq!(triangle.elements(), 6);
+    /// assert_eq!(triangle.extent(), 72);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn indexed(&self, blocks: &[(usize, isize)]) -> Result<Datatype, TypeError> {
+        let envelope = Envelope::Indexed { blocks: blocks.into(), inner: self.clone() };
+        let mut build = Build::new();
+        let extent = self.extent();
+        let scaled = blocks.iter().map(|&(len, displacement)| {
+            let at = if len == 0 { Some(0) } else { (displacement as i64).checked_mul(extent) };
+            at.map(|at| (len, at)).ok_or(TypeError::Extent { count: 1, step: displacement as i64 })
+        });
+        build.list(self, scaled)?;
+        build.finish(envelope)
+    }
+
+    /// Returns the type of blocks given as (number of items, displacement in bytes) (MPI 4.1 §5.1.2).
+    ///
+    /// # Errors
+    /// [`TypeError`] if its size or bounds do not fit.
+    pub fn hindexed(&self, blocks: &[(usize, i64)]) -> Result<Datatype, TypeError> {
+        let envelope = Envelope::HIndexed { blocks: blocks.into(), inner: self.clone() };
+        let mut build = Build::new();
+        build.list(self, blocks.iter().copied().map(Ok))?;
+        build.finish(envelope)
+    }
+
+    /// Returns the type of blocks of `block` items each, at displacements in extents (MPI 4.1 §5.1.2).
+    ///
+    /// # Errors
+    /// [`TypeError`] if its size or bounds do not fit.
+    ///
+    /// # Examples
+    /// Three particles out of many, three coordinates each:
+    /// ```
+    /// use mpj_datatypes::{Datatype, Run};
+    /// let chosen = Datatype::of::<f64>().indexed_block(3, &[30, 3, 12])?;
+    /// assert_eq!(chosen.elements(), 9);
+    /// assert_eq!(chosen.runs(1).next(), Some(Run { offset: 240, len: 24 }));
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn indexed_block(&self, block: usize, displacements: &[isize]) -> Result<Datatype, TypeError> {
+        let envelope =
+            Envelope::IndexedBlock { block, displacements: displacements.into(), inner: self.clone() };
+        let mut build = Build::new();
+        if block > 0 {
+            let extent = self.extent();
+            let scaled = displacements.iter().map(|&displacement| {
+                let step = displacement as i64;
+                step.checked_mul(extent).map(|at| (block, at)).ok_or(TypeError::Extent { count: 1, step })
+            });
+            build.list(self, scaled)?;
+        }
+        build.finish(envelope)
+    }
+
+    /// Returns the type of blocks of `block` items each, at displacements in bytes (MPI 4.1 §5.1.2).
+    ///
+    /// # Errors
+    /// [`TypeError`] if its size or bounds do not fit.
+    pub fn hindexed_block(&self, block: usize, displacements: &[i64]) -> Result<Datatype, TypeError> {
+        let envelope =
+            Envelope::HIndexedBlock { block, displacements: displacements.into(), inner: self.clone() };
+        let mut build = Build::new();
+        build.list(self, displacements.iter().map(|&displacement| Ok((block, displacement))))?;
+        build.finish(envelope)
+    }
+}

@@ -1,0 +1,176 @@
+//! The constructors, one function each; all numbers are checked here and trusted afterwards.
+
+mod darray;
+mod indexed;
+mod pair;
+mod regular;
+mod structure;
+mod subarray;
+
+pub use darray::{Distributed, Distribution};
+pub use subarray::Order;
+pub(crate) use subarray::rows;
+
+use crate::extent::Hull;
+use crate::node::{Leaves, Node};
+use crate::normalise::{self, Assembly};
+use crate::plan::Level;
+use crate::{Datatype, Envelope, Signature, TypeError};
+
+/// How deep types may be nested: walks over a type recurse, and a thread's stack is small.
+const DEPTH: usize = 256;
+
+impl Datatype {
+    /// The bytes that `steps` extents are.
+    fn scaled(&self, count: usize, steps: isize) -> Result<i64, TypeError> {
+        let step = steps as i64;
+        step.checked_mul(self.extent()).ok_or(TypeError::Extent { count, step })
+    }
+
+    /// The same layout, described by another constructor: `lowered` is walked where a walk needs pieces.
+    fn described(lowered: Datatype, envelope: Envelope) -> Result<Datatype, TypeError> {
+        let node = lowered.node();
+        Ok(Datatype::from_node(Node {
+            envelope,
+            plan: node.plan.clone(),
+            depth: deeper(node.depth)?,
+            lowered: Some(lowered.clone()),
+            ..*node
+        }))
+    }
+}
+
+fn deeper(depth: usize) -> Result<usize, TypeError> {
+    if depth < DEPTH { Ok(depth + 1) } else { Err(TypeError::Depth { limit: DEPTH }) }
+}
+
+/// A type in the making.
+struct Build {
+    size: usize,
+    elements: u64,
+    signature: Signature,
+    leaves: Leaves,
+    needs_check: bool,
+    hull: Hull,
+    assembly: Assembly,
+    depth: usize,
+}
+
+impl Build {
+    fn new() -> Build {
+        Build {
+            size: 0,
+            elements: 0,
+            signature: Signature::EMPTY,
+            leaves: Leaves::None,
+            needs_check: false,
+            hull: Hull::new(),
+            assembly: Assembly::new(),
+            depth: 0,
+        }
+    }
+
+    /// Appends `count` blocks of `block` items of a type, the first at `displacement`, `stride` bytes apart.
+    fn add(
+        &mut self,
+        inner: &Datatype,
+        block: usize,
+        displacement: i64,
+        count: usize,
+        stride: i64,
+    ) -> Result<(), TypeError> {
+        let item = Level { count: block, stride: inner.extent() };
+        self.nest(inner, displacement, &[item, Level { count, stride }])
+    }
+
+    /// Appends items in loops, the innermost first.
+    fn nest(&mut self, inner: &Datatype, displacement: i64, levels: &[Level]) -> Result<(), TypeError> {
+        let node = inner.node();
+        self.depth = self.depth.max(deeper(node.depth)?);
+        self.hull.add(&node.extent, displacement, levels)?;
+        if node.size == 0 || levels.iter().any(|level| level.count == 0) {
+            return Ok(());
+        }
+        let items = levels.iter().try_fold(1usize, |items, level| items.checked_mul(level.count));
+        self.count(node, items.unwrap_or(usize::MAX))?;
+        let plan = levels
+            .iter()
+            .fold(node.plan.clone(), |plan, level| normalise::repeat(&plan, level.count, level.stride));
+        self.assembly.push(plan.shifted(displacement));
+        Ok(())
+    }
+
+    /// Appends blocks of items, each as (number of items, displacement).
+    fn list(
+        &mut self,
+        inner: &Datatype,
+        blocks: impl Iterator<Item = Result<(usize, i64), TypeError>>,
+    ) -> Result<(), TypeError> {
+        let node = inner.node();
+        let extent = node.extent.extent();
+        let dense = node.plan.run().filter(|&(_, len)| extent == len as i64);
+        let Some((offset, len)) = dense else {
+            for block in blocks {
+                let (count, displacement) = block?;
+                self.add(inner, count, displacement, 1, 0)?;
+            }
+            return Ok(());
+        };
+        // The usual case, without the detour over plans: lists are long. Bounds and sums are taken over all at once.
+        self.depth = self.depth.max(deeper(node.depth)?);
+        let (mut first, mut last, mut items) = (i64::MAX, i64::MIN, 0usize);
+        self.assembly.reserve(blocks.size_hint().0);
+        for block in blocks {
+            let (count, displacement) = block?;
+            if count == 0 {
+                continue;
+            }
+            let fail = TypeError::Extent { count, step: extent };
+            let span = i64::try_from(count - 1).ok().and_then(|n| n.checked_mul(extent)).ok_or(fail)?;
+            first = first.min(displacement);
+            last = last.max(displacement.checked_add(span).ok_or(fail)?);
+            let too_large = TypeError::Size { count, size: node.size };
+            items = items.checked_add(count).ok_or(too_large)?;
+            self.assembly
+                .push_run(displacement.wrapping_add(offset), len.checked_mul(count).ok_or(too_large)?);
+        }
+        if items > 0 {
+            self.hull.add(&node.extent, first, &[])?;
+            self.hull.add(&node.extent, last, &[])?;
+            self.count(node, items)?;
+        }
+        Ok(())
+    }
+
+    /// Counts `items` more items.
+    fn count(&mut self, node: &Node, items: usize) -> Result<(), TypeError> {
+        let too_large = TypeError::Size { count: items, size: node.size };
+        let bytes = items.checked_mul(node.size).ok_or(too_large)?;
+        let size = self.size.checked_add(bytes).ok_or(too_large)?;
+        if size > isize::MAX as usize {
+            return Err(too_large);
+        }
+        self.size = size;
+        // At most `bytes`, so that neither of the two can overflow.
+        self.elements += node.elements * items as u64;
+        self.signature = self.signature.concat(node.signature.repeat(items as u64));
+        self.leaves = self.leaves.and(node.leaves);
+        self.needs_check |= node.needs_check;
+        Ok(())
+    }
+
+    fn finish(self, envelope: Envelope) -> Result<Datatype, TypeError> {
+        Ok(Datatype::from_node(Node {
+            envelope,
+            size: self.size,
+            elements: self.elements,
+            signature: self.signature,
+            leaves: self.leaves,
+            needs_check: self.needs_check,
+            extent: self.hull.finish()?,
+            plan: self.assembly.finish(),
+            depth: self.depth,
+            lowered: None,
+        }))
+    }
+}

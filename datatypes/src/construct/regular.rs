@@ -1,0 +1,109 @@
+//! Blocks at equal distances, and types that only change what is said about another.
+
+use super::{Build, deeper};
+use crate::node::Node;
+use crate::{Datatype, Envelope, TypeError};
+
+impl Datatype {
+    /// Returns the type of `count` items one after the other, an extent apart (MPI 4.1 §5.1.2).
+    ///
+    /// # Errors
+    /// [`TypeError`] if its size or bounds do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let row = Datatype::of::<f32>().contiguous(10)?;
+    /// assert!(row.is_contiguous());
+    /// assert_eq!(row.signature(), Datatype::of::<f32>().signature().repeat(10));
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn contiguous(&self, count: usize) -> Result<Datatype, TypeError> {
+        let envelope = Envelope::Contiguous { count, inner: self.clone() };
+        self.strided(envelope, 1, count, 0)
+    }
+
+    /// Returns the type of `count` blocks of `block` items; the blocks start `stride` extents apart (MPI 4.1 §5.1.2).
+    ///
+    /// # Errors
+    /// [`TypeError`] if its size or bounds do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::{Datatype, Run};
+    /// let pairs = Datatype::of::<u16>().vector(2, 2, 5)?;
+    /// let runs: Vec<Run> = pairs.runs(1).collect();
+    /// assert_eq!(runs, [Run { offset: 0, len: 4 }, Run { offset: 10, len: 4 }]);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn vector(&self, count: usize, block: usize, stride: isize) -> Result<Datatype, TypeError> {
+        let envelope = Envelope::Vector { count, block, stride, inner: self.clone() };
+        // With fewer than two blocks the stride is never taken, so that it need not fit.
+        let stride_bytes = if count < 2 { 0 } else { self.scaled(count, stride)? };
+        self.strided(envelope, count, block, stride_bytes)
+    }
+
+    /// Returns the type of `count` blocks of `block` items; the blocks start `stride_bytes` bytes apart (MPI 4.1
+    /// §5.1.2).
+    ///
+    /// # Errors
+    /// [`TypeError`] if its size or bounds do not fit.
+    pub fn hvector(&self, count: usize, block: usize, stride_bytes: i64) -> Result<Datatype, TypeError> {
+        let envelope = Envelope::HVector { count, block, stride_bytes, inner: self.clone() };
+        self.strided(envelope, count, block, stride_bytes)
+    }
+
+    /// Returns the type with other bounds: it begins at `lb`, and items are `extent` bytes apart (MPI 4.1 §5.1.7).
+    ///
+    /// The bounds stick, as the standard's markers do: a type built from this one takes its bounds from the resized
+    /// pieces alone.
+    ///
+    /// # Errors
+    /// [`TypeError`] if the upper bound does not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let spaced = Datatype::of::<u8>().resized(0, 4)?;
+    /// assert_eq!(spaced.contiguous(3)?.extent(), 12);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn resized(&self, lb: i64, extent: i64) -> Result<Datatype, TypeError> {
+        let inner = self.node();
+        Ok(Datatype::from_node(Node {
+            envelope: Envelope::Resized { lb, extent, inner: self.clone() },
+            extent: inner.extent.resized(lb, extent)?,
+            plan: inner.plan.clone(),
+            depth: deeper(inner.depth)?,
+            lowered: None,
+            ..*inner
+        }))
+    }
+
+    /// Returns a type that is laid out as this one and knows that it is a duplicate (`MPI_Type_dup`, MPI 4.1 §5.1.10).
+    ///
+    /// # Errors
+    /// [`TypeError::Depth`] if the type is nested too deeply.
+    pub fn dup(&self) -> Result<Datatype, TypeError> {
+        let inner = self.node();
+        Ok(Datatype::from_node(Node {
+            envelope: Envelope::Dup { inner: self.clone() },
+            plan: inner.plan.clone(),
+            depth: deeper(inner.depth)?,
+            lowered: None,
+            ..*inner
+        }))
+    }
+
+    fn strided(
+        &self,
+        envelope: Envelope,
+        count: usize,
+        block: usize,
+        stride: i64,
+    ) -> Result<Datatype, TypeError> {
+        let mut build = Build::new();
+        build.add(self, block, 0, count, stride)?;
+        build.finish(envelope)
+    }
+}

@@ -1,0 +1,31 @@
+//! Fields of different types.
+
+use super::Build;
+use crate::{Datatype, Envelope, TypeError};
+
+impl Datatype {
+    /// Returns the type of fields given as (number of items, displacement in bytes, type) (MPI 4.1 §5.1.2).
+    ///
+    /// # Errors
+    /// [`TypeError`] if its size or bounds do not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// // #[repr(C)] struct Particle { kind: u8, at: [f64; 3] }
+    /// let particle =
+    ///     Datatype::structure(&[(1, 0, Datatype::of::<u8>()), (3, 8, Datatype::of::<f64>())])?;
+    /// assert_eq!(particle.size(), 25);
+    /// assert_eq!(particle.extent(), 32);
+    /// assert_eq!(particle.homogeneous(), None);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn structure(fields: &[(usize, i64, Datatype)]) -> Result<Datatype, TypeError> {
+        let envelope = Envelope::Structure { fields: fields.into() };
+        let mut build = Build::new();
+        for (len, displacement, inner) in fields {
+            build.add(inner, *len, *displacement, 1, 0)?;
+        }
+        build.finish(envelope)
+    }
+}

@@ -1,0 +1,168 @@
+//! The portable form of packed data, external32 (MPI 4.1 §14.5.2): as the native one, with all numbers big-endian.
+//!
+//! `usize` and `isize` are as wide as on this machine, `bool` one byte, `char` four.
+
+use crate::{Datatype, Packer, TooLong, Unpacker, range};
+use core::mem::MaybeUninit;
+
+/// What is turned at a time before it is unpacked.
+const STAGE: usize = 4096;
+
+/// How the bytes from a position on are to be turned.
+enum Piece {
+    /// One byte of a number that begins before the position or ends past the end: its packed position.
+    Byte(usize),
+    /// So many bytes of whole numbers of this width.
+    Whole { len: usize, width: usize },
+}
+
+impl Datatype {
+    /// Packs as [`pack`](Datatype::pack) does, in the portable form (`MPI_Pack_external`). It has as many bytes as the
+    /// native one, and packing may stop and resume at any of them.
+    ///
+    /// # Safety
+    /// That of [`pack`](Datatype::pack).
+    pub unsafe fn pack_external32(
+        &self,
+        src: *const u8,
+        count: usize,
+        position: usize,
+        out: &mut [MaybeUninit<u8>],
+    ) -> usize {
+        let total = self.packed_size_or_max(count).saturating_sub(position).min(out.len());
+        let mut done = 0;
+        while done < total {
+            let Some(piece) = self.piece(count, position + done, total - done) else { break };
+            match piece {
+                Piece::Byte(at) => {
+                    // SAFETY: the caller's promise; one byte inside of the packed form.
+                    unsafe { self.pack(src, count, at, &mut out[done..done + 1]) };
+                    done += 1;
+                }
+                Piece::Whole { len, width } => {
+                    let out = &mut out[done..done + len];
+                    // SAFETY: the caller's promise.
+                    unsafe { self.pack(src, count, position + done, out) };
+                    turn(out, width);
+                    done += len;
+                }
+            }
+        }
+        done
+    }
+
+    /// Unpacks as [`unpack`](Datatype::unpack) does, from the portable form (`MPI_Unpack_external`).
+    ///
+    /// # Safety
+    /// That of [`unpack`](Datatype::unpack).
+    pub unsafe fn unpack_external32(
+        &self,
+        dst: *mut u8,
+        count: usize,
+        position: usize,
+        input: &[u8],
+    ) -> usize {
+        let total = self.packed_size_or_max(count).saturating_sub(position).min(input.len());
+        let mut stage = [0u8; STAGE];
+        let mut done = 0;
+        while done < total {
+            let Some(piece) = self.piece(count, position + done, (total - done).min(STAGE)) else { break };
+            match piece {
+                Piece::Byte(at) => {
+                    // SAFETY: the caller's promise; one byte inside of the packed form.
+                    unsafe { self.unpack(dst, count, at, &input[done..done + 1]) };
+                    done += 1;
+                }
+                Piece::Whole { len, width } => {
+                    let stage = &mut stage[..len];
+                    stage.copy_from_slice(&input[done..done + len]);
+                    turn(range::view_mut(stage), width);
+                    // SAFETY: the caller's promise.
+                    unsafe { self.unpack(dst, count, position + done, stage) };
+                    done += len;
+                }
+            }
+        }
+        done
+    }
+
+    /// The next bytes that are turned in one way, at most `limit`.
+    fn piece(&self, count: usize, position: usize, limit: usize) -> Option<Piece> {
+        let (width, within, left) = self.numbers_at(count, position)?;
+        let len = limit.min(left) / width * width;
+        if within > 0 || len == 0 {
+            let first = position - within;
+            return Some(Piece::Byte(if cfg!(target_endian = "big") {
+                position
+            } else {
+                first + (width - 1 - within)
+            }));
+        }
+        Some(Piece::Whole { len, width })
+    }
+}
+
+impl Packer<'_> {
+    /// Writes the next packed bytes in the portable form, and returns how many: `min(out.len(), self.remaining())`.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Packer;
+    /// let numbers = [0x0102u16, 0x0304];
+    /// let mut portable = [0; 4];
+    /// Packer::typed(&numbers)?.fill_external32(&mut portable);
+    /// assert_eq!(portable, [1, 2, 3, 4]);
+    /// # Ok::<(), mpj_datatypes::OutOfRange>(())
+    /// ```
+    pub fn fill_external32(&mut self, out: &mut [u8]) -> usize {
+        let (datatype, at, count, position) = self.place();
+        // SAFETY: the bytes named were checked when the packer was made, are initialised, and are borrowed.
+        let n = unsafe { datatype.pack_external32(at, count, position, range::view_mut(out)) };
+        self.skip(n);
+        n
+    }
+}
+
+impl Unpacker<'_> {
+    /// Unpacks the next packed bytes from the portable form, and returns how many: all of `input`.
+    ///
+    /// # Errors
+    /// [`TooLong`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Unpacker;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut numbers = [0u32; 1];
+    /// let mut unpacker = Unpacker::typed(&mut numbers)?;
+    /// unpacker.feed_external32(&[0, 0, 1])?;
+    /// unpacker.feed_external32(&[2])?;
+    /// assert_eq!(numbers, [258]);
+    /// # Ok(()) }
+    /// ```
+    pub fn feed_external32(&mut self, input: &[u8]) -> Result<usize, TooLong> {
+        let room = self.remaining();
+        if input.len() > room {
+            return Err(TooLong { given: input.len(), room });
+        }
+        let (datatype, at, count, position) = self.place();
+        // SAFETY: the bytes named were checked when the unpacker was made, and are exclusively borrowed.
+        let n = unsafe { datatype.unpack_external32(at, count, position, input) };
+        self.skip(n);
+        Ok(n)
+    }
+}
+
+/// Turns numbers of `width` bytes from the native order to big-endian, or back.
+fn turn(bytes: &mut [MaybeUninit<u8>], width: usize) {
+    if cfg!(target_endian = "big") {
+        return;
+    }
+    match width {
+        2 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|number| number.reverse()),
+        4 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|number| number.reverse()),
+        8 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|number| number.reverse()),
+        16 => bytes.as_chunks_mut::<16>().0.iter_mut().for_each(|number| number.reverse()),
+        _ => {}
+    }
+}

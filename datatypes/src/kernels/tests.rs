@@ -1,0 +1,115 @@
+//! Every instruction set that this machine has, not only the best, against a loop over bytes.
+
+use super::copy::{Gather, Pick, Scatter, Shape, by_length};
+use super::listed::{self, ListKernel};
+use super::sheet::{self, Sheet, SheetKernel, steps};
+
+/// The kernels of one shape: (pack, unpack) for each instruction set.
+struct Sheets;
+
+impl Pick for Sheets {
+    type Out = Vec<(SheetKernel, SheetKernel)>;
+
+    fn pick<S: Shape>(&self) -> Self::Out {
+        let mut all: Self::Out = vec![(sheet::base::<Gather, S>, sheet::base::<Scatter, S>)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") {
+                all.push((sheet::avx2::<Gather, S>, sheet::avx2::<Scatter, S>));
+            }
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+                all.push((sheet::avx512::<Gather, S>, sheet::avx512::<Scatter, S>));
+            }
+        }
+        all
+    }
+}
+
+struct Lists;
+
+impl Pick for Lists {
+    type Out = Vec<(ListKernel, ListKernel)>;
+
+    fn pick<S: Shape>(&self) -> Self::Out {
+        let mut all: Self::Out = vec![(listed::base::<Gather, S, false>, listed::base::<Scatter, S, true>)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") {
+                all.push((listed::avx2::<Gather, S, true>, listed::avx2::<Scatter, S, false>));
+            }
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+                all.push((listed::avx512::<Gather, S, true>, listed::avx512::<Scatter, S, true>));
+            }
+        }
+        all
+    }
+}
+
+fn lengths() -> impl Iterator<Item = usize> {
+    (1..=200).chain([255, 256, 257, 300, 512, 1000, 1024, 2561, 4096, 5000, 21_000])
+}
+
+fn numbered(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + (i >> 8) * 7 + 5) as u8).collect()
+}
+
+#[test]
+fn sheets() {
+    const ROWS: usize = 3;
+    for block in lengths() {
+        for (column, columns) in [(block, 5), (2 * block, 37), (block + 5, 11)] {
+            let row = columns * column + 7;
+            let starts: Vec<usize> =
+                (0..ROWS).flat_map(|r| (0..columns).map(move |c| r * row + c * column)).collect();
+            // No byte more than the last block, so that a tool that watches memory sees what is too much.
+            let data = numbered(starts[starts.len() - 1] + block);
+            let want: Vec<u8> = starts.iter().flat_map(|&at| data[at..at + block].to_vec()).collect();
+            let sheet = |user: *mut u8, packed: *mut u8| Sheet {
+                user,
+                packed,
+                rows: ROWS,
+                row: row as isize,
+                columns,
+                steps: steps(column as isize),
+                block,
+            };
+            for (pack, unpack) in by_length(block, &Sheets) {
+                let mut packed = vec![0; want.len()];
+                // SAFETY: the sheet lies in `data`, and its packed form fills `packed`; the kernel is for this length.
+                unsafe { pack(&sheet(data.as_ptr().cast_mut(), packed.as_mut_ptr())) };
+                assert!(packed == want, "pack {ROWS} x {columns} blocks of {block}, {column} apart");
+                let mut back = vec![0; data.len()];
+                let mut wanted = back.clone();
+                starts.iter().for_each(|&at| wanted[at..at + block].copy_from_slice(&data[at..at + block]));
+                // SAFETY: as above, into `back`.
+                unsafe { unpack(&sheet(back.as_mut_ptr(), packed.as_mut_ptr())) };
+                assert!(back == wanted, "unpack {ROWS} x {columns} blocks of {block}, {column} apart");
+            }
+        }
+    }
+}
+
+#[test]
+fn lists() {
+    const N: usize = 41;
+    for block in lengths() {
+        let offsets: Vec<u32> = (0..N).map(|i| (i * 17 % N * (block + 3)) as u32).collect();
+        let data = numbered((N - 1) * (block + 3) + block);
+        let want: Vec<u8> =
+            offsets.iter().flat_map(|&at| data[at as usize..at as usize + block].to_vec()).collect();
+        for (pack, unpack) in by_length(block, &Lists) {
+            let mut packed = vec![0; want.len()];
+            // SAFETY: the blocks lie in `data`, and fill `packed`; the kernel is for this length.
+            unsafe { pack(data.as_ptr().cast_mut(), &offsets, packed.as_mut_ptr(), block) };
+            assert!(packed == want, "pack blocks of {block}");
+            let mut back = vec![0; data.len()];
+            let mut wanted = back.clone();
+            offsets.iter().map(|&at| at as usize).for_each(|at| {
+                wanted[at..at + block].copy_from_slice(&data[at..at + block]);
+            });
+            // SAFETY: as above, into `back`.
+            unsafe { unpack(back.as_mut_ptr(), &offsets, packed.as_mut_ptr(), block) };
+            assert!(back == wanted, "unpack blocks of {block}");
+        }
+    }
+}

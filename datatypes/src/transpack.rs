@@ -1,0 +1,80 @@
+//! From layout to layout, with no packed form between.
+
+use crate::kernels::{self, Side};
+use crate::{Datatype, Packer, Unpacker};
+
+impl Datatype {
+    /// Copies what `count` items of this type at `src` hold to `into_count` items of `into` at `dst`, as if packed and
+    /// unpacked, and returns the packed bytes copied: from packed position `position` to the end of the shorter side.
+    ///
+    /// # Safety
+    /// For `src` that of [`pack`](Datatype::pack), for `dst` that of [`unpack`](Datatype::unpack), each with its type and
+    /// count; no byte named on one side is named on the other.
+    ///
+    /// # Examples
+    /// A column becomes a row:
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// # fn main() -> Result<(), mpj_datatypes::TypeError> {
+    /// let matrix = [[1u8, 2], [3, 4], [5, 6]];
+    /// let mut row = [0u8; 3];
+    /// let column = Datatype::of::<u8>().vector(3, 1, 2)?;
+    /// let (src, dst) = (matrix.as_ptr().cast(), row.as_mut_ptr());
+    /// // SAFETY: the column lies inside of the matrix, and three bytes inside of the row.
+    /// let n = unsafe { column.transpack(src, 1, &Datatype::of::<u8>(), dst, 3, 0) };
+    /// assert_eq!((n, row), (3, [1, 3, 5]));
+    /// # Ok(()) }
+    /// ```
+    pub unsafe fn transpack(
+        &self,
+        src: *const u8,
+        count: usize,
+        into: &Datatype,
+        dst: *mut u8,
+        into_count: usize,
+        position: usize,
+    ) -> usize {
+        let total = self.packed_size_or_max(count).min(into.packed_size_or_max(into_count));
+        let len = total.saturating_sub(position);
+        if len > 0 {
+            let from =
+                Side { plan: self.plan(), user: src.cast_mut(), count, stride: self.extent(), position };
+            let to =
+                Side { plan: into.plan(), user: dst, count: into_count, stride: into.extent(), position };
+            // SAFETY: position + len is at most the packed size of either side; the caller promises their bytes, and
+            // side `from` is only read.
+            unsafe { kernels::transpack(from, to, len) };
+        }
+        len
+    }
+}
+
+impl Packer<'_> {
+    /// Moves the next packed bytes straight to where `into` wants them, and returns how many: as many as both have left.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::{Datatype, Packer, Unpacker};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let data = [1u8, 2, 3, 4, 5, 6];
+    /// let mut back = [0u8; 6];
+    /// let odd = Datatype::of::<u8>().vector(3, 1, 2)?;
+    /// let reversed = Datatype::of::<u8>().vector(3, 1, -1)?;
+    /// let mut unpacker = Unpacker::new(&reversed, &mut back, 2, 1)?;
+    /// assert_eq!(Packer::new(&odd, &data, 0, 1)?.transpack(&mut unpacker), 3);
+    /// assert_eq!(back, [5, 3, 1, 0, 0, 0]);
+    /// # Ok(()) }
+    /// ```
+    pub fn transpack(&mut self, into: &mut Unpacker<'_>) -> usize {
+        let len = self.remaining().min(into.remaining());
+        if len == 0 {
+            return 0;
+        }
+        // SAFETY: both have checked the bytes that their types name; one borrows them shared and the other exclusively,
+        // so that none is on both sides; both have `len` bytes left.
+        unsafe { kernels::transpack(self.side(), into.side(), len) };
+        self.skip(len);
+        into.skip(len);
+        len
+    }
+}

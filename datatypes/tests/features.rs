@@ -1,0 +1,79 @@
+//! Types of other crates.
+
+#[cfg(feature = "half")]
+#[test]
+fn half() {
+    use half::{bf16, f16};
+    use mpj_datatypes::{Datatype, Equivalent, Packer, Primitive};
+    assert_eq!(f16::PRIMITIVE, Some(Primitive::F16));
+    assert_eq!(bf16::datatype().size(), 2);
+    assert_ne!(Datatype::of::<f16>().signature(), Datatype::of::<bf16>().signature());
+    let mut bytes = [0; 2];
+    Packer::typed(&[f16::ONE]).unwrap().fill_external32(&mut bytes);
+    assert_eq!(bytes, [0x3c, 0]);
+}
+
+#[cfg(feature = "num-complex")]
+#[test]
+fn complex() {
+    use mpj_datatypes::{Datatype, Equivalent, Packer, Primitive, Unpacker};
+    use num_complex::{Complex32, Complex64};
+    assert_eq!(Complex64::PRIMITIVE, Some(Primitive::Complex64));
+    assert_eq!(Complex32::datatype().size(), 8);
+    // A complex number is not two numbers.
+    assert_ne!(Datatype::of::<Complex32>().signature(), Datatype::of::<[f32; 2]>().signature());
+    let mut bytes = [0; 16];
+    Packer::typed(&[Complex64::new(1.0, -2.0)]).unwrap().fill_external32(&mut bytes);
+    assert_eq!(bytes[..8], 1f64.to_be_bytes());
+    assert_eq!(bytes[8..], (-2f64).to_be_bytes());
+    let mut back = [Complex64::default()];
+    Unpacker::typed(&mut back).unwrap().feed_external32(&bytes).unwrap();
+    assert_eq!(back[0], Complex64::new(1.0, -2.0));
+}
+
+#[cfg(feature = "ndarray")]
+mod views {
+    use mpj_datatypes::{Datatype, Packer, Unpacker};
+    use ndarray::{Array, Array3, Axis, s};
+
+    #[test]
+    fn any_slice() {
+        let cube = Array3::from_shape_fn((4, 5, 6), |(i, j, k)| (100 * i + 10 * j + k) as u16);
+        let mut turned = cube.clone();
+        turned.swap_axes(0, 2);
+        turned.invert_axis(Axis(1));
+        let views =
+            [cube.view(), cube.slice(s![1..3, ..;2, 1..;3]), cube.slice(s![..;-1, 2..2, ..]), turned.view()];
+        for view in views {
+            let want: Vec<u8> = view.iter().flat_map(|n| n.to_ne_bytes()).collect();
+            let mut packer = Packer::view(view).unwrap();
+            let mut got = vec![0; packer.remaining()];
+            packer.fill_bytes(&mut got);
+            assert_eq!(got, want);
+            let mut back = Array::<u16, _>::zeros(view.raw_dim());
+            let mut halves = back.view_mut();
+            halves.swap_axes(0, 0);
+            Unpacker::view(halves).unwrap().feed(&got).unwrap();
+            assert_eq!(back, view);
+        }
+    }
+
+    /// Two views that lie between one another are borrowed apart, as `ndarray` allows.
+    #[test]
+    fn interleaved() {
+        let mut line = Array::<u32, _>::zeros(10);
+        let (even, odd) = line.multi_slice_mut((s![..;2], s![1..;2]));
+        let source: Vec<u32> = (1..6).collect();
+        let (mut a, mut b) = (Unpacker::view(even).unwrap(), Unpacker::view(odd).unwrap());
+        assert_eq!(Packer::typed(&source).unwrap().transpack(&mut a), 20);
+        assert_eq!(Packer::typed(&source).unwrap().transpack(&mut b), 20);
+        assert_eq!(line.to_vec(), [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
+    }
+
+    #[test]
+    fn what_must_be_checked_is_refused() {
+        let mut flags = Array::from_elem(4, false);
+        assert!(Unpacker::view(flags.view_mut()).is_err());
+        assert!(Datatype::of_view(&flags.view()).unwrap().needs_check());
+    }
+}

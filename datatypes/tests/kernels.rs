@@ -1,0 +1,125 @@
+//! Every family of kernels against a loop over bytes: all block lengths, distances and orders, with cuts anywhere.
+
+use mpj_datatypes::{Datatype, Packer, Unpacker};
+use proptest::prelude::*;
+
+/// Packs and unpacks one item in up to three pieces, and compares with the offsets written down one by one.
+fn check(datatype: &Datatype, offsets: &[usize], cuts: [usize; 2]) -> Result<(), TestCaseError> {
+    let len = offsets.iter().max().map_or(0, |max| max + 1);
+    let data: Vec<u8> = (0..len).map(|i| (i * 31 + (i >> 8) * 7 + 5) as u8).collect();
+    let want: Vec<u8> = offsets.iter().map(|&at| data[at]).collect();
+    let [a, b] = cuts.map(|cut| cut % (want.len() + 1));
+    let (a, b) = (a.min(b), a.max(b));
+
+    let mut got = vec![0; want.len()];
+    let mut packer = Packer::new(datatype, &data, 0, 1).unwrap();
+    for piece in [0..a, a..b, b..want.len()] {
+        let n = piece.len();
+        prop_assert_eq!(packer.fill_bytes(&mut got[piece]), n);
+    }
+    prop_assert_eq!(&got, &want);
+
+    let (mut memory, mut wanted) = (vec![0xaa; len], vec![0xaa; len]);
+    offsets.iter().zip(&want).for_each(|(&at, &byte)| wanted[at] = byte.wrapping_add(1));
+    let moved: Vec<u8> = want.iter().map(|byte| byte.wrapping_add(1)).collect();
+    let mut unpacker = Unpacker::new(datatype, &mut memory, 0, 1).unwrap();
+    for piece in [0..a, a..b, b..want.len()] {
+        unpacker.feed(&moved[piece]).unwrap();
+    }
+    prop_assert_eq!(memory, wanted);
+    Ok(())
+}
+
+/// Lengths at and around those for which a kernel exists.
+fn length() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 1..140usize, 2 => prop::sample::select(vec![4usize, 8, 16, 64, 256, 512, 768, 1024]), 1 => 140..6000usize]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nests(
+        block in length(),
+        counts in prop::collection::vec(1..20usize, 1..4),
+        gaps in prop::collection::vec(prop_oneof![Just(0usize), 0..70usize], 3),
+        twice: bool,
+        cuts: [usize; 2],
+    ) {
+        let mut datatype = Datatype::of::<u8>().contiguous(block).unwrap();
+        let mut offsets: Vec<usize> = (0..block).collect();
+        let mut span = block;
+        for (i, &count) in counts.iter().enumerate() {
+            let stride = if twice && i == 0 { 2 * block } else { span + gaps[i] };
+            datatype = datatype.hvector(count, 1, stride as i64).unwrap();
+            let inner = offsets.clone();
+            offsets = (0..count).flat_map(|k| inner.iter().map(move |at| at + k * stride)).collect();
+            span += stride * (count - 1);
+            if offsets.len() > 200_000 {
+                return Ok(());
+            }
+        }
+        check(&datatype, &offsets, cuts)?;
+    }
+
+    /// Columns of a matrix whose rows are adjacent blocks.
+    #[test]
+    fn turned(block in 1..34usize, rows in 1..40usize, columns in 1..40usize, more in 0..3usize, cuts: [usize; 2]) {
+        let width = columns + more;
+        let element = Datatype::of::<u8>().contiguous(block).unwrap();
+        let column = element.vector(rows, 1, width as isize).unwrap().resized(0, block as i64).unwrap();
+        let datatype = column.contiguous(columns).unwrap();
+        let offsets: Vec<usize> = (0..columns)
+            .flat_map(|c| (0..rows).flat_map(move |r| (0..block).map(move |b| (r * width + c) * block + b)))
+            .collect();
+        check(&datatype, &offsets, cuts)?;
+    }
+
+    #[test]
+    fn lists(block in length(), order in prop::collection::vec(0..400usize, 1..60), cuts: [usize; 2]) {
+        let starts: Vec<i64> = order.iter().map(|&i| (i * (block + 3)) as i64).collect();
+        let datatype = Datatype::of::<u8>().hindexed_block(block, &starts).unwrap();
+        let offsets: Vec<usize> =
+            starts.iter().flat_map(|&at| (0..block).map(move |b| at as usize + b)).collect();
+        // A block that is there twice would have to be written twice, in order; that is the business of the models.
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() == order.len() {
+            check(&datatype, &offsets, cuts)?;
+        }
+    }
+
+    #[test]
+    fn mixed_lengths(runs in prop::collection::vec((length(), 0..50usize), 1..30), cuts: [usize; 2]) {
+        let (mut at, mut blocks, mut offsets) = (0, Vec::new(), Vec::new());
+        for (len, gap) in runs {
+            blocks.push((len, (at + gap) as i64));
+            offsets.extend(at + gap..at + gap + len);
+            at += gap + len;
+        }
+        check(&Datatype::of::<u8>().hindexed(&blocks).unwrap(), &offsets, cuts)?;
+    }
+}
+
+/// Larger than the caches.
+#[test]
+fn large() {
+    let n = (17 << 20) / 24;
+    let datatype = Datatype::of::<u8>().contiguous(24).unwrap().vector(n, 1, 2).unwrap();
+    let offsets: Vec<usize> = (0..n).flat_map(|i| i * 48..i * 48 + 24).collect();
+    check(&datatype, &offsets, [1, 24 * n - 5]).unwrap();
+    check(&datatype, &offsets, [0, 0]).unwrap();
+}
+
+/// Offsets that do not fit 32 bits; the memory is never touched.
+#[test]
+fn wide_offsets() {
+    let far = [0i64, 5 << 32, 7, 1 << 33];
+    let datatype = Datatype::of::<u32>().hindexed_block(3, &far).unwrap();
+    let starts: Vec<i64> = datatype.runs(1).map(|run| run.offset).collect();
+    assert_eq!(starts, far);
+    let one: Vec<i64> = [0i64, 5, 12, 40].to_vec();
+    let near = Datatype::of::<u8>().hindexed_block(3, &one).unwrap();
+    assert_eq!(near.runs(1).map(|run| run.offset).collect::<Vec<_>>(), one);
+}
