@@ -46,6 +46,8 @@ mod shmdev;
 mod site;
 #[allow(unsafe_code, reason = "offers: one copy from one rank's memory to another's")]
 mod smdev;
+#[doc(hidden)]
+pub mod steps;
 pub mod stub;
 mod wait;
 

@@ -71,7 +71,9 @@ impl World {
         self.boot.abort(code, why);
     }
 
-    fn engine(&self) -> &Engine {
+    /// Returns the engine under this rank, for the conformance suite of devices.
+    #[doc(hidden)]
+    pub fn engine(&self) -> &Arc<Engine> {
         self.comm.as_raw().engine()
     }
 

@@ -100,9 +100,8 @@ impl Engine {
         };
         // A death outweighs everything that followed from it, also the deaths that did.
         if ends.iter().any(|(_, end)| matches!(end, End::Died(_))) {
-            let other = |rank| rank != self.site.rank && channel.group().rank(PeerId(rank)).is_some();
-            if let Some(Event { rank, end: End::Died(cause) }) = self.roster.first_death_among(other) {
-                return self.fail_channel(channel, &Fault::Dead { rank, cause });
+            if let Some(fault) = self.first_death_in(channel) {
+                return self.fail_channel(channel, &fault);
             }
         }
         for (rank, end) in &ends {
@@ -121,6 +120,15 @@ impl Engine {
         if self.all_left(channel) {
             let anyone = |p: &Posted| p.pattern.source == ANY_SOURCE;
             end_posted(channel, anyone, &Fault::Left { rank: None });
+        }
+    }
+
+    /// Returns the first death among the other members, as what their operations fail with.
+    pub(crate) fn first_death_in(&self, channel: &Channel) -> Option<Fault> {
+        let other = |rank| rank != self.site.rank && channel.group().rank(PeerId(rank)).is_some();
+        match self.roster.first_death_among(other)? {
+            Event { rank, end: End::Died(cause) } => Some(Fault::Dead { rank, cause }),
+            _ => None,
         }
     }
 

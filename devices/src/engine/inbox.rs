@@ -15,6 +15,7 @@ use crate::header::{Head, Kind};
 use crate::layout::Envelope;
 use crate::liveness::End;
 use crate::matching::{Held, Posted, Unexpected};
+use crate::steps::{Step, reach};
 
 /// What the receiving side keeps of one peer.
 #[derive(Debug, Default)]
@@ -120,6 +121,7 @@ impl Delivery<'_> {
 
     fn on_ready(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let (channel, rank) = self.bound(from, head)?;
+        reach(Step::AnnouncementSeen, self.engine.site.rank);
         let message = envelope(head, rank, usize::try_from(head.extra.get()).ok()?);
         let op = head.op.get();
         let key = Some(head.key.get()).filter(|key| *key != 0).map(RemoteKey);
@@ -326,7 +328,10 @@ impl Sink for Delivery<'_> {
                 let notify = (kind == Kind::EagerSync).then(|| head.op.get());
                 self.engine.arrive_held(&channel, from, message, notify, block);
             }
-            Arriving::Data { channel, number, lent: Some(len), .. } => take_back(&channel, from, number, len),
+            Arriving::Data { channel, number, lent: Some(len), .. } => {
+                reach(Step::PieceLanded, channel.rank());
+                take_back(&channel, from, number, len)
+            }
             Arriving::Data { .. } | Arriving::Void => (),
         }
     }
@@ -394,6 +399,7 @@ fn land_piece(channel: &Channel, from: PeerId, number: u64, at: usize, bytes: &[
     }
     target.land(at, bytes);
     *received += bytes.len();
+    reach(Step::PieceLanded, channel.rank());
     end_if_whole(ops, number, from);
     Some(())
 }

@@ -243,6 +243,7 @@ impl Engine {
         self.recheck();
         // An answer to a peer's message must be on its way before the peer hears that no more will come.
         self.wait_until(|| self.peers.iter().all(|p| p.outbox().is_settled()).then_some(()));
+        crate::steps::reach(crate::steps::Step::Closing, self.site.rank);
         self.roster.report(self.site.rank, End::Closing);
         self.wait_until(|| self.is_quiet().then_some(()));
         self.roster.report(self.site.rank, End::Left);

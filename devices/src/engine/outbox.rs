@@ -12,6 +12,7 @@ use crate::device::{Body, PeerId, PostError};
 use crate::header::{Head, Kind};
 use crate::layout::Source;
 use crate::matching::Held;
+use crate::steps::{Step, reach};
 
 /// Pieces of bodies sent to one peer before other work has its turn.
 const PIECES: usize = 16;
@@ -92,6 +93,11 @@ impl Engine {
         head.op.set(op);
         head.extra.set(extra);
         self.push(&mut out, head, None);
+        match kind {
+            Kind::Clear => reach(Step::Cleared, self.site.rank),
+            Kind::Done => reach(Step::Confirmed, self.site.rank),
+            _ => (),
+        }
     }
 
     /// Gives a peer eager room back.
@@ -125,8 +131,9 @@ impl Engine {
             return 0;
         }
         let mut moved = 0;
-        let result =
-            self.move_frames(&mut out, &mut moved).and_then(|()| move_pieces(peer, &mut out, &mut moved));
+        let result = self
+            .move_frames(&mut out, &mut moved)
+            .and_then(|()| move_pieces(peer, &mut out, &mut moved, self.site.rank));
         let flushed = out.link.flush();
         match (result, flushed) {
             (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => {
@@ -170,7 +177,7 @@ impl Engine {
     }
 }
 
-fn move_pieces(peer: &Peer, out: &mut Outbox, moved: &mut usize) -> Result<(), PostError> {
+fn move_pieces(peer: &Peer, out: &mut Outbox, moved: &mut usize, rank: u32) -> Result<(), PostError> {
     for _ in 0..PIECES {
         let Outbox { link, streams, .. } = &mut *out;
         let Some(stream) = streams.front_mut() else { return Ok(()) };
@@ -190,6 +197,7 @@ fn move_pieces(peer: &Peer, out: &mut Outbox, moved: &mut usize) -> Result<(), P
             )?,
         }
         stream.sent += len;
+        reach(Step::PieceSent, rank);
         *moved += 1;
         if stream.sent == stream.message.bytes {
             if let Some(stream) = streams.pop_front() {

@@ -15,6 +15,7 @@ use crate::fault::Fault;
 use crate::header::Kind;
 use crate::layout::{Envelope, Target};
 use crate::matching::{Held, Matching, Pattern, Posted, Unexpected};
+use crate::steps::{Step, reach};
 
 /// A message taken from its channel by a matched probe: only its holder can receive it.
 #[derive(Debug)]
@@ -241,6 +242,7 @@ impl Engine {
             posted.receive(&message, |target| {
                 target.land(0, body);
             });
+            reach(Step::EagerMatched, self.site.rank);
             self.confirm(from, channel, notify);
             return true;
         }

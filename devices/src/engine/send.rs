@@ -15,6 +15,7 @@ use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
 use crate::liveness::End;
 use crate::matching::{Held, Unexpected};
+use crate::steps::{Step, reach};
 
 /// When a send may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +50,7 @@ impl Engine {
         }
         let peer = self.peer(id)?;
         if self.troubled.load(Ordering::Acquire) {
-            self.refuse_gone(id)?;
+            self.refuse_gone(channel, id)?;
         }
         let mut out = peer.outbox();
         self.bind(peer, &mut out, channel);
@@ -84,6 +85,7 @@ impl Engine {
             match out.post(&head, Some(&source)) {
                 Ok(()) => {
                     self.note_staged(out);
+                    reach(Step::EagerSent, self.site.rank);
                     return Ok(Started::Done(message));
                 }
                 Err(PostError::Again) => (),
@@ -133,6 +135,7 @@ impl Engine {
         head.extra.set(message.bytes as u64);
         head.key.set(key.map_or(0, |k| k.0));
         self.push(out, head, None);
+        reach(Step::Announced, self.site.rank);
         Started::Pending(completion)
     }
 
@@ -178,9 +181,12 @@ impl Engine {
         Ok(started)
     }
 
-    fn refuse_gone(&self, id: PeerId) -> Result<(), Fault> {
+    fn refuse_gone(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {
         match self.end_of(id.0) {
-            Some(End::Died(cause)) => Err(Fault::Dead { rank: id.0, cause }),
+            // The death that others may have followed from is the news.
+            Some(End::Died(cause)) => {
+                Err(self.first_death_in(channel).unwrap_or(Fault::Dead { rank: id.0, cause }))
+            }
             Some(End::Closing | End::Left) => Err(Fault::Left { rank: Some(id.0) }),
             None => Ok(()),
         }

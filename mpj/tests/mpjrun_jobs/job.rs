@@ -35,8 +35,13 @@ pub(crate) struct Ended {
 
 /// Returns the command that starts mpjrun with these arguments, separated by spaces.
 pub(crate) fn mpjrun(args: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mpjrun"));
-    command.args(args.split_whitespace()).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    // Whoever runs the tests may ignore signals (nohup), and ignoring is inherited.
+    let mut command = Command::new("env");
+    command
+        .args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_mpjrun")])
+        .args(args.split_whitespace())
+        .env_remove("RUST_BACKTRACE")
+        .stdin(Stdio::null());
     command
 }
 

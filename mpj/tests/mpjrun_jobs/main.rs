@@ -3,6 +3,7 @@
 //! This binary is both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`]. Jobs share
 //! the machine's cores, so tests run one after the other.
 
+mod devices;
 mod ends;
 mod io;
 mod job;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     }));
     let wanted =
         |(name, _): &&Test| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
-    let tests: Vec<Test> = [ends::TESTS, io::TESTS, signals::TESTS, usage::TESTS].concat();
+    let tests: Vec<Test> = [devices::TESTS, ends::TESTS, io::TESTS, signals::TESTS, usage::TESTS].concat();
     let list = args.iter().any(|arg| arg == "--list");
     let mut failed = 0;
     let mut out = std::io::stdout().lock();

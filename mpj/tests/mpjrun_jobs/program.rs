@@ -2,12 +2,14 @@
 
 use std::io::{BufRead, Write};
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mpj::{Error, World};
+use mpj_devices::conformance::{Member, find};
 
 /// Prints whole lines, which is what the tests read.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{text}\n").as_bytes()).unwrap();
     out.flush().unwrap();
@@ -26,11 +28,61 @@ pub(crate) fn play(role: &str) -> ExitCode {
         }
         _ => {}
     }
+    if let Some(name) = role.strip_prefix("case:") {
+        return conform(name);
+    }
+    if role == "every-step" {
+        return mpj::run(|world| every_step(&world));
+    }
     let code = mpj::run(|world| act(role, &world));
     match role {
         "exit5-after" => ExitCode::from(5),
         _ => code,
     }
+}
+
+/// Plays a case of the devices' conformance suite.
+fn conform(name: &str) -> ExitCode {
+    let case = find(name).unwrap();
+    mpj::run(|world| {
+        let member = Member::join(Arc::clone(world.engine())).map_err(|fault| fault.to_string())?;
+        (case.run)(&member);
+        say(&format!("done {}", world.rank()));
+        Ok::<(), String>(())
+    })
+}
+
+/// Goes through every step of the protocols again and again, until somebody dies or it is enough.
+fn every_step(world: &World) -> Result<(), Error> {
+    let outcome = exchanges(world);
+    if let Err(error) = &outcome {
+        say(&format!("rank {}: failed rank {:?}", world.rank(), error.failed_rank()));
+    }
+    outcome
+}
+
+fn exchanges(world: &World) -> Result<(), Error> {
+    let (me, size) = (world.rank(), world.size());
+    let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+    for round in 0..20 {
+        for len in [8, 5000, 1 << 20] {
+            let (mine, mut theirs) = (vec![me as u8; len], vec![0u8; len]);
+            world.scope(|s| {
+                let receiving = s.irecv(&mut theirs, left, round)?;
+                let sending = s.issend(&mine, right, round)?;
+                receiving.wait()?;
+                sending.wait()?;
+                Ok::<(), Error>(())
+            })?;
+            assert!(theirs.iter().all(|byte| usize::from(*byte) == left));
+        }
+        world.barrier()?;
+    }
+    // One closes, the others still wait for it.
+    if me != 1 {
+        world.recv(&mut [0u8], 1, 99)?;
+    }
+    Ok(())
 }
 
 fn init() -> ExitCode {
