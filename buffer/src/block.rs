@@ -146,6 +146,15 @@ impl<R: RawBuffer> Filled<R> {
         self.to = self.to.min(self.from.saturating_add(len));
     }
 
+    /// Returns the next `count` bytes, or as many as there are. None of them counts as initialised.
+    #[cfg(feature = "bytes")]
+    pub(crate) fn spare(&mut self, count: usize) -> &mut [MaybeUninit<u8>] {
+        let from = self.to;
+        let rest = &mut self.all_mut()[from..];
+        let count = count.min(rest.len());
+        &mut rest[..count]
+    }
+
     #[inline]
     fn all_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: `RawBuffer` invariants 1 and 3 as in `bytes`; `&mut self` makes this the only view. The users in

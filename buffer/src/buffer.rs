@@ -7,7 +7,7 @@ use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, RegionKey, Shortage};
 
 use crate::block::Filled;
 use crate::check::{self, Layout};
-use crate::dynamic::Chain;
+use crate::dynamic::Dynamic;
 use crate::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, align_up};
 use crate::read::Reading;
 use crate::write::Writing;
@@ -53,7 +53,7 @@ pub struct Buffer<R: RawBuffer, M = Writing> {
     pub(crate) block: Filled<R>,
     /// Bytes in front of the message that belong to the device.
     pub(crate) room: usize,
-    pub(crate) chain: Chain,
+    pub(crate) chain: Dynamic,
     pub(crate) mode: M,
 }
 
@@ -123,7 +123,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         };
         // The header is stored by `commit`. Zeros, so that no old bytes of the pool leave with the room.
         match block.push_zeros(room + MESSAGE_HEADER) {
-            Ok(()) => Ok(Self { block, room, chain: Chain::default(), mode: Writing::new() }),
+            Ok(()) => Ok(Self { block, room, chain: Dynamic::default(), mode: Writing::new() }),
             Err(error) => Err(Refused { block: block.into_block(), error }),
         }
     }
@@ -212,9 +212,9 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         }
     }
 
-    fn checked(block: Filled<R>, room: usize, layout: Layout) -> Self {
+    pub(crate) fn checked(block: Filled<R>, room: usize, layout: Layout) -> Self {
         let mode = Reading::new(layout.order, layout.sections_end);
-        Self { block, room, chain: Chain::default(), mode }
+        Self { block, room, chain: Dynamic::default(), mode }
     }
 }
 
@@ -226,7 +226,7 @@ impl<R: RawBuffer, M> Buffer<R, M> {
         let Self { mut block, room, chain, .. } = self;
         // Every buffer has had a message header, so its bytes are there to be kept.
         block.truncate(room + MESSAGE_HEADER);
-        Buffer { block, room, chain: Chain::with_source(chain.into_source()), mode: Writing::new() }
+        Buffer { block, room, chain: chain.cleared(), mode: Writing::new() }
     }
 
     /// Gives the block back.

@@ -34,6 +34,68 @@ struct Chunk {
     bytes: Filled<Piece>,
 }
 
+/// The dynamic part of a buffer: a chain, once something has been written to it.
+///
+/// One word, since buffers go from hand to hand by value, and most have nothing here.
+#[derive(Default, Debug)]
+pub(crate) struct Dynamic(Option<Box<Chain>>);
+
+impl Dynamic {
+    /// Returns the chain, for writing.
+    pub(crate) fn grown(&mut self) -> &mut Chain {
+        self.0.get_or_insert_default()
+    }
+
+    /// Takes chunks from `source` from now on.
+    pub(crate) fn set_source(&mut self, source: Arc<dyn Source>) {
+        self.grown().source = Some(source);
+    }
+
+    /// Gives all chunks back.
+    #[inline]
+    pub(crate) fn cleared(mut self) -> Self {
+        if let Some(chain) = &mut self.0 {
+            chain.complete = 0;
+            chain.undo();
+        }
+        self
+    }
+
+    /// Ends writing.
+    #[inline]
+    pub(crate) fn finish(&mut self) {
+        if let Some(chain) = &mut self.0 {
+            chain.finish();
+        }
+    }
+
+    /// Returns the bytes of header and whole records, 0 without records.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |chain| chain.complete)
+    }
+
+    /// Returns the bytes, chunk by chunk.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().flat_map(|chain| chain.full.iter().chain(&chain.tail)).map(|chunk| chunk.bytes.bytes())
+    }
+
+    /// Returns the bytes of chunk number `index`.
+    pub(crate) fn chunk(&self, index: usize) -> Option<&[u8]> {
+        self.0.as_ref()?.chunk(index)
+    }
+
+    /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they are not all there.
+    pub(crate) fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
+        self.0.as_ref()?.get(at, len)
+    }
+
+    /// Returns `len` bytes from `at` on, or `None` if they are not all there, or not in one chunk.
+    pub(crate) fn get_whole(&self, at: usize, len: usize) -> Option<&[u8]> {
+        self.0.as_ref()?.get_whole(at, len)
+    }
+}
+
 /// The growing chain.
 ///
 /// # Invariants
@@ -56,41 +118,23 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Returns an empty chain.
-    pub(crate) fn with_source(source: Option<Arc<dyn Source>>) -> Self {
-        Self { source, ..Self::default() }
-    }
-
-    /// Takes chunks from `source` from now on.
-    pub(crate) fn set_source(&mut self, source: Arc<dyn Source>) {
-        self.source = Some(source);
-    }
-
-    /// Returns where the chunks come from.
-    pub(crate) fn into_source(self) -> Option<Arc<dyn Source>> {
-        self.source
-    }
-
-    /// Returns the bytes of header and whole records, 0 without records.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.complete
-    }
-
     /// Returns the bytes pushed, also those of a record that is not complete.
     fn written(&self) -> usize {
         self.tail.as_ref().map_or(0, |tail| tail.start + tail.bytes.len())
     }
 
-    /// Appends one record whose value `fill` pushes. When it fails, the chain is as before.
+    /// Appends one record whose value, of about `hint` bytes if that is known, `fill` pushes. When it fails, the chain is
+    /// as before.
     pub(crate) fn record<E: From<AllocError>>(
         &mut self,
+        hint: usize,
         fill: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
         // Also undoes a record whose `fill` panicked.
         self.undo();
         (self.failure, self.torn) = (None, 0);
         if self.tail.is_none() {
+            self.grow(hint.saturating_add(SECTION_HEADER + RECORD_HEADER))?;
             // Its length is stored by `finish`.
             self.push(&Head::dynamic_bytes(0))?;
         }
@@ -158,8 +202,7 @@ impl Chain {
     }
 
     /// Drops what a refused value left behind, and stores the length of the whole in its header.
-    #[inline]
-    pub(crate) fn finish(&mut self) {
+    fn finish(&mut self) {
         if self.tail.is_some() {
             self.undo();
         }
@@ -168,13 +211,18 @@ impl Chain {
         }
     }
 
-    /// Returns the bytes of the chain, chunk by chunk.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        self.full.iter().chain(&self.tail).map(|chunk| chunk.bytes.bytes())
+    /// Returns the bytes of chunk number `index`.
+    fn chunk(&self, index: usize) -> Option<&[u8]> {
+        let chunk = match index.checked_sub(self.full.len()) {
+            None => self.full.get(index),
+            Some(0) => self.tail.as_ref(),
+            Some(_) => None,
+        };
+        chunk.map(|chunk| chunk.bytes.bytes())
     }
 
     /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they are not all there.
-    pub(crate) fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
+    fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
         if let Some(whole) = self.get_whole(at, len) {
             return Some(Cow::Borrowed(whole));
         }
@@ -191,7 +239,7 @@ impl Chain {
     }
 
     /// Returns `len` bytes from `at` on, or `None` if they are not all there, or not in one chunk.
-    pub(crate) fn get_whole(&self, at: usize, len: usize) -> Option<&[u8]> {
+    fn get_whole(&self, at: usize, len: usize) -> Option<&[u8]> {
         let end = at.checked_add(len).filter(|end| *end <= self.complete)?;
         let tail = self.tail.as_ref()?;
         let chunk = if at >= tail.start {

@@ -50,9 +50,15 @@
 //! * No byte leaves that was not written: room and padding are zeros, never what the pool's block held before.
 //! * Lengths are 64 bits wide.
 //!
+//! # Features
+//! * `half`: `half::f16` and `bf16` as elements;
+//! * `num-complex`: `Complex32` and `Complex64` as elements;
+//! * `bytes`: `bytes::Buf` for a message, `BufMut` for a section of bytes, `Bytes` of a message.
+//!
 //! # Where to read next
 //! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). Unsafe code is in `src/block.rs`,
-//! `src/dynamic.rs` and `src/codec/sink.rs`, and in `from_block`, whose caller vouches for received bytes.
+//! `src/dynamic.rs`, `src/codec/sink.rs`, `src/swap.rs` and `src/stream/bytes.rs`, and in `from_block`, whose caller
+//! vouches for received bytes.
 
 #[expect(unsafe_code, reason = "turns the initialised part of a block into a slice; proofs inside")]
 mod block;
@@ -68,6 +74,8 @@ mod object;
 mod place;
 mod read;
 mod slice;
+mod stream;
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "calls what AVX2 was found for"))]
 mod swap;
 mod wire;
 mod write;
@@ -81,4 +89,5 @@ pub use self::error::{CodecError, FormatError, Overflow, PlaceError, ReadError, 
 pub use self::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, Section, VERSION};
 pub use self::place::Index;
 pub use self::read::Reading;
+pub use self::stream::{ByteWriter, MessageReader, ReceiveError};
 pub use self::write::Writing;

@@ -35,7 +35,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         if !self.is_open(tag) {
             self.fits(0)?;
         }
-        self.chain.record(|chain| {
+        self.chain.grown().record(0, |chain| {
             let mut sink = Sink::new(chain);
             let encoded = C::encode(value, &mut sink);
             sink.finish();

@@ -30,7 +30,9 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         if !self.is_open(tag) {
             self.fits(0)?;
         }
-        self.chain.record(|chain| chain.push(bytemuck::cast_slice(src)).map_err(WriteError::Alloc))?;
+        let bytes: &[u8] = bytemuck::cast_slice(src);
+        let chain = self.chain.grown();
+        chain.record(bytes.len(), |chain| chain.push(bytes).map_err(WriteError::Alloc))?;
         if !self.is_open(tag) {
             self.open(tag)?;
         }

@@ -52,27 +52,24 @@ impl Limits {
         value
     }
 
-    /// Reads an element, and counts it if it takes no bytes and the bytes say how many there are.
+    /// Reads an element of a sequence whose length the bytes announce, and counts it if it takes no bytes; returns whether
+    /// it took any. Elements of one type take bytes all or none, so the first that does ends the counting.
     #[inline]
     fn element<T, E: Error>(
         &self,
-        announced: bool,
         read: impl FnOnce() -> Result<Option<T>, E>,
-    ) -> Result<Option<T>, E> {
-        if !announced {
-            return read();
-        }
+    ) -> Result<(Option<T>, bool), E> {
         self.moved.set(false);
         let value = read()?;
-        if value.is_some() && !self.moved.get() {
+        let moved = self.moved.replace(true);
+        if value.is_some() && !moved {
             match self.empty.get().checked_sub(1) {
                 Some(empty) => self.empty.set(empty),
                 None => return Err(self.fail(CodecError::TooManyEmpty { limit: MAX_EMPTY })),
             }
         }
-        // Also for the sequence around this one: its length took bytes.
-        self.moved.set(true);
-        Ok(value)
+        // Left as true, also for the sequence around this one: its length took bytes.
+        Ok((value, moved))
     }
 }
 
@@ -80,7 +77,8 @@ impl Limits {
 pub(super) struct Guard<'g, T> {
     inner: T,
     limits: &'g Limits,
-    /// Whether the bytes announce how many elements there are; the fields of a type are as many as it has.
+    /// Whether the bytes announce how many elements there are, and none has taken bytes yet; the fields of a type are as
+    /// many as it has.
     announced: bool,
 }
 
@@ -237,7 +235,12 @@ impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Guard<'_, A> {
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
         let seed = self.with(seed);
         let inner = &mut self.inner;
-        self.limits.element(self.announced, || inner.next_element_seed(seed))
+        if !self.announced {
+            return inner.next_element_seed(seed);
+        }
+        let (value, moved) = self.limits.element(|| inner.next_element_seed(seed))?;
+        self.announced = !moved;
+        Ok(value)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -252,7 +255,12 @@ impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Guard<'_, A> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
         let seed = self.with(seed);
         let inner = &mut self.inner;
-        self.limits.element(self.announced, || inner.next_key_seed(seed))
+        if !self.announced {
+            return inner.next_key_seed(seed);
+        }
+        let (value, moved) = self.limits.element(|| inner.next_key_seed(seed))?;
+        self.announced = !moved;
+        Ok(value)
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use mpj_pool::RawBuffer;
 
 use crate::check;
-use crate::dynamic::Chain;
+use crate::dynamic::Dynamic;
 use crate::header::payload;
 use crate::header::{
     ALIGN, Head, MESSAGE_HEADER, Order, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, Tag, align_up,
@@ -180,7 +180,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 /// Returns bytes of the message, of which the static part ends where the chain begins, if they lie in one piece.
 pub(crate) fn piece<'a>(
     fixed: &'a [u8],
-    chain: &'a Chain,
+    chain: &'a Dynamic,
     at: usize,
     len: usize,
 ) -> Result<&'a [u8], ReadError> {

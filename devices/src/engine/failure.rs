@@ -99,10 +99,10 @@ impl Engine {
             here.map(|(rank, end)| (*rank, end.clone())).collect()
         };
         // A death outweighs everything that followed from it, also the deaths that did.
-        if ends.iter().any(|(_, end)| matches!(end, End::Died(_))) {
-            if let Some(fault) = self.first_death_in(channel) {
-                return self.fail_channel(channel, &fault);
-            }
+        if ends.iter().any(|(_, end)| matches!(end, End::Died(_)))
+            && let Some(fault) = self.first_death_in(channel)
+        {
+            return self.fail_channel(channel, &fault);
         }
         for (rank, end) in &ends {
             match end {

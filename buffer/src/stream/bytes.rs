@@ -1,0 +1,88 @@
+//! The traits of the `bytes` crate.
+
+use bytes::buf::UninitSlice;
+use bytes::{Buf, BufMut, Bytes};
+use mpj_pool::RawBuffer;
+
+use super::{ByteWriter, MessageReader};
+use crate::block::Filled;
+use crate::{Buffer, FormatError, Reading, Refused, check};
+
+impl Buf for MessageReader<'_> {
+    fn remaining(&self) -> usize {
+        self.left
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.piece
+    }
+
+    /// Stops at the end of the message.
+    fn advance(&mut self, count: usize) {
+        self.step(count);
+    }
+}
+
+// SAFETY: `chunk_mut` returns the bytes of the block behind the last one that is initialised, no more than `remaining_mut`
+// says, and `advance_mut` makes the next call return what lies behind them.
+unsafe impl<R: RawBuffer> BufMut for ByteWriter<'_, R> {
+    fn remaining_mut(&self) -> usize {
+        self.buffer.left()
+    }
+
+    fn chunk_mut(&mut self) -> &mut UninitSlice {
+        let left = self.buffer.left();
+        UninitSlice::uninit(self.buffer.block.spare(left))
+    }
+
+    unsafe fn advance_mut(&mut self, count: usize) {
+        let count = count.min(self.buffer.left());
+        let end = self.buffer.block.end() + count;
+        // SAFETY: the caller has initialised the next `count` bytes of what `chunk_mut` returned, which are those behind
+        // the end; as many are left in the block.
+        unsafe { self.buffer.block.assume_filled(end) };
+        self.buffer.count(count as u64);
+    }
+}
+
+/// Keeps the block of a message alive for `Bytes`.
+struct Owner<R: RawBuffer>(Buffer<R, Reading>);
+
+impl<R: RawBuffer> AsRef<[u8]> for Owner<R> {
+    fn as_ref(&self) -> &[u8] {
+        self.0.fixed()
+    }
+}
+
+impl<R: RawBuffer + 'static> Buffer<R, Reading> {
+    /// Returns the bytes of the message; they are copied only if they lie in several pieces. The block lives as long as
+    /// they do.
+    pub fn into_bytes(self) -> Bytes {
+        if self.chain.len() > 0 { Bytes::from(self.to_vec()) } else { Bytes::from_owner(Owner(self)) }
+    }
+}
+
+impl<R: RawBuffer> Buffer<R, Reading> {
+    /// Copies a whole message into a block, from a source in any number of pieces.
+    ///
+    /// # Errors
+    /// The block back, if it is too small or the bytes are not exactly one message.
+    pub fn from_buf(block: R, mut message: impl Buf) -> Result<Self, Refused<R, FormatError>> {
+        let error = FormatError::Block { needed: message.remaining() as u64, left: block.capacity() as u64 };
+        let mut block = match Filled::empty(block, 0) {
+            Ok(filled) => filled,
+            Err((block, _)) => return Err(Refused { block, error }),
+        };
+        while message.has_remaining() {
+            let count = message.chunk().len();
+            if count == 0 || block.push(message.chunk()).is_err() {
+                return Err(Refused { block: block.into_block(), error });
+            }
+            message.advance(count);
+        }
+        match check::message(block.bytes()) {
+            Ok(layout) => Ok(Self::checked(block, 0, layout)),
+            Err(error) => Err(Refused { block: block.into_block(), error }),
+        }
+    }
+}
