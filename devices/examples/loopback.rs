@@ -50,7 +50,7 @@ impl Rank {
         let source = unsafe { Source::new(bytes.as_ptr(), bytes.len(), Shape::Flat(Primitive::U8), None) };
         let started =
             self.engine.send(&self.channel, self.other, 1, source.unwrap(), Mode::Standard).unwrap();
-        self.engine.wait(&self.channel, started).unwrap();
+        self.engine.wait(started).unwrap();
     }
 
     #[expect(unsafe_code, reason = "the engine takes pointers")]
@@ -60,7 +60,7 @@ impl Rank {
             unsafe { Target::new(bytes.as_mut_ptr(), bytes.len(), Shape::Flat(Primitive::U8), None) };
         let pattern = Pattern { source: self.other.cast_signed(), tag: 1 };
         let started = self.engine.recv(&self.channel, pattern, target.unwrap()).unwrap();
-        self.engine.wait(&self.channel, started).unwrap();
+        self.engine.wait(started).unwrap();
     }
 }
 

@@ -65,7 +65,7 @@ fn announced_messages_go_with_their_engine() {
     let pattern = Pattern { source: 0, tag: 1 };
     let receive = receiver.recv(&from, pattern, target.unwrap());
     roster.report(0, End::Died("its thread is gone".into()));
-    let outcome = receive.and_then(|started| receiver.wait(&from, started));
+    let outcome = receive.and_then(|started| receiver.wait(started));
     assert!(outcome.is_err(), "a message from memory that is no longer its own");
     assert!(got.lock().unwrap().iter().all(|byte| *byte == 0));
     receiver.close();

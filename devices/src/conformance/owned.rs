@@ -79,7 +79,7 @@ impl<T: Item> Sending<T> {
     /// # Errors
     /// What the send ended with.
     pub fn wait(self, member: &Member) -> Result<Envelope, Fault> {
-        let outcome = member.engine.wait(&member.world, self.started);
+        let outcome = member.engine.wait(self.started);
         assert_eq!(Arc::strong_count(&self.data), 1, "a send that has ended holds its memory");
         outcome
     }
@@ -119,7 +119,7 @@ impl<T: Item> Receiving<T> {
 
     /// Waits for the end; returns the outcome and the memory, which the engine must have let go of.
     pub fn wait(self, member: &Member) -> (Result<Envelope, Fault>, Vec<T>) {
-        let outcome = self.started.and_then(|started| member.engine.wait(&member.world, started));
+        let outcome = self.started.and_then(|started| member.engine.wait(started));
         let memory = Arc::into_inner(self.memory).expect("a receive that has ended holds its memory");
         (outcome, memory.into_inner().unwrap_or_else(PoisonError::into_inner))
     }

@@ -73,13 +73,13 @@ impl Engine {
         drop(out);
         for Waiting { body, ends, .. } in frames {
             drop(body);
-            if let Some((completion, _)) = ends {
-                completion.end(Err(fault.clone()));
+            if let Some((ender, _)) = ends {
+                ender.end(Err(fault.clone()));
             }
         }
-        for Stream { source, completion, .. } in streams {
+        for Stream { source, ender, .. } in streams {
             drop(source);
-            completion.end(Err(fault.clone()));
+            ender.end(Err(fault.clone()));
         }
     }
 
@@ -210,7 +210,7 @@ impl Engine {
                         // An eager message that was not sent takes no room.
                         out.credit += body.as_ref().map_or(0, |body| cost(body.bytes()));
                         drop(body);
-                        ended.extend(ends.map(|(completion, _)| completion));
+                        ended.extend(ends.map(|(ender, _)| ender));
                     }
                     waiting => out.waiting.push_back(waiting),
                 }
@@ -218,15 +218,15 @@ impl Engine {
             for stream in std::mem::take(&mut out.streams) {
                 if streams && stream.channel == channel.number {
                     drop(stream.source);
-                    ended.push(stream.completion);
+                    ended.push(stream.ender);
                 } else {
                     out.streams.push_back(stream);
                 }
             }
             self.note_busy(was_idle, &out);
             drop(out);
-            for completion in ended {
-                completion.end(Err(fault.clone()));
+            for ender in ended {
+                ender.end(Err(fault.clone()));
             }
         }
     }
@@ -281,15 +281,15 @@ fn end_local(channel: &Channel, fault: &Fault) {
     let mut matching = channel.matching();
     for early in std::mem::take(&mut matching.unexpected) {
         match early.body {
-            Held::Local { source, completion } => {
+            Held::Local { source, ender } => {
                 drop(source);
-                ended.push(completion);
+                ended.push(ender);
             }
             _ => matching.unexpected.push_back(early),
         }
     }
     drop(matching);
-    for completion in ended {
-        completion.end(Err(fault.clone()));
+    for ender in ended {
+        ender.end(Err(fault.clone()));
     }
 }

@@ -126,7 +126,7 @@ impl Delivery<'_> {
         let op = head.op.get();
         let key = Some(head.key.get()).filter(|key| *key != 0).map(RemoteKey);
         let mut matching = channel.matching();
-        let Some(Posted { target, completion, .. }) = matching.take_posted(&message) else {
+        let Some(Posted { target, ender, .. }) = matching.take_posted(&message) else {
             let body = Held::Remote { op, key };
             matching.keep(Unexpected { message, from, body, notify: None });
             drop(matching);
@@ -135,11 +135,11 @@ impl Delivery<'_> {
         };
         drop(matching);
         match target.accepts(&message) {
-            Ok(()) => self.engine.fetch(&channel, from, message, op, key, target, completion),
+            Ok(()) => self.engine.fetch(&channel, from, message, op, key, target, ender),
             Err(fault) => {
                 drop(target);
                 self.engine.answer(from, &channel, Kind::Done, op, 0);
-                completion.end(Err(fault));
+                ender.end(Err(fault));
             }
         }
         Some(())
@@ -164,7 +164,7 @@ impl Delivery<'_> {
         }
         let op = ops.take(head.op.get(), from);
         drop(ops);
-        let Some(Op::Send { source, message, key, completion, .. }) = op else { return None };
+        let Some(Op::Send { source, message, key, ender, .. }) = op else { return None };
         let peer = self.engine.peer(from).ok()?;
         if let Some(key) = key {
             self.engine.devices[peer.device].revoke(key);
@@ -172,7 +172,7 @@ impl Delivery<'_> {
         let mut out = peer.outbox();
         let idle = out.is_idle();
         let channel = channel.number;
-        out.streams.push_back(Stream { channel, op: head.extra.get(), source, message, sent: 0, completion });
+        out.streams.push_back(Stream { channel, op: head.extra.get(), source, message, sent: 0, ender });
         self.engine.note_busy(idle, &out);
         Some(())
     }
@@ -379,10 +379,10 @@ impl Engine {
                 }
                 self.stir();
             }
-            Some(Posted { target, completion, .. }) => {
+            Some(Posted { target, ender, .. }) => {
                 drop(matching);
                 let outcome = self.consume(channel, early, target);
-                completion.end(outcome.map(|_| message));
+                ender.end(outcome.map(|_| message));
             }
         }
     }
@@ -419,10 +419,10 @@ fn take_back(channel: &Channel, from: PeerId, number: u64, len: usize) {
 fn end_if_whole(mut ops: MutexGuard<'_, Ops>, number: u64, from: PeerId) {
     let whole = |op: &mut Op| matches!(op, Op::Recv { message, received, .. } if *received == message.bytes);
     if ops.get(number, from).is_some_and(whole)
-        && let Some(Op::Recv { target, message, completion, .. }) = ops.take(number, from)
+        && let Some(Op::Recv { target, message, ender, .. }) = ops.take(number, from)
     {
         drop(ops);
-        completion.end(target.finish(&message).map(|()| message));
+        ender.end(target.finish(&message).map(|()| message));
     }
 }
 

@@ -1,8 +1,6 @@
 //! Operations that wait for an answer of their peer, named by numbers that travel.
 
-use std::sync::Arc;
-
-use crate::completion::{Completion, Outcome};
+use crate::completion::{Ender, Outcome};
 use crate::device::{PeerId, RemoteKey};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source, Target};
@@ -12,24 +10,11 @@ use crate::layout::{Envelope, Source, Target};
 pub(crate) enum Op {
     /// A message whose body waits here for [`Kind::Clear`](crate::header::Kind) or
     /// [`Kind::Done`](crate::header::Kind); `key` is the offer its peer may be reading from.
-    Send {
-        peer: PeerId,
-        source: Source,
-        message: Envelope,
-        key: Option<RemoteKey>,
-        completion: Arc<Completion>,
-    },
+    Send { peer: PeerId, source: Source, message: Envelope, key: Option<RemoteKey>, ender: Ender },
     /// An eager message that waits for its match.
-    Sync { peer: PeerId, message: Envelope, completion: Arc<Completion> },
+    Sync { peer: PeerId, message: Envelope, ender: Ender },
     /// A matched receive whose body is coming in pieces.
-    Recv {
-        peer: PeerId,
-        target: Target,
-        message: Envelope,
-        received: usize,
-        completion: Arc<Completion>,
-        hands: Hands,
-    },
+    Recv { peer: PeerId, target: Target, message: Envelope, received: usize, ender: Ender, hands: Hands },
 }
 
 /// In whose hands the memory of a receive is.
@@ -62,18 +47,18 @@ impl Op {
 
     /// Ends the operation; an offer must have been revoked before.
     pub(crate) fn end(self, outcome: Outcome) {
-        let completion = match self {
-            Op::Send { completion, source, .. } => {
+        let ender = match self {
+            Op::Send { ender, source, .. } => {
                 drop(source);
-                completion
+                ender
             }
-            Op::Sync { completion, .. } => completion,
-            Op::Recv { completion, target, .. } => {
+            Op::Sync { ender, .. } => ender,
+            Op::Recv { ender, target, .. } => {
                 drop(target);
-                completion
+                ender
             }
         };
-        completion.end(outcome);
+        ender.end(outcome);
     }
 }
 
@@ -183,17 +168,18 @@ mod tests {
     use mpj_datatypes::{Primitive, Signature};
 
     use super::*;
+    use crate::completion::{Completion, pair};
     use crate::layout::Shape;
 
     const PEER: PeerId = PeerId(3);
     const FREED: Fault = Fault::Freed;
 
-    fn receive(memory: &mut [u8]) -> (Ops, u64, Arc<Completion>) {
+    fn receive(memory: &mut [u8]) -> (Ops, u64, Completion) {
         // SAFETY: the memory outlives the operation in every test.
         #[expect(unsafe_code, reason = "see above")]
         let target =
             unsafe { Target::new(memory.as_mut_ptr(), memory.len(), Shape::Flat(Primitive::U8), None) };
-        let completion = Arc::<Completion>::default();
+        let (ender, completion) = pair();
         let message = Envelope {
             source: 0,
             tag: 0,
@@ -207,7 +193,7 @@ mod tests {
             target: target.unwrap(),
             message,
             received: 0,
-            completion: Arc::clone(&completion),
+            ender,
             hands: Hands::Ours,
         });
         (ops, number, completion)

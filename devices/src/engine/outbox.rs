@@ -154,8 +154,8 @@ impl Engine {
                 return Err(error);
             }
             drop(body);
-            if let Some((completion, message)) = ends {
-                completion.end(Ok(message));
+            if let Some((ender, message)) = ends {
+                ender.end(Ok(message));
             }
             *moved += 1;
         }
@@ -202,7 +202,7 @@ fn move_pieces(peer: &Peer, out: &mut Outbox, moved: &mut usize, rank: u32) -> R
         if stream.sent == stream.message.bytes {
             if let Some(stream) = streams.pop_front() {
                 drop(stream.source);
-                stream.completion.end(Ok(stream.message));
+                stream.ender.end(Ok(stream.message));
             }
         } else {
             // One piece of each body in turn.

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::completion::Completion;
+use crate::completion::Ender;
 use crate::device::{Caps, Link, PeerId};
 use crate::header::Head;
 use crate::layout::{Envelope, Source};
@@ -112,7 +112,7 @@ pub(crate) struct Waiting {
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,
     /// The operation that ends when the frame has gone.
-    pub(crate) ends: Option<(Arc<Completion>, Envelope)>,
+    pub(crate) ends: Option<(Ender, Envelope)>,
 }
 
 /// A body on its way in pieces.
@@ -123,5 +123,5 @@ pub(crate) struct Stream {
     pub(crate) source: Source,
     pub(crate) message: Envelope,
     pub(crate) sent: usize,
-    pub(crate) completion: Arc<Completion>,
+    pub(crate) ender: Ender,
 }

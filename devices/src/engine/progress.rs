@@ -2,12 +2,12 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use super::inbox::{Delivery, Inbox};
 use super::peer::Table;
-use super::{Channel, Engine, lock};
+use super::{Engine, lock};
 use crate::completion::{Completion, Outcome, Started};
 use crate::device::Inlet;
 use crate::fault::Fault;
@@ -174,16 +174,14 @@ impl Engine {
     /// # Errors
     /// What the operation failed with.
     #[inline]
-    pub fn wait(&self, channel: &Channel, started: Started) -> Result<Envelope, Fault> {
+    pub fn wait(&self, started: Started) -> Result<Envelope, Fault> {
         match started {
             Started::Done(message) => Ok(message),
-            Started::Pending(completion) => self.wait_pending(channel, completion),
+            Started::Pending(completion) => self.wait_pending(completion),
         }
     }
 
-    fn wait_pending(&self, channel: &Channel, completion: Arc<Completion>) -> Outcome {
-        let outcome = self.wait_until(|| completion.outcome().cloned());
-        channel.matching().recycle(completion);
-        outcome
+    fn wait_pending(&self, completion: Completion) -> Outcome {
+        self.wait_until(|| completion.outcome().cloned())
     }
 }

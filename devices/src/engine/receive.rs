@@ -9,7 +9,7 @@ use super::Engine;
 use super::channel::Channel;
 use super::ops::{Hands, Op};
 use super::outbox::cost;
-use crate::completion::{Completion, Started};
+use crate::completion::{Completion, Ender, Started, pair};
 use crate::device::{PeerId, RemoteKey};
 use crate::fault::Fault;
 use crate::header::Kind;
@@ -46,8 +46,8 @@ impl Engine {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
-        let completion = matching.completion();
-        matching.posted.push_back(Posted { pattern, target, completion: Arc::clone(&completion) });
+        let (ender, completion) = pair();
+        matching.posted.push_back(Posted { pattern, target, ender });
         drop(matching);
         self.recheck();
         Ok(Started::Pending(completion))
@@ -76,16 +76,16 @@ impl Engine {
                     self.answer(from, channel, Kind::Done, op, 0);
                     return Err(fault);
                 }
-                let completion = channel.matching().completion();
-                self.fetch(channel, from, message, op, key, target, Arc::clone(&completion));
+                let (ender, completion) = pair();
+                self.fetch(channel, from, message, op, key, target, ender);
                 return Ok(Started::Pending(completion));
             }
-            Held::Local { source, completion } => {
+            Held::Local { source, ender } => {
                 if checked.is_ok() {
                     source.copy_to(&mut target);
                 }
                 drop(source);
-                completion.end(Ok(message));
+                ender.end(Ok(message));
                 checked?;
             }
             _ if checked.is_err() => {
@@ -137,7 +137,7 @@ impl Engine {
         op: u64,
         key: Option<RemoteKey>,
         mut target: Target,
-        completion: Arc<Completion>,
+        ender: Ender,
     ) {
         let run = target.run(0, message.bytes);
         if let (Some(key), Some(to), Ok(peer)) = (key, run, self.peer(from)) {
@@ -147,20 +147,20 @@ impl Engine {
             let got = unsafe { device.get(from, key, to, message.bytes) };
             if got.is_ok() {
                 self.answer(from, channel, Kind::Done, op, 0);
-                completion.end(target.finish(&message).map(|()| message));
+                ender.end(target.finish(&message).map(|()| message));
                 return;
             }
         }
-        let recv = Op::Recv { peer: from, target, message, received: 0, completion, hands: Hands::Ours };
+        let recv = Op::Recv { peer: from, target, message, received: 0, ender, hands: Hands::Ours };
         let mine = channel.ops().insert(recv);
         self.answer(from, channel, Kind::Clear, op, mine);
         self.recheck();
     }
 
     /// Takes a posted receive back; returns whether it had not matched yet.
-    pub fn cancel(&self, channel: &Channel, completion: &Arc<Completion>) -> bool {
+    pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
         let mut matching = channel.matching();
-        let at = matching.posted.iter().position(|p| Arc::ptr_eq(&p.completion, completion));
+        let at = matching.posted.iter().position(|p| p.ender.ends(completion));
         let posted = at.and_then(|at| matching.posted.remove(at));
         drop(matching);
         match posted {
@@ -257,11 +257,11 @@ impl Posted {
     /// Ends the receive with a message, landed by `land` if it is accepted.
     #[inline]
     pub(crate) fn receive(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
-        let Posted { mut target, completion, .. } = self;
+        let Posted { mut target, ender, .. } = self;
         let outcome = target.accepts(message).and_then(|()| {
             land(&mut target);
             target.finish(message)
         });
-        completion.end(outcome.map(|()| *message));
+        ender.end(outcome.map(|()| *message));
     }
 }

@@ -8,7 +8,7 @@ use super::channel::Channel;
 use super::ops::Op;
 use super::outbox::cost;
 use super::peer::{Outbox, Peer, Waiting};
-use crate::completion::{Completion, Started};
+use crate::completion::{Started, pair};
 use crate::device::{Body, PeerId, PostError};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
@@ -92,8 +92,8 @@ impl Engine {
                 Err(error) => return Err(self.broken_link(peer, error)),
             }
         }
-        let completion = Arc::<Completion>::default();
-        let ends = Some((Arc::clone(&completion), message));
+        let (ender, completion) = pair();
+        let ends = Some((ender, message));
         self.queue(out, Waiting { head, body: Some(source), ends });
         Ok(Started::Pending(completion))
     }
@@ -106,8 +106,8 @@ impl Engine {
         message: Envelope,
         source: Source,
     ) -> Started {
-        let completion = Arc::<Completion>::default();
-        let op = Op::Sync { peer: peer.id, message, completion: Arc::clone(&completion) };
+        let (ender, completion) = pair();
+        let op = Op::Sync { peer: peer.id, message, ender };
         let mut head = head(Kind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push(out, head, Some(source));
@@ -128,8 +128,8 @@ impl Engine {
         // revokes the offer first.
         #[expect(unsafe_code, reason = "see above")]
         let key = offered.and_then(|b| unsafe { self.devices[peer.device].offer(b.as_ptr(), b.len()) });
-        let completion = Arc::<Completion>::default();
-        let op = Op::Send { peer: peer.id, source, message, key, completion: Arc::clone(&completion) };
+        let (ender, completion) = pair();
+        let op = Op::Send { peer: peer.id, source, message, key, ender };
         let mut head = head(Kind::Ready, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);
@@ -165,9 +165,8 @@ impl Engine {
                 (held, Started::Done(message))
             }
             Mode::Synchronous => {
-                let completion = matching.completion();
-                let started = Started::Pending(Arc::clone(&completion));
-                (Held::Local { source, completion }, started)
+                let (ender, completion) = pair();
+                (Held::Local { source, ender }, Started::Pending(completion))
             }
         };
         matching.unexpected.push_back(Unexpected {

@@ -7,9 +7,7 @@ mod posted;
 mod unexpected;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use crate::completion::Completion;
 use crate::layout::Envelope;
 
 pub(crate) use posted::Posted;
@@ -42,13 +40,9 @@ impl Pattern {
 pub(crate) struct Matching {
     pub(crate) posted: VecDeque<Posted>,
     pub(crate) unexpected: VecDeque<Unexpected>,
-    spare: Vec<Arc<Completion>>,
     /// Whether this rank has left the channel: nobody will receive here.
     left: bool,
 }
-
-/// Completions kept for reuse by a channel.
-const SPARE: usize = 64;
 
 impl Matching {
     /// Takes the receive a message goes to.
@@ -83,19 +77,5 @@ impl Matching {
     /// Returns the message a receive would get.
     pub(crate) fn peek(&self, pattern: Pattern) -> Option<&Unexpected> {
         self.unexpected.iter().find(|u| pattern.accepts(&u.message))
-    }
-
-    /// Returns a completion for a new operation.
-    #[inline]
-    pub(crate) fn completion(&mut self) -> Arc<Completion> {
-        self.spare.pop().unwrap_or_default()
-    }
-
-    /// Keeps a completion nobody else holds for the next operation.
-    #[inline]
-    pub(crate) fn recycle(&mut self, mut completion: Arc<Completion>) {
-        if self.spare.len() < SPARE && Completion::recycle(&mut completion) {
-            self.spare.push(completion);
-        }
     }
 }

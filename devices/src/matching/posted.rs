@@ -1,9 +1,7 @@
 //! A receive that waits for its message.
 
-use std::sync::Arc;
-
 use super::Pattern;
-use crate::completion::Completion;
+use crate::completion::Ender;
 use crate::layout::Target;
 
 /// A posted receive; the queue owns the target until the receive matches or is cancelled.
@@ -11,13 +9,13 @@ use crate::layout::Target;
 pub(crate) struct Posted {
     pub(crate) pattern: Pattern,
     pub(crate) target: Target,
-    pub(crate) completion: Arc<Completion>,
+    pub(crate) ender: Ender,
 }
 
 impl Posted {
     /// Ends the receive without a message.
     pub(crate) fn fail(self, fault: crate::Fault) {
         drop(self.target);
-        self.completion.end(Err(fault));
+        self.ender.end(Err(fault));
     }
 }

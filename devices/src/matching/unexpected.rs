@@ -1,10 +1,8 @@
 //! A message that waits for its receive.
 
-use std::sync::Arc;
-
 use mpj_pool::DefaultBlock;
 
-use crate::completion::Completion;
+use crate::completion::Ender;
 use crate::device::{PeerId, RemoteKey};
 use crate::layout::{Envelope, Source};
 
@@ -28,7 +26,7 @@ pub(crate) enum Held {
     /// Still at the sender, as its operation `op`.
     Remote { op: u64, key: Option<RemoteKey> },
     /// In this rank's own send buffer.
-    Local { source: Source, completion: Arc<Completion> },
+    Local { source: Source, ender: Ender },
     /// Lost for want of memory.
     Lost,
 }

@@ -133,9 +133,9 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
-    pub(crate) fn completion(&self) -> Option<Arc<Completion>> {
+    pub(crate) fn completion(&self) -> Option<&Completion> {
         match &self.started {
-            Ok(Started::Pending(completion)) => Some(Arc::clone(completion)),
+            Ok(Started::Pending(completion)) => Some(completion),
             _ => None,
         }
     }

@@ -75,7 +75,7 @@ pub(crate) struct Schedule {
     steps: std::vec::IntoIter<Step>,
     areas: [Memory; 4],
     op: Option<Op>,
-    pending: Vec<Arc<Completion>>,
+    pending: Vec<Completion>,
     /// Whether a [`Step::Wait`] has been reached and not yet crossed.
     at_line: bool,
     failed: Option<Fault>,

@@ -79,7 +79,7 @@ pub(crate) unsafe fn start_recv(
 }
 
 fn finish(comm: &Comm, call: &'static str, started: Started) -> Result<Status> {
-    let message = comm.engine().wait(comm.p2p(), started).map_err(|fault| Error::fault(call, fault))?;
+    let message = comm.engine().wait(started).map_err(|fault| Error::fault(call, fault))?;
     Ok(Status::of(&message))
 }
 
@@ -252,12 +252,14 @@ pub(crate) unsafe fn irecv_shape(
     // SAFETY: the caller's contract.
     match unsafe { start_recv(comm, call, buf, count, shape, source, tag, keep) } {
         Ok(started) => Ok(Request::of(call, comm, started)),
-        // What is wrong with a message is told at the end, whether it came before the receive or after.
-        Err(error) if matches!(error.class(), Class::Truncate | Class::Type | Class::NoMem) => {
-            Ok(Request::failed(error))
-        }
+        Err(error) if told_at_the_end(&error) => Ok(Request::failed(error)),
         Err(error) => Err(error),
     }
+}
+
+/// What is wrong with a message is told at the end of its receive, whether it came before the receive or after.
+pub(crate) fn told_at_the_end(error: &Error) -> bool {
+    matches!(error.class(), Class::Truncate | Class::Type | Class::NoMem)
 }
 
 /// One side of [`sendrecv`]: memory, partner and tag.

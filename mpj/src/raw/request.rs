@@ -19,7 +19,7 @@ pub struct Request {
 enum State {
     Done(Status),
     Failed(Error),
-    Pending { comm: Comm, completion: Arc<Completion> },
+    Pending { comm: Comm, completion: Completion },
 }
 
 impl Request {
@@ -39,14 +39,6 @@ impl Request {
             Started::Pending(completion) => {
                 Request { call, state: State::Pending { comm: comm.clone(), completion } }
             }
-        }
-    }
-
-    /// Returns where the operation will end, if it has not.
-    pub(crate) fn completion(&self) -> Option<&Arc<Completion>> {
-        match &self.state {
-            State::Done(_) | State::Failed(_) => None,
-            State::Pending { completion, .. } => Some(completion),
         }
     }
 
@@ -72,7 +64,7 @@ impl Request {
             State::Failed(error) => Err(error),
             State::Pending { comm, completion } => comm
                 .engine()
-                .wait(comm.p2p(), Started::Pending(completion))
+                .wait(Started::Pending(completion))
                 .map(|message| Status::of(&message))
                 .map_err(|fault| Error::fault(self.call, fault)),
         }

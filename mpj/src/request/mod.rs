@@ -1,5 +1,6 @@
 //! Operations under way, typed: owned and scoped. See `README.md` beside this file for why they are sound.
 
+mod desk;
 mod owned;
 mod scope;
 

@@ -2,13 +2,13 @@
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Completion, Mode, Started};
+use mpj_devices::{Mode, Outcome, Started};
 
+use super::desk::{Desk, Place};
 use crate::comm::Intracomm;
 use crate::endpoint::{Dest, Source, Tag};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::raw;
 use crate::status::Status;
 use crate::types::{RecvBuf, RecvParts, SendBuf, SendParts};
@@ -16,8 +16,8 @@ use crate::types::{RecvBuf, RecvParts, SendBuf, SendParts};
 /// A scope in which operations borrow buffers: see [`Intracomm::scope`].
 ///
 /// # Invariants
-/// 1. Every operation that borrows a buffer for `'scope` is in `open`, or has ended.
-/// 2. `enter` returns only when every operation in `open` has ended.
+/// 1. Every operation that borrows a buffer for `'scope` is kept at the desk, or has ended.
+/// 2. `enter` returns only when every operation at the desk has ended.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     desk: Desk,
@@ -25,37 +25,15 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// What a scope and its requests share.
-#[derive(Debug)]
-struct Desk {
-    comm: Intracomm,
-    open: Mutex<Open>,
-}
-
-/// The operations a scope has to see end.
-#[derive(Debug, Default)]
-struct Open {
-    slots: Vec<Option<Arc<Completion>>>,
-    free: Vec<usize>,
-}
-
 impl<'env> Scope<'_, 'env> {
     pub(crate) fn enter<F, R>(comm: &'env Intracomm, f: F) -> R
     where
         F: for<'s> FnOnce(&'s Scope<'s, 'env>) -> R,
     {
-        let desk = Desk { comm: comm.clone(), open: Mutex::default() };
-        let scope = Scope { desk, scope: PhantomData, env: PhantomData };
+        let scope = Scope { desk: Desk::new(comm.clone()), scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-        let open = std::mem::take(&mut *scope.desk.open());
-        let raw = comm.as_raw();
-        for completion in open.slots.into_iter().flatten() {
-            if result.is_err() {
-                raw.engine().cancel(raw.p2p(), &completion);
-            }
-            // Whatever it failed with, it has ended.
-            let _ = raw.engine().wait(raw.p2p(), Started::Pending(completion));
-        }
+        // SAFETY: `'s` has ended with `f`, and with it whatever held a place.
+        unsafe { scope.desk.close(result.is_err()) };
         match result {
             Ok(value) => value,
             Err(panic) => resume_unwind(panic),
@@ -98,23 +76,15 @@ impl<'scope> Scope<'scope, '_> {
         tag: i32,
         mode: Mode,
     ) -> Result<ScopedSend<'scope>> {
+        let (comm, dest) = (self.desk.comm().as_raw(), dest.number());
         let SendParts { base, count, shape } = buf.send_parts();
+        if dest == raw::PROC_NULL {
+            let state = comm.usable(call).map(|()| State::Done(Ok(Status::empty())))?;
+            return Ok(ScopedSend { desk: &self.desk, call, state });
+        }
         // SAFETY: the buffer is borrowed for `'scope`, which ends after `enter` has returned; invariants 1 and 2.
-        let raw = unsafe {
-            raw::isend_shape(
-                self.desk.comm.as_raw(),
-                call,
-                base,
-                count,
-                shape,
-                dest.number(),
-                tag,
-                mode,
-                None,
-            )?
-        };
-        let slot = self.desk.keep(&raw);
-        Ok(ScopedSend { desk: &self.desk, raw, slot })
+        let started = unsafe { raw::start_send(comm, call, base, count, shape, dest, tag, mode, None)? };
+        Ok(ScopedSend { desk: &self.desk, call, state: State::of(&self.desk, started) })
     }
 
     /// Starts a receive (MPI_Irecv). Dropping the request before a message has matched takes the receive back.
@@ -130,54 +100,77 @@ impl<'scope> Scope<'scope, '_> {
         let buf: *mut B = buf;
         // SAFETY: the pointer comes from the borrow we were given, and no other reference is live.
         let RecvParts { base, count, shape } = unsafe { &mut *buf }.recv_parts();
-        let (source, tag) = (source.into().number(), tag.into().number());
-        // SAFETY: as in `isend_as`, and the borrow is exclusive.
-        let raw = unsafe {
-            raw::irecv_shape(self.desk.comm.as_raw(), "irecv", base, count, shape, source, tag, None)?
+        let (comm, source, tag) = (self.desk.comm().as_raw(), source.into().number(), tag.into().number());
+        let state = if source == raw::PROC_NULL {
+            comm.usable(IRECV).map(|()| State::Done(Ok(Status::empty())))?
+        } else {
+            // SAFETY: as in `isend_as`, and the borrow is exclusive.
+            match unsafe { raw::start_recv(comm, IRECV, base, count, shape, source, tag, None) } {
+                Ok(started) => State::of(&self.desk, started),
+                Err(error) if raw::told_at_the_end(&error) => State::Done(Err(error)),
+                Err(error) => return Err(error),
+            }
         };
-        let slot = self.desk.keep(&raw);
-        Ok(ScopedRecv { desk: &self.desk, raw: Some(raw), slot, buf, borrow: PhantomData })
+        Ok(ScopedRecv { desk: &self.desk, state: Some(state), buf, borrow: PhantomData })
     }
 }
 
-impl Desk {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// How errors name a scoped receive.
+const IRECV: &str = "irecv";
 
-    /// Notes an operation that has not ended; returns where.
-    fn keep(&self, raw: &raw::Request) -> Option<usize> {
-        let completion = Arc::clone(raw.completion()?);
-        let mut open = self.open();
-        let slot = open.free.pop().unwrap_or_else(|| {
-            open.slots.push(None);
-            open.slots.len() - 1
-        });
-        open.slots[slot] = Some(completion);
-        Some(slot)
-    }
+/// How far an operation of a scope has come.
+#[derive(Debug)]
+enum State {
+    Done(Result<Status>),
+    Open(Place),
+}
 
-    /// Waits for an operation and forgets it.
-    fn settle(&self, raw: raw::Request, slot: Option<usize>) -> Result<Status> {
-        if let (Some(slot), Some(completion)) = (slot, raw.completion()) {
-            if completion.outcome().is_none() {
-                self.comm.as_raw().engine().wait_until(|| completion.outcome().map(|_| ()));
-            }
-            let mut open = self.open();
-            open.slots[slot] = None;
-            open.free.push(slot);
+impl State {
+    #[inline]
+    fn of(desk: &Desk, started: Started) -> Self {
+        match started {
+            Started::Done(message) => State::Done(Ok(Status::of(&message))),
+            Started::Pending(completion) => State::Open(desk.keep(completion)),
         }
-        // Ours is the last handle now, so that it can be used for another operation.
-        raw.wait()
     }
+
+    #[inline]
+    fn wait(self, desk: &Desk, call: &'static str) -> Result<Status> {
+        match self {
+            State::Done(outcome) => outcome,
+            State::Open(place) => told(desk.settle(place), call),
+        }
+    }
+
+    fn test(&self, desk: &Desk, call: &'static str) -> Result<bool> {
+        match self {
+            State::Done(outcome) => outcome.clone().map(|_| true),
+            State::Open(place) => {
+                let outcome = desk.outcome(place).or_else(|| {
+                    desk.comm().as_raw().engine().progress();
+                    desk.outcome(place)
+                });
+                outcome.map_or(Ok(false), |outcome| told(outcome, call).map(|_| true))
+            }
+        }
+    }
+
+    fn cancel(&self, desk: &Desk) -> bool {
+        matches!(self, State::Open(place) if desk.cancel(place))
+    }
+}
+
+#[inline]
+fn told(outcome: Outcome, call: &'static str) -> Result<Status> {
+    outcome.map(|message| Status::of(&message)).map_err(|fault| Error::fault(call, fault))
 }
 
 /// A send that borrows its buffer.
 #[derive(Debug)]
 pub struct ScopedSend<'scope> {
     desk: &'scope Desk,
-    raw: raw::Request,
-    slot: Option<usize>,
+    call: &'static str,
+    state: State,
 }
 
 impl ScopedSend<'_> {
@@ -186,7 +179,7 @@ impl ScopedSend<'_> {
     /// # Errors
     /// What it failed with.
     pub fn wait(self) -> Result<Status> {
-        self.desk.settle(self.raw, self.slot)
+        self.state.wait(self.desk, self.call)
     }
 
     /// Looks for news once and tells whether the operation has ended.
@@ -194,7 +187,7 @@ impl ScopedSend<'_> {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<bool> {
-        self.raw.test().map(|status| status.is_some())
+        self.state.test(self.desk, self.call)
     }
 }
 
@@ -203,8 +196,7 @@ impl ScopedSend<'_> {
 #[must_use = "a receive that is dropped before it matches is taken back"]
 pub struct ScopedRecv<'scope, B: ?Sized> {
     desk: &'scope Desk,
-    raw: Option<raw::Request>,
-    slot: Option<usize>,
+    state: Option<State>,
     buf: *mut B,
     borrow: PhantomData<&'scope mut B>,
 }
@@ -218,8 +210,8 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// # Errors
     /// What it failed with; the buffer is free when the scope ends.
     pub fn wait(mut self) -> Result<(&'scope mut B, Status)> {
-        let status = match self.raw.take() {
-            Some(raw) => self.desk.settle(raw, self.slot)?,
+        let status = match self.state.take() {
+            Some(state) => state.wait(self.desk, IRECV)?,
             None => Status::empty(),
         };
         // SAFETY: the operation has ended, so that nobody else uses the buffer borrowed for `'scope`, and `self`, which
@@ -232,19 +224,17 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<bool> {
-        self.raw.as_ref().map_or(Ok(true), |raw| raw.test().map(|status| status.is_some()))
+        self.state.as_ref().map_or(Ok(true), |state| state.test(self.desk, IRECV))
     }
 
     /// Takes the receive back if it has not matched.
     pub fn cancel(&self) -> bool {
-        self.raw.as_ref().is_some_and(raw::Request::cancel)
+        self.state.as_ref().is_some_and(|state| state.cancel(self.desk))
     }
 }
 
 impl<B: ?Sized> Drop for ScopedRecv<'_, B> {
     fn drop(&mut self) {
-        if let Some(raw) = &self.raw {
-            raw.cancel();
-        }
+        self.cancel();
     }
 }
