@@ -37,6 +37,7 @@ impl Shape {
     }
 
     /// Returns the packed length of `count` items in bytes; `None` if it overflows.
+    #[inline]
     pub fn bytes(&self, count: usize) -> Option<usize> {
         match self {
             Shape::Flat(primitive) => count.checked_mul(primitive.size()),
@@ -60,6 +61,7 @@ impl Shape {
         }
     }
 
+    #[inline]
     fn is_contiguous(&self) -> bool {
         match self {
             Shape::Flat(_) => true,
@@ -68,6 +70,7 @@ impl Shape {
     }
 
     /// The primitive all of it is made of.
+    #[inline]
     fn primitive(&self) -> Option<Primitive> {
         match self {
             Shape::Flat(primitive) => Some(*primitive),
@@ -140,6 +143,7 @@ impl Source {
     ///
     /// # Safety
     /// Invariant 1 of [`Source`].
+    #[inline]
     pub unsafe fn new(base: *const u8, count: usize, shape: Shape, keep: Option<Keep>) -> Option<Self> {
         let bytes = shape.bytes(count)?;
         Some(Source { base, count, bytes, shape, _keep: keep })
@@ -163,6 +167,7 @@ impl Source {
         }
     }
 
+    #[inline]
     pub(crate) fn envelope(&self, source: u32, tag: i32) -> Envelope {
         let code = self.code();
         let signature = if code == 0 { self.signature() } else { Signature::EMPTY };
@@ -245,6 +250,7 @@ impl Target {
     ///
     /// # Safety
     /// Invariant 1 of [`Target`].
+    #[inline]
     pub unsafe fn new(base: *mut u8, count: usize, shape: Shape, keep: Option<Keep>) -> Option<Self> {
         let bytes = shape.bytes(count)?;
         Some(Target { base, count, bytes, shape, _keep: keep })
@@ -299,6 +305,7 @@ impl Target {
     }
 
     /// Returns where a body of `len` bytes at `position` may be written as one run, if it may.
+    #[inline]
     pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
         let end = position.checked_add(len)?;
         if !self.shape.is_contiguous() || end > self.bytes {

@@ -21,7 +21,7 @@ const ROUND: usize = 8;
 /// The fragments of one sender, as the sender and its receivers see them.
 ///
 /// ```text
-///  starved 64 B | lent: u32 by fragment | to the next page | fragments
+///  starved 64 B | lent: u32, a line by fragment | to the next page | fragments
 /// ```
 ///
 /// # Invariants
@@ -66,7 +66,7 @@ impl Area {
     }
 
     const fn states(count: u32) -> usize {
-        (LINE + count as usize * 4).next_multiple_of(PAGE)
+        (LINE + count as usize * LINE).next_multiple_of(PAGE)
     }
 
     /// Makes an area over memory.
@@ -102,7 +102,7 @@ impl Area {
     fn lent(&self, index: u32) -> &AtomicU32 {
         debug_assert!(index < self.count);
         // SAFETY: invariant 1; callers pass an index below `count`.
-        let word = unsafe { self.base.add(LINE + index as usize * 4) };
+        let word = unsafe { self.base.add(LINE + index as usize * LINE) };
         // SAFETY: as above; the word is only used as an atomic.
         unsafe { word.cast::<AtomicU32>().as_ref() }
     }

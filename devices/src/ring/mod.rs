@@ -14,6 +14,7 @@
 //! is the same.
 
 mod area;
+mod hint;
 mod inlet;
 mod link;
 mod spsc;

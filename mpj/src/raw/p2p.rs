@@ -9,6 +9,7 @@ use super::request::Request;
 use crate::error::{Class, Error, Result};
 use crate::status::Status;
 
+#[inline]
 fn check_tag(call: &'static str, tag: i32) -> Result<()> {
     if tag < 0 {
         return Err(Error::new(Class::Tag, call, format!("tag {tag} is outside 0..=2147483647")));
@@ -20,6 +21,7 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
     Error::new(Class::Count, call, format!("{count} items are more bytes than can be counted"))
 }
 
+#[inline]
 fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pattern> {
     comm.usable(call)?;
     if tag != ANY_TAG {

@@ -1,0 +1,26 @@
+//! Hints to the cache: they have no effect on memory.
+
+/// Asks for the line at `place` with the right to write it.
+#[inline]
+pub(super) fn will_write<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, whatever the address; processors that do not know it do nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// Asks for the line at `place`.
+#[inline]
+pub(super) fn will_read<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
