@@ -98,7 +98,8 @@ impl Shared {
         }
         let file = rustix::fs::fstat(&fd).map_err(os("fstat"))?.st_size as u64;
         let (size, epoch) = check_header(&fd, file)?;
-        SharedView::map(fd, size, epoch, true)
+        // Its pages are there; who attaches to much memory for a little of it should not pay for all.
+        SharedView::map(fd, size, epoch, false)
     }
 
     /// Returns the number that tells this segment from every other one made on this host.
