@@ -64,6 +64,8 @@ pub use layout::{Envelope, Keep, Shape, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Pattern};
 pub use niodev::NioDriver;
+#[doc(hidden)]
+pub use niodev::strangers;
 pub use registry::Registry;
 pub use shmdev::{Segment, SegmentError, ShmDriver};
 pub use site::{Bells, JobKey, Site};

@@ -1,10 +1,88 @@
-//! Fuzz targets: each is a plain function on bytes that returns whatever they are.
+//! Fuzz targets: each is a plain function on bytes that returns, whatever they are, and panics if what it tries is wrong.
 //!
-//! `cargo test -p mpj-fuzz` runs them on random bytes and on small damage to valid messages; a coverage-guided fuzzer can
-//! call the same functions.
+//! | target | what it tries |
+//! |---|---|
+//! | [`sections`] | messages with wrong fields, walked and read, beside a second reader of the format |
+//! | [`round_trip`] | what was written to a buffer is read, here, elsewhere, and in the other byte order |
+//! | [`decode`] | objects from strangers, by both codecs: values, depth, memory |
+//! | [`types`] | type trees, packed and unpacked beside a list of their bytes |
+//! | [`numbers`] | constructors of types with any numbers |
+//! | [`envelopes`] | messages of any type into receives of any other: what matches, what lands where |
+//! | [`frames`] | an engine in the middle of everything, and a peer that sends anything |
+//! | [`network`] | frames of a TCP connection in any pieces |
+//! | [`handshake`] | the proofs of who connects |
+//! | [`control`] | what launcher and processes tell each other |
+//! | [`shared`] | headers of shared memory |
+//! | [`pool`] | allocations of every kind, from several threads, beside what is known to live |
+//!
+//! They run in three ways: `cargo test -p mpj-fuzz` gives them random bytes, and what is in `corpus/`; `fuzz/run TARGET`
+//! gives them to libFuzzer. An input is read from the front as a list of choices, so that any bytes get past the magic
+//! numbers: what they build is valid but for the fields that they say are not.
 
-mod buffer;
-mod datatype;
+mod allocated;
+mod control;
+mod decode;
+mod envelopes;
+mod format;
+mod frames;
+mod input;
+mod network;
+mod numbers;
+mod pool;
+mod round_trip;
+mod sections;
+mod shared;
+mod types;
 
-pub use buffer::{read_objects, valid_message, walk_sections};
-pub use datatype::pack_unpack;
+// The models and the scenes of the crates' own tests, of which each target takes its part.
+#[allow(dead_code)]
+#[path = "../../devices/tests/frames/bench.rs"]
+mod bench;
+#[path = "../../devices/tests/frames/device.rs"]
+mod device;
+#[allow(dead_code)]
+#[path = "../../devices/tests/frames/head.rs"]
+mod head;
+#[path = "../../datatypes/tests/model/spec.rs"]
+mod model;
+#[allow(dead_code)]
+#[path = "../../devices/tests/frames/scene.rs"]
+mod scene;
+#[path = "../../pool/tests/suite/mod.rs"]
+mod suite;
+
+pub use control::control;
+pub use decode::decode;
+pub use envelopes::envelopes;
+pub use frames::frames;
+pub use network::{handshake, network};
+pub use numbers::numbers;
+pub use pool::pool;
+pub use round_trip::round_trip;
+pub use sections::sections;
+pub use shared::shared;
+pub use types::types;
+
+/// A target: takes any bytes.
+pub type Target = fn(&[u8]);
+
+/// All targets by name.
+pub const TARGETS: [(&str, Target); 12] = [
+    ("sections", sections),
+    ("round_trip", round_trip),
+    ("decode", decode),
+    ("types", types),
+    ("numbers", numbers),
+    ("envelopes", envelopes),
+    ("frames", frames),
+    ("network", network),
+    ("handshake", handshake),
+    ("control", control),
+    ("shared", shared),
+    ("pool", pool),
+];
+
+/// Returns the target of this name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|(known, _)| *known == name).map(|(_, target)| target)
+}

@@ -1,33 +1,46 @@
-//! The targets on random bytes, and on valid messages with a few bytes changed.
+//! The targets on random bytes.
 
 use proptest::prelude::*;
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
-    #[test]
-    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-        mpj_fuzz::walk_sections(&bytes);
-        mpj_fuzz::read_objects(&bytes);
-        mpj_fuzz::pack_unpack(&bytes);
-    }
-
-    #[test]
-    fn damaged_messages(at in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), cut in any::<prop::sample::Index>()) {
-        let mut bytes = mpj_fuzz::valid_message();
-        for (index, value) in at {
-            let index = index.index(bytes.len());
-            bytes[index] = value;
-        }
-        mpj_fuzz::walk_sections(&bytes);
-        mpj_fuzz::read_objects(&bytes);
-        bytes.truncate(cut.index(bytes.len()));
-        mpj_fuzz::walk_sections(&bytes);
-    }
+/// Runs a target on random bytes, of which short ones find what long ones bury.
+fn run(name: &str, cases: u32) {
+    let target = mpj_fuzz::target(name).unwrap();
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let bytes = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..60),
+        prop::collection::vec(any::<u8>(), 0..600),
+        prop::collection::vec(prop_oneof![2 => 0..8u8, 1 => any::<u8>()], 0..300),
+    ];
+    proptest!(config, |(bytes in bytes)| target(&bytes));
 }
 
-#[test]
-fn a_valid_message_is_read() {
-    let bytes = mpj_fuzz::valid_message();
-    assert!(mpj_fuzz::walk_sections(&bytes) >= 4);
+macro_rules! targets {
+    ($($name:ident $cases:literal)*) => {
+        $(
+            #[test]
+            fn $name() {
+                run(stringify!($name), $cases);
+            }
+        )*
+
+        #[test]
+        fn none_is_left_out() {
+            assert_eq!(mpj_fuzz::TARGETS.map(|(name, _)| name), [$(stringify!($name)),*]);
+        }
+    };
+}
+
+targets! {
+    sections 4000
+    round_trip 3000
+    decode 4000
+    types 3000
+    numbers 4000
+    envelopes 2000
+    frames 2000
+    network 1000
+    handshake 4000
+    control 4000
+    shared 1000
+    pool 200
 }

@@ -1,4 +1,4 @@
-//! Limits around a deserializer that has none: nesting, and elements that take no bytes.
+//! Limits around a deserializer that has none: nesting, elements that take no bytes, and room that is reserved.
 //!
 //! [`Guard`] wraps the deserializer, and everything serde hands back and forth below it, so that each nested value passes
 //! through it.
@@ -15,16 +15,20 @@ use crate::CodecError;
 pub(super) struct Limits {
     depth: Cell<u32>,
     empty: Cell<u32>,
+    /// For how many further elements sequences may reserve room.
+    room: Cell<usize>,
     /// Whether anything that takes bytes has been read since this was last cleared.
     moved: Cell<bool>,
     failure: Cell<Option<CodecError>>,
 }
 
 impl Limits {
-    pub(super) fn new() -> Self {
+    /// The limits of a value of so many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
         Self {
             depth: Cell::new(MAX_DEPTH),
             empty: Cell::new(MAX_EMPTY),
+            room: Cell::new(bytes),
             moved: Cell::new(false),
             failure: Cell::new(None),
         }
@@ -33,6 +37,15 @@ impl Limits {
     /// Returns which limit was exceeded, if one was.
     pub(super) fn failure(&self) -> Option<CodecError> {
         self.failure.get()
+    }
+
+    /// Returns for how many elements room may be reserved where so many are announced: an honest value has one byte for
+    /// each, but a nest of lies could reserve room for all bytes at every level.
+    fn hint(&self, announced: usize) -> usize {
+        let room = self.room.get();
+        let hint = announced.min(room);
+        self.room.set(room - hint);
+        hint
     }
 
     #[cold]
@@ -244,7 +257,8 @@ impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Guard<'_, A> {
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        let announced = self.inner.size_hint()?;
+        Some(if self.announced { self.limits.hint(announced) } else { announced })
     }
 }
 
@@ -270,7 +284,8 @@ impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Guard<'_, A> {
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        let announced = self.inner.size_hint()?;
+        Some(if self.announced { self.limits.hint(announced) } else { announced })
     }
 }
 

@@ -20,7 +20,7 @@ impl Codec for Postcard {
     }
 
     fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError> {
-        let limits = Limits::new();
+        let limits = Limits::new(bytes.len());
         let mut reader = postcard::Deserializer::from_bytes(bytes);
         let value = T::deserialize(Guard::new(&mut reader, &limits))
             .map_err(|error| limits.failure().unwrap_or(from_postcard(error)))?;

@@ -29,6 +29,7 @@ mod pipe;
 mod poller;
 #[allow(unsafe_code, reason = "bodies are read straight to their place")]
 mod reader;
+pub mod strangers;
 #[cfg(test)]
 mod tests;
 

@@ -12,11 +12,13 @@ pub(super) struct Reader<'de> {
     depth: u32,
     /// How many further elements of sequences may take no bytes.
     empty: u32,
+    /// For how many further elements sequences may reserve room: an honest value has one byte for each.
+    room: usize,
 }
 
 impl<'de> Reader<'de> {
     pub(super) fn new(bytes: &'de [u8]) -> Self {
-        Self { rest: bytes, depth: MAX_DEPTH, empty: MAX_EMPTY }
+        Self { rest: bytes, depth: MAX_DEPTH, empty: MAX_EMPTY, room: bytes.len() }
     }
 
     /// Returns the number of bytes behind what has been read.
@@ -239,6 +241,8 @@ struct Announced<'a, 'de> {
     /// How many were to be read, and what was left of the bytes, at the beginning.
     count: usize,
     from: usize,
+    /// For how many room may be reserved.
+    hint: usize,
 }
 
 impl<'a, 'de> Announced<'a, 'de> {
@@ -247,7 +251,11 @@ impl<'a, 'de> Announced<'a, 'de> {
         let from = reader.rest.len();
         let most = from.saturating_add(reader.empty as usize);
         let count = usize::try_from(announced).map_or(most, |count| count.min(most));
-        Self { reader, left: count, beyond: announced - count as u64, count, from }
+        // No more than what the bytes that are there can hold, so that no lie reserves memory: in all, as each level of
+        // a nest could tell the same one.
+        let hint = count.min(from).min(reader.room);
+        reader.room -= hint;
+        Self { reader, left: count, beyond: announced - count as u64, count, from, hint }
     }
 
     #[inline]
@@ -270,12 +278,6 @@ impl<'a, 'de> Announced<'a, 'de> {
         self.count = 0;
         Ok(())
     }
-
-    /// Returns no more than what the bytes that are there can hold, so that no lie reserves memory.
-    #[inline]
-    fn hint(&self) -> Option<usize> {
-        Some(self.left.min(self.reader.rest.len()))
-    }
 }
 
 impl<'de> de::SeqAccess<'de> for Announced<'_, 'de> {
@@ -291,7 +293,7 @@ impl<'de> de::SeqAccess<'de> for Announced<'_, 'de> {
 
     #[inline]
     fn size_hint(&self) -> Option<usize> {
-        self.hint()
+        Some(self.hint.min(self.left))
     }
 }
 
@@ -310,7 +312,7 @@ impl<'de> de::MapAccess<'de> for Announced<'_, 'de> {
 
     #[inline]
     fn size_hint(&self) -> Option<usize> {
-        self.hint()
+        Some(self.hint.min(self.left))
     }
 }
 

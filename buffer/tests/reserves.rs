@@ -1,0 +1,64 @@
+//! No announced length reserves more memory than the bytes that are there can fill, in all.
+
+use core::cell::Cell;
+use core::fmt;
+
+use mpj_buffer::{Codec, CodecError, Fixed, Postcard};
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+
+thread_local! {
+    /// For how many elements room would have been made.
+    static ROOM: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A nest of sequences that counts what a vector would reserve.
+struct Nest;
+
+impl<'de> Deserialize<'de> for Nest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Elements;
+
+        impl<'de> Visitor<'de> for Elements {
+            type Value = Nest;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Nest, A::Error> {
+                ROOM.set(ROOM.get() + seq.size_hint().unwrap_or(0));
+                while seq.next_element::<Nest>()?.is_some() {}
+                Ok(Nest)
+            }
+        }
+
+        deserializer.deserialize_seq(Elements)
+    }
+}
+
+fn reserved<C: Codec>(bytes: &[u8]) -> (usize, Result<(), CodecError>) {
+    ROOM.set(0);
+    let done = C::decode::<Nest>(bytes).map(drop);
+    (ROOM.get(), done)
+}
+
+#[test]
+fn a_lie_at_every_level_reserves_no_more_than_one() {
+    // Each level announces as many elements as there are bytes, and has one.
+    let bytes = 10_000u64.to_le_bytes().repeat(1250);
+    let (room, done) = reserved::<Fixed>(&bytes);
+    assert!(done.is_err() && room <= bytes.len(), "{room} elements for {} bytes", bytes.len());
+    // 10 000 as a varint.
+    let bytes = [0x90, 0x4e].repeat(5000);
+    let (room, done) = reserved::<Postcard>(&bytes);
+    assert!(done.is_err() && room <= bytes.len(), "{room} elements for {} bytes", bytes.len());
+}
+
+#[test]
+fn the_truth_reserves_what_it_needs() {
+    // Three sequences of three empty ones each.
+    let bytes = [3u8, 3, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0];
+    assert_eq!(reserved::<Postcard>(&bytes), (12, Ok(())));
+    let bytes: Vec<u8> = bytes.iter().flat_map(|count| u64::from(*count).to_le_bytes()).collect();
+    assert_eq!(reserved::<Fixed>(&bytes), (12, Ok(())));
+}

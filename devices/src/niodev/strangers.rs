@@ -1,0 +1,86 @@
+//! What comes from a connection, without a device: for fuzzing.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::handshake::{Handshake, Identity, Step, Verdict};
+use super::pipe::Pipe;
+use super::poller::Poller;
+use super::reader::{End, Reader};
+use crate::device::{PeerId, Sink};
+use crate::site::JobKey;
+
+/// The receiving end of a connection that stands.
+#[derive(Debug)]
+pub struct Connection(Reader);
+
+impl Connection {
+    /// Takes a socket that does not block, at whose other end is `peer`.
+    pub fn new(stream: OwnedFd, peer: u32) -> std::io::Result<Self> {
+        let pipe = Pipe::new(PeerId(peer), Arc::new(Poller::new()?));
+        pipe.stand(stream);
+        Ok(Connection(Reader::new(Arc::new(pipe))))
+    }
+
+    /// Reads once and hands over what came; `Ok` is how much happened, `Err` the end: whether it was a good one.
+    pub fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, bool> {
+        self.0.read(sink).map_err(|end| end == End::Goodbye)
+    }
+}
+
+/// One side of a handshake, of rank 1 or 2 of four.
+pub struct Talk(Handshake);
+
+/// What follows from bytes that came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// More must come.
+    More,
+    /// These bytes are to be sent.
+    Say(Vec<u8>),
+    /// The other side has proved itself, or says that it takes the connection.
+    Trusted,
+    /// The other side says that it does not.
+    Declined,
+    /// The other side is turned away.
+    Refused,
+}
+
+impl Talk {
+    /// Rank 1 connects to rank 2; the bytes are the first to send.
+    pub fn connect(secret: [u8; 32], nonce: [u8; 32]) -> (Self, Vec<u8>) {
+        let (talk, hello) = Handshake::connect(identity(1, secret), 2, nonce);
+        (Talk(talk), hello)
+    }
+
+    /// Rank 2 accepts whoever it is.
+    pub fn accept(secret: [u8; 32], nonce: [u8; 32]) -> Self {
+        Talk(Handshake::accept(identity(2, secret), nonce))
+    }
+
+    /// Takes the front of `bytes`; returns how many, and what follows.
+    pub fn take(&mut self, bytes: &[u8]) -> (usize, Answer) {
+        let room = self.0.room();
+        let count = room.len().min(bytes.len());
+        room[..count].copy_from_slice(&bytes[..count]);
+        let answer = match self.0.took(count) {
+            Ok(Step::More) => Answer::More,
+            Ok(Step::Say(bytes)) => Answer::Say(bytes),
+            Ok(Step::Proven | Step::Decided(Verdict::Go)) => Answer::Trusted,
+            Ok(Step::Decided(Verdict::Taken | Verdict::Full)) => Answer::Declined,
+            Err(_) => Answer::Refused,
+        };
+        (count, answer)
+    }
+}
+
+impl fmt::Debug for Talk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn identity(rank: u32, secret: [u8; 32]) -> Arc<Identity> {
+    Arc::new(Identity { key: Arc::new(JobKey { job: 77, secret }), rank, size: 4 })
+}

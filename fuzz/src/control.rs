@@ -1,0 +1,106 @@
+//! What launcher and processes tell each other.
+
+use std::fmt::Debug;
+
+use mpj::boot::wire::{Ending, Frames, LIMIT, ToLauncher, ToProcess, Welcome, frame};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::allocated;
+use crate::input::Input;
+
+/// Feeds frames in any pieces, good ones and others, to either side. What is taken is written and taken again.
+pub fn control(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    if input.flag() { listen::<ToProcess>(&mut input, to_process) } else { listen::<ToLauncher>(&mut input, to_launcher) }
+}
+
+fn listen<T>(input: &mut Input<'_>, choose: fn(&mut Input<'_>) -> T)
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    let mut wire = Vec::new();
+    for _ in 0..input.below(6) {
+        let mut bytes = frame(&choose(input)).expect("a short message");
+        for _ in 0..input.below(3) {
+            let at = input.below(bytes.len());
+            bytes[at] = input.byte();
+        }
+        if input.below(8) == 7 {
+            bytes[..4].copy_from_slice(&(input.edge() as u32).to_le_bytes());
+        }
+        wire.extend(bytes);
+    }
+    wire.extend(input.bytes(40));
+    let mut frames = Frames::default();
+    let mut rest = wire.as_slice();
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(rest.len().min(1 + input.below(80)));
+        frames.push(now);
+        rest = later;
+        loop {
+            let (next, most) = allocated::most(|| frames.next::<T>());
+            assert!(most <= 256 * wire.len() + (64 << 10), "{most} bytes for {}", wire.len());
+            match next {
+                Ok(None) => break,
+                Ok(Some(message)) => {
+                    let mut again = Frames::default();
+                    again.push(&frame(&message).expect("no longer than it was"));
+                    assert_eq!(again.next::<T>(), Ok(Some(message)));
+                }
+                Err(malformed) => {
+                    assert!(!malformed.to_string().is_empty() && malformed.to_string().len() < LIMIT);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn text(input: &mut Input<'_>) -> String {
+    "é".repeat(input.below(20))
+}
+
+fn ending(input: &mut Input<'_>) -> Ending {
+    match input.below(3) {
+        0 => Ending::Closing,
+        1 => Ending::Left,
+        _ => Ending::Died(text(input)),
+    }
+}
+
+fn to_process(input: &mut Input<'_>) -> ToProcess {
+    let id = input.edge();
+    let done = |input: &mut Input<'_>| if input.flag() { Ok(()) } else { Err(text(input)) };
+    match input.below(5) {
+        0 => ToProcess::Welcome(Welcome {
+            job: id,
+            secret: input.array(),
+            size: input.edge() as u32,
+            first: input.edge() as u32,
+            here: input.edge() as u32,
+            local: input.u32(),
+            devices: input.flag().then(|| (0..input.below(4)).map(|_| text(input)).collect()),
+            segment: input.flag(),
+        }),
+        1 => ToProcess::Ended { rank: id as u32, end: ending(input) },
+        2 if input.flag() => ToProcess::Value { id, value: Err(text(input)) },
+        2 => ToProcess::Value { id, value: Ok(input.bytes(50).to_vec()) },
+        3 => ToProcess::Bell { id, given: done(input) },
+        _ => ToProcess::Fenced { id, met: done(input) },
+    }
+}
+
+fn to_launcher(input: &mut Input<'_>) -> ToLauncher {
+    let (id, rank) = (input.edge(), input.edge() as u32);
+    match input.below(8) {
+        0 => ToLauncher::Hello,
+        1 => ToLauncher::Put { rank, key: text(input), value: input.bytes(50).to_vec() },
+        2 => ToLauncher::Get { id, rank, key: text(input) },
+        3 => ToLauncher::Bell { id, rank },
+        4 => ToLauncher::Fence { id },
+        5 => ToLauncher::Ended { rank, end: ending(input) },
+        6 => ToLauncher::Lost { rank, cause: text(input) },
+        _ => ToLauncher::Abort { rank, code: id as i32, why: text(input) },
+    }
+}

@@ -1,0 +1,96 @@
+//! Objects from strangers.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mpj_buffer::codec::{MAX_DEPTH, MAX_EMPTY};
+use mpj_buffer::{Buffer, Codec, CodecError, Fixed, Postcard, RawVec};
+use serde::{Deserialize, Serialize};
+
+use crate::allocated;
+use crate::input::Input;
+
+#[derive(Serialize, Deserialize)]
+enum Shape {
+    Dot,
+    Circle(f32),
+    Line((i8, i16), (i128, u128)),
+    Text { at: [u8; 2], text: Option<String>, letter: char },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Every {
+    numbers: (u8, i8, u16, i16, u32, i32, u64, i64, f64),
+    flag: bool,
+    shapes: Vec<Shape>,
+    queue: VecDeque<i64>,
+    nothing: (),
+    #[serde(with = "mpj_buffer::raw")]
+    plain: Vec<f64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Nested(Vec<Nested>);
+
+#[derive(Serialize, Deserialize)]
+enum Chain {
+    End,
+    Link(Box<Chain>),
+    Two { left: Box<Chain>, right: Option<Box<Chain>> },
+}
+
+/// Decodes bytes as values of many shapes, by either codec. What is a value is written and read again; no value takes
+/// more memory than its bytes can fill.
+pub fn decode(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let fixed = input.flag();
+    let shape = input.below(16);
+    let bytes = input.rest();
+    if fixed { one::<Fixed>(shape, bytes) } else { one::<Postcard>(shape, bytes) }
+}
+
+fn one<C: Codec>(shape: usize, bytes: &[u8]) {
+    match shape {
+        0 => again::<C, Vec<u64>>(bytes),
+        1 => again::<C, String>(bytes),
+        2 => again::<C, BTreeMap<String, Option<f32>>>(bytes),
+        3 => again::<C, (bool, char, [u16; 3])>(bytes),
+        4 => again::<C, Every>(bytes),
+        5 => again::<C, Nested>(bytes),
+        6 => again::<C, Chain>(bytes),
+        7 => again::<C, Vec<()>>(bytes),
+        8 => again::<C, Vec<(Vec<()>, [(); 3])>>(bytes),
+        9 => again::<C, RawVec<f64>>(bytes),
+        10 => again::<C, Vec<RawVec<char>>>(bytes),
+        11 => again::<C, Vec<Vec<Vec<u8>>>>(bytes),
+        12 => again::<C, BTreeMap<Vec<()>, ()>>(bytes),
+        13 => again::<C, (u128, i128, Result<u8, String>, Option<Option<()>>)>(bytes),
+        14 => again::<C, RawVec<bool>>(bytes),
+        _ => again::<C, Vec<(String, Vec<Shape>)>>(bytes),
+    }
+}
+
+fn again<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
+    let (decoded, most) = allocated::most(|| C::decode::<T>(bytes));
+    // A byte may become a `Shape` of 64 bytes in a vector that is being moved to one twice as large.
+    let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_EMPTY as usize;
+    assert!(most <= bound, "{most} bytes of memory for {} bytes", bytes.len());
+    let value = match decoded {
+        Ok(value) => value,
+        Err(CodecError::TooDeep { limit }) => return assert_eq!(limit, MAX_DEPTH),
+        Err(CodecError::TooManyEmpty { limit }) => return assert_eq!(limit, MAX_EMPTY),
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let first = encoded::<C, T>(&value);
+    let second = encoded::<C, T>(&C::decode(&first).expect("what was written is read"));
+    assert_eq!(first, second, "another value");
+    // The fixed form has one way to write a value, but for the order of a map's keys.
+    if C::ID == Fixed::ID && !core::any::type_name::<T>().contains("Map") {
+        assert_eq!(first, bytes);
+    }
+}
+
+fn encoded<C: Codec, T: Serialize>(value: &T) -> Vec<u8> {
+    let mut buffer = Buffer::with_capacity(64).expect("memory");
+    buffer.write_object_with::<C, _>(value).expect("memory");
+    buffer.commit().to_vec().split_off(56)
+}

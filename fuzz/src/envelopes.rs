@@ -1,0 +1,107 @@
+//! Messages of any type into receives of any other.
+
+use mpj_datatypes::{Primitive, Signature};
+use mpj_devices::{Fault, Pattern, Shape};
+
+use crate::bench::{Bench, Posted, WORLD};
+use crate::device::Step;
+use crate::head::{bind, head};
+use crate::input::Input;
+use crate::model::Model;
+use crate::types::choose;
+
+/// Eager heads of messages of one primitive have one: kind, code, channel and tag, without a signature.
+const EAGER: u8 = 2;
+
+/// Sends an eager message to a receive of another type: it is taken if its primitives are the first of the receive's, in
+/// order, and lands where these lie. If not, nothing is written, and the error says what was wrong.
+pub fn envelopes(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let Some((spec, count)) = choose(&mut input, 600) else { return };
+    let datatype = spec.build().expect("small numbers");
+    let model = spec.model().items(count);
+    let (low, high) = model.touched();
+    if low < 0 || high > 8000 {
+        // `Bench::post` has its memory behind the origin.
+        return;
+    }
+    // What is sent: a beginning of what is received, most often, and its first primitive repeated.
+    let mut sent: Vec<Primitive> = model.leaves.iter().map(|leaf| leaf.1).collect();
+    match input.below(6) {
+        0 => sent.truncate(input.below(sent.len() + 1)),
+        1 => sent.push(input.one(&Primitive::ALL)),
+        2 if !sent.is_empty() => {
+            let at = input.below(sent.len());
+            sent[at] = input.one(&Primitive::ALL);
+        }
+        3 => sent = vec![input.one(&Primitive::ALL); input.below(40)],
+        _ => (),
+    }
+    let signature = sent.iter().fold(Signature::EMPTY, |all, p| all.concat(Signature::of(*p)));
+    let mut body: Vec<u8> = (0..sent.iter().map(|p| p.size()).sum::<usize>()).map(|i| i as u8 & 1).collect();
+    let alike = sent.first().filter(|first| sent.iter().all(|p| p == *first)).copied();
+    let mut code = alike.map_or(0, |p| p as u8);
+    let mut words = [signature.hash, signature.count, 0, 0, 0];
+    let mut honest = true;
+    match input.below(12) {
+        0 => {
+            words[input.below(2)] = input.edge();
+            honest = code != 0 || words[..2] == [signature.hash, signature.count];
+        }
+        1 => {
+            let other = input.byte();
+            honest = other == code;
+            code = other;
+        }
+        2 => {
+            let len = input.below(body.len() + 20);
+            honest = len == body.len();
+            body.resize(len, 1);
+        }
+        _ => (),
+    }
+    if body.len() > 8000 {
+        return;
+    }
+    let bench = Bench::new();
+    let posted = bench.post(&bench.world, Pattern { source: 1, tag: 1 }, Shape::of(&datatype), high as usize, count);
+    let mut message = head(EAGER, code, 0, 1, words);
+    if code != 0 && input.flag() {
+        message.truncate(8);
+    }
+    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, message, body.clone())]);
+    judge(posted, &model, &body, honest.then_some(&sent));
+    assert_eq!(bench.death(), None, "an unfit message is no offence");
+    bench.engine.close();
+    drop(bench.sent());
+}
+
+/// Compares what came of a receive with what should. `sent` is what a sender that tells the truth has sent.
+fn judge(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive>>) {
+    let (outcome, memory) = posted.finish().expect("an eager message ends the receive");
+    let mut wanted = vec![0xaa; memory.len()];
+    let room = model.bytes().len();
+    let leaves = model.leaves.iter().map(|leaf| leaf.1);
+    let packed = |p: &Primitive| *p == Primitive::Packed;
+    let wild = sent.is_some_and(|sent| !sent.is_empty() && sent.iter().all(packed))
+        || (!model.leaves.is_empty() && model.leaves.iter().all(|leaf| packed(&leaf.1)));
+    let fits = sent.is_some_and(|sent| leaves.clone().take(sent.len()).eq(sent.iter().copied()));
+    match outcome {
+        Ok(envelope) => {
+            assert!(body.len() <= room);
+            assert_eq!(envelope.bytes, body.len());
+            if sent.is_some() {
+                assert!(fits || wild || body.is_empty(), "{sent:?} into {:?}", model.leaves);
+            }
+            for (at, byte) in model.bytes().iter().zip(body) {
+                wanted[*at as usize] = *byte;
+            }
+        }
+        Err(Fault::Truncated { sent, room: there, .. }) => assert_eq!((sent, there), (body.len(), room)),
+        Err(Fault::TypeMismatch { .. }) => assert!(!fits && !wild && !body.is_empty(), "a message of the type"),
+        // Bits that are no value of the type; it says which, and the rest has landed.
+        Err(Fault::InvalidValue { .. }) => return,
+        Err(other) => panic!("{other}"),
+    }
+    assert_eq!(memory, wanted);
+}

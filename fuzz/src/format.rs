@@ -1,0 +1,132 @@
+//! The message format once more, as `buffer/README.md` writes it down: slow, and with another hand.
+
+/// A section of a good message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) kind: u8,
+    pub(crate) codec: u8,
+    pub(crate) schema: u8,
+    pub(crate) count: u64,
+    /// Where its elements begin.
+    pub(crate) at: usize,
+}
+
+/// A good message.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) parts: Vec<Part>,
+    /// Where the header of the dynamic part lies, if there is one, and the headers of its records.
+    pub(crate) dynamic: Option<usize>,
+    pub(crate) records: Vec<(usize, usize)>,
+}
+
+fn number(bytes: &[u8], big: bool) -> u128 {
+    let digit = |all: u128, byte: &u8| all << 8 | u128::from(*byte);
+    if big { bytes.iter().fold(0, digit) } else { bytes.iter().rev().fold(0, digit) }
+}
+
+/// Reads a message; `None` if it is not one.
+pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
+    let head = bytes.get(..16)?;
+    let big = match (&head[..5], head[5]) {
+        (b"mpjb\x01", b'<') => false,
+        (b"mpjb\x01", b'>') => true,
+        _ => return None,
+    };
+    if head[6] > 1 || head[7] != 0 || number(&head[8..], big) != bytes.len() as u128 {
+        return None;
+    }
+    let mut message = Message { parts: Vec::new(), dynamic: None, records: Vec::new() };
+    let mut objects = 0u128;
+    let mut at = 16;
+    while at < bytes.len() {
+        let start = padding(bytes, at, 16)?;
+        let head = bytes.get(start..start + 16)?;
+        let (each, count) = (number(&head[4..8], big), number(&head[8..], big));
+        at = start + 16;
+        match head[0] {
+            33 => {
+                if head[1..4] != [0; 3] || each != 1 || count != (bytes.len() - at) as u128 {
+                    return None;
+                }
+                message.dynamic = Some(start);
+                break;
+            }
+            32 => {
+                if head[1] != 1 || head[2] == 0 || each != 0 {
+                    return None;
+                }
+                objects += count;
+            }
+            kind => {
+                let known = size(kind)? as u128;
+                if head[1..4] != [0; 3] || each != known || each * count > (bytes.len() - at) as u128 {
+                    return None;
+                }
+            }
+        }
+        message.parts.push(Part { kind: head[0], codec: head[2], schema: head[3], count: count as u64, at });
+        at += (each * count) as usize;
+    }
+    if let Some(start) = message.dynamic {
+        at = start + 16;
+        while at < bytes.len() {
+            let start = padding(bytes, at, 8)?;
+            let len = number(bytes.get(start..start + 8)?, big);
+            if len > (bytes.len() - start - 8) as u128 {
+                return None;
+            }
+            message.records.push((start, len as usize));
+            at = start + 8 + len as usize;
+        }
+    }
+    let whole = message.dynamic.is_some() == (head[6] == 1) && objects == message.records.len() as u128;
+    // Object sections announce more than 64 bits can count together only if there are as many records.
+    whole.then_some(message)
+}
+
+fn padding(bytes: &[u8], at: usize, unit: usize) -> Option<usize> {
+    let start = at.next_multiple_of(unit);
+    bytes.get(at..start)?.iter().all(|byte| *byte == 0).then_some(start)
+}
+
+/// Turns a good message into what a machine of the other byte order writes.
+pub(crate) fn turned(bytes: &[u8]) -> Vec<u8> {
+    let message = parse(bytes).expect("a good message");
+    let mut turned = bytes.to_vec();
+    turned[5] ^= b'<' ^ b'>';
+    turned[8..16].reverse();
+    let mut values = Vec::new();
+    let mut records = message.records.iter();
+    for part in &message.parts {
+        turned[part.at - 12..part.at - 8].reverse();
+        turned[part.at - 8..part.at].reverse();
+        if part.kind != 32 {
+            values.push((part.at, part.count as usize * size(part.kind).expect("known"), part.kind));
+            continue;
+        }
+        for &(start, len) in records.by_ref().take(part.count as usize) {
+            turned[start..start + 8].reverse();
+            if part.codec == 3 {
+                values.push((start + 8, len, part.schema));
+            }
+        }
+    }
+    if let Some(start) = message.dynamic {
+        turned[start + 4..start + 8].reverse();
+        turned[start + 8..start + 16].reverse();
+    }
+    for (at, len, kind) in values {
+        // The two halves of a complex number are numbers of their own.
+        let size = size(kind).expect("known");
+        let width = if matches!(kind, 17 | 18) { size / 2 } else { size };
+        turned[at..at + len].chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    }
+    turned
+}
+
+/// Returns the bytes of one element of a kind, by its number.
+pub(crate) fn size(kind: u8) -> Option<usize> {
+    const SIZES: [usize; 18] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 4, 8, 1, 4, 2, 2, 8, 16];
+    SIZES.get(usize::from(kind).checked_sub(1)?).copied()
+}

@@ -1,0 +1,98 @@
+//! An engine in the middle of everything, and a peer that sends anything.
+
+use mpj_datatypes::{Datatype, Primitive};
+use mpj_devices::{ANY_SOURCE, Pattern, Shape, Started};
+
+use crate::bench::{REST, WORLD};
+use crate::device::Step;
+use crate::head::{BYTES, bind, eager, eager_sync, head, ready};
+use crate::input::Input;
+use crate::scene::{frame, scene};
+
+/// Plays frames and streamed bodies to an engine with an operation of each kind under way. It does not panic or write
+/// outside; if the peer dies, all that waits for it ends; others go on.
+pub fn frames(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let scene = scene();
+    let numbers = [scene.sync, scene.send, scene.recv];
+    let strided = Datatype::of::<u8>().vector(100, 1, 2).expect("small numbers");
+    let any = Pattern { source: ANY_SOURCE, tag: 1 };
+    let more = scene.bench.post(&scene.bench.world, any, Shape::Typed(strided), 200, 1);
+    let chars = scene.bench.post(&scene.bench.world, any, Shape::Flat(Primitive::Char), 80, 20);
+    let mut left: Option<usize> = None;
+    for _ in 0..40 {
+        if input.is_empty() {
+            break;
+        }
+        // The order that `Sink` asks of its device, whatever the peer sends.
+        let steps = match (left, input.below(8)) {
+            (None, 0..6) => {
+                let head = any_head(&mut input, numbers);
+                vec![frame(head, body(&mut input))]
+            }
+            (None, _) => {
+                let len = if input.below(8) == 7 { input.edge() as usize } else { input.below(2000) };
+                left = Some(len);
+                vec![Step::Begin(1, any_head(&mut input, numbers), len)]
+            }
+            (Some(rest), 0..5) => {
+                let len = body(&mut input).min(rest);
+                left = Some(rest - len);
+                vec![Step::Bytes(1, vec![3; len])]
+            }
+            (Some(rest), 5 | 6) if rest <= 4000 => {
+                left = None;
+                vec![Step::Bytes(1, vec![4; rest]), Step::Landed(1)]
+            }
+            (Some(_), _) => {
+                left = None;
+                vec![Step::Lost(1)]
+            }
+        };
+        scene.bench.play(steps);
+    }
+    if left.is_some() {
+        scene.bench.play([Step::Lost(1)]);
+    }
+    let death = scene.bench.death();
+    assert!(death.is_none_or(|rank| rank == 1), "{death:?}");
+    for posted in [scene.receive, scene.moving, more, chars] {
+        let ended = posted.finish();
+        assert!(death.is_none() || ended.is_some(), "a receive hangs");
+    }
+    for send in scene.sends {
+        let Started::Pending(completion) = send else { panic!("a send that cannot have ended") };
+        assert!(death.is_none() || completion.outcome().is_some(), "a send hangs");
+    }
+    scene.bench.others_go_on();
+    drop(scene.bench.sent());
+}
+
+fn body(input: &mut Input<'_>) -> usize {
+    if input.flag() { input.below(1000) } else { input.one(&[0, 8, 50, 900, 901]) }
+}
+
+fn any_head(input: &mut Input<'_>, numbers: [u64; 3]) -> Vec<u8> {
+    let channel = if input.below(8) == 7 { input.u16() } else { input.below(3) as u16 };
+    let number = |input: &mut Input<'_>| {
+        if input.flag() { input.one(&numbers) } else { input.edge() }
+    };
+    match input.below(10) {
+        0 => bind(channel, input.one(&[WORLD, REST, 70, 71]), input.below(6) as u32),
+        1 => eager(channel),
+        2 => eager_sync(channel, number(input)),
+        3 => ready(channel, number(input), input.edge(), input.below(3) as u64),
+        4 => input.bytes(57).to_vec(),
+        _ => {
+            let kind = input.below(12) as u8;
+            let code = if input.flag() { BYTES as u8 } else { input.byte() % 30 };
+            let tag = if input.below(8) == 7 { input.u32().cast_signed() } else { input.below(3) as i32 };
+            let words = [number(input), number(input), number(input), number(input), input.edge()];
+            let mut head = head(kind, code, channel, tag, words);
+            if input.below(8) == 7 {
+                head.truncate(8);
+            }
+            head
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! TCP: frames in any pieces, and the proofs of who connects.
+
+use std::os::fd::OwnedFd;
+
+use mpj_devices::device::Landing;
+use mpj_devices::strangers::{Answer, Connection, Talk};
+use mpj_devices::{PeerId, Sink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
+
+use crate::input::Input;
+
+/// What the bytes of a connection are, frame by frame, once more.
+#[derive(Default)]
+struct Wanted {
+    frames: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether it ends as it should.
+    good: bool,
+}
+
+/// The longest head and body.
+const HEAD: usize = 48;
+const BODY: u64 = 16 << 20;
+
+fn wanted(mut rest: &[u8]) -> Wanted {
+    let mut wanted = Wanted::default();
+    let mut goodbye = false;
+    while rest.len() >= 16 {
+        let (head, kind) = (usize::from(rest[0]), rest[2]);
+        let body = rest[8..16].try_into().map(u64::from_le_bytes).expect("eight bytes");
+        let sound = if kind == 0 { head <= HEAD && body <= BODY } else { kind < 3 && head == 0 && body == 0 };
+        if rest[1] != 0xa1 || rest[3..8] != [0; 5] || !sound || goodbye {
+            return wanted;
+        }
+        goodbye |= kind == 1;
+        let end = 16 + head + body as usize;
+        let Some(frame) = rest.get(16..end) else { return wanted };
+        if kind == 0 {
+            wanted.frames.push((frame[..head].to_vec(), frame[head..].to_vec()));
+        }
+        rest = &rest[end..];
+    }
+    wanted.good = goodbye && rest.is_empty();
+    wanted
+}
+
+/// Keeps what arrives, every other long body in pieces.
+#[derive(Default)]
+struct Keeper {
+    frames: Vec<(Vec<u8>, Vec<u8>)>,
+    under: Option<(Vec<u8>, Vec<u8>, usize)>,
+    pieces: bool,
+}
+
+impl Sink for Keeper {
+    fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
+        assert!(from == PeerId(1) && self.under.is_none());
+        self.frames.push((head.to_vec(), body.to_vec()));
+    }
+
+    fn begin(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing {
+        assert!(from == PeerId(1) && self.under.is_none());
+        self.pieces = !self.pieces;
+        let room = if self.pieces { Vec::new() } else { vec![0xee; len] };
+        let (_, body, _) = self.under.insert((head.to_vec(), room, len));
+        if self.pieces { Landing::Pieces } else { Landing::Into(body.as_mut_ptr()) }
+    }
+
+    fn piece(&mut self, _from: PeerId, bytes: &[u8]) {
+        let (_, body, len) = self.under.as_mut().expect("a body under way");
+        body.extend_from_slice(bytes);
+        assert!(self.pieces && body.len() <= *len);
+    }
+
+    fn landed(&mut self, _from: PeerId) {
+        let (head, body, len) = self.under.take().expect("a body under way");
+        assert_eq!(body.len(), len);
+        self.frames.push((head, body));
+    }
+
+    fn lost(&mut self, _from: PeerId, _why: &str) {}
+}
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None)
+        .expect("two sockets")
+}
+
+/// Sends frames, some of them wrong, in pieces of any length. Those before the first wrong one arrive, and nothing else;
+/// the end is known for what it is.
+pub fn network(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut wire = Vec::new();
+    for _ in 0..input.below(8) {
+        let kind = [0, 0, 0, 0, 0, 0, 1, 2][input.below(8)];
+        let (head, body) = match (kind, input.below(8)) {
+            (0, 0..6) => (input.below(HEAD + 1), input.below(400)),
+            (0, 6) => (input.below(HEAD + 1), 8190 + input.below(5)),
+            (0, _) => (8, 30_000 + input.below(40_000)),
+            _ => (0, 0),
+        };
+        let mut header = [head as u8, 0xa1, kind, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        header[8..].copy_from_slice(&(body as u64).to_le_bytes());
+        match input.below(24) {
+            22 => header[8..].copy_from_slice(&input.edge().to_le_bytes()),
+            23 => header[input.below(16)] = input.byte(),
+            _ => (),
+        }
+        wire.extend(header);
+        let seed = input.byte();
+        wire.extend((0..head + body).map(|i| (i as u8).wrapping_mul(7) ^ seed));
+    }
+    if input.below(8) == 7 {
+        wire.truncate(input.u32() as usize % (wire.len() + 1));
+    }
+    wire.extend(input.bytes(20));
+    let wanted = wanted(&wire);
+    let (ours, theirs) = pair();
+    let mut connection = Connection::new(theirs, 1).expect("a poller");
+    let mut keeper = Keeper::default();
+    let mut rest = wire.as_slice();
+    let mut closed = false;
+    let end = loop {
+        if !rest.is_empty() {
+            let len = rest.len().min(if input.flag() { 1 + input.below(40) } else { 1 + input.below(70_000) });
+            // What does not fit yet is sent later.
+            match rustix::net::send(&ours, &rest[..len], SendFlags::NOSIGNAL) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(rustix::io::Errno::WOULDBLOCK) => (),
+                Err(_) => rest = &[],
+            }
+        } else if !closed {
+            closed = true;
+            rustix::net::shutdown(&ours, Shutdown::Write).expect("a socket");
+        }
+        match connection.read(&mut keeper) {
+            Ok(_) => (),
+            Err(good) => break good,
+        }
+    };
+    assert_eq!(end, wanted.good);
+    assert!(keeper.frames.len() <= wanted.frames.len());
+    assert!(keeper.frames == wanted.frames, "{} of {}", keeper.frames.len(), wanted.frames.len());
+    let _ = rustix::net::recv(&ours, &mut [0u8; 8][..], RecvFlags::empty());
+}
+
+/// Two ranks shake hands while somebody between them changes, cuts or repeats what they say. Only who holds the key, and
+/// was answered to, is trusted.
+pub fn handshake(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let same = !input.flag();
+    let (nonce, other) = ([input.byte(); 32], [input.byte(); 32]);
+    let (mut connects, hello) = Talk::connect([1; 32], nonce);
+    let mut accepts = Talk::accept([if same { 1 } else { 2 }; 32], other);
+    let mut honest = same;
+    let mut say = hello;
+    let mut answers = Vec::new();
+    for turn in 0..3 {
+        let before = say.clone();
+        match input.below(8) {
+            0 => {
+                let at = input.below(say.len().max(1)).min(say.len() - 1);
+                say[at] ^= input.byte();
+            }
+            1 => say.truncate(input.below(say.len() + 1)),
+            2 => say.extend(input.bytes(20)),
+            3 => say = input.bytes(say.len()).to_vec(),
+            _ => (),
+        }
+        // Three bytes behind each mark say nothing and are not looked at.
+        let mut seen = (before, say.clone());
+        if turn < 2 {
+            for bytes in [&mut seen.0, &mut seen.1] {
+                bytes.iter_mut().skip(5).take(3).for_each(|byte| *byte = 0);
+            }
+        }
+        honest &= seen.1.starts_with(&seen.0);
+        let hears = if turn == 1 { &mut connects } else { &mut accepts };
+        let mut rest = say.as_slice();
+        let answer = loop {
+            let piece = rest.len().min(1 + input.below(100));
+            let (taken, answer) = hears.take(&rest[..piece]);
+            assert!(taken <= piece);
+            rest = &rest[taken..];
+            if answer != Answer::More || rest.is_empty() {
+                break answer;
+            }
+            assert!(taken > 0, "stuck");
+        };
+        let next = if let Answer::Say(bytes) = &answer { Some(bytes.clone()) } else { None };
+        answers.push(answer);
+        match next {
+            Some(bytes) => say = bytes,
+            None => break,
+        }
+    }
+    let trusted = answers.contains(&Answer::Trusted);
+    assert_eq!(trusted, honest, "{answers:?}");
+}

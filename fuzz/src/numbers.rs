@@ -1,0 +1,148 @@
+//! Types of any size.
+
+use mpj_datatypes::{Datatype, Distributed, Distribution, Order, Packer, Primitive, Run, TypeError, Unpacker};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::allocated;
+use crate::input::Input;
+
+/// A bound in seconds of a processor on what may take no time.
+const SOON: i64 = 5;
+
+/// Builds types with any numbers. What does not fit is an error; what does costs neither time nor memory, and answers
+/// questions without a panic; slices that it does not fit are refused.
+pub fn numbers(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let seconds = || clock_gettime(ClockId::ThreadCPUTime).tv_sec;
+    let begin = seconds();
+    let mut datatype = Datatype::primitive(input.one(&Primitive::ALL));
+    for _ in 0..12 {
+        if input.is_empty() {
+            break;
+        }
+        let other = datatype.clone();
+        let (built, most) = allocated::most(|| level(&datatype, &other, &mut input));
+        assert!(most < 1 << 16, "{most} bytes for a few numbers");
+        match built {
+            Ok(built) => datatype = built,
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+    let (_, most) = allocated::most(|| questions(&datatype, &mut input));
+    assert!(most < 1 << 16, "{most} bytes for a question");
+    assert!(seconds() - begin < SOON, "{datatype:?}");
+}
+
+fn level(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<Datatype, TypeError> {
+    let big = |input: &mut Input<'_>| input.edge() as usize;
+    let far = |input: &mut Input<'_>| {
+        let number = input.edge().cast_signed();
+        if input.flag() { number.wrapping_neg() } else { number }
+    };
+    let order = if input.flag() { Order::C } else { Order::Fortran };
+    match input.below(13) {
+        0 => inner.contiguous(big(input)),
+        1 => inner.vector(big(input), big(input), far(input) as isize),
+        2 => inner.hvector(big(input), big(input), far(input)),
+        3 => {
+            let blocks: Vec<_> = (0..input.below(4)).map(|_| (big(input), far(input) as isize)).collect();
+            inner.indexed(&blocks)
+        }
+        4 => {
+            let blocks: Vec<_> = (0..input.below(4)).map(|_| (big(input), far(input))).collect();
+            inner.hindexed(&blocks)
+        }
+        5 => {
+            let at: Vec<_> = (0..input.below(4)).map(|_| far(input) as isize).collect();
+            inner.indexed_block(big(input), &at)
+        }
+        6 => {
+            let at: Vec<_> = (0..input.below(4)).map(|_| far(input)).collect();
+            inner.hindexed_block(big(input), &at)
+        }
+        7 => {
+            let byte = Datatype::of::<u8>();
+            let fields: Vec<_> = (0..input.below(4))
+                .map(|i| (big(input), far(input), [inner, other, &byte][i % 3].clone()))
+                .collect();
+            Datatype::structure(&fields)
+        }
+        8 => {
+            let rank = input.below(4);
+            let lists: [Vec<usize>; 3] =
+                core::array::from_fn(|_| (0..rank + usize::from(input.below(16) == 15)).map(|_| big(input)).collect());
+            inner.subarray(&lists[0], &lists[1], &lists[2], order)
+        }
+        9 => {
+            let dims: Vec<_> = (0..input.below(4)).map(|_| distributed(input)).collect();
+            inner.darray(big(input), &dims, order)
+        }
+        10 => inner.resized(far(input), far(input)),
+        11 => inner.dup(),
+        _ => {
+            // A subarray that fits.
+            let size = 1 + big(input) % (1 << 40);
+            let sub = big(input) % (size + 1);
+            let start = big(input) % (size - sub + 1);
+            inner.subarray(&[size, 2], &[sub, 1], &[start, 1], order)
+        }
+    }
+}
+
+fn distributed(input: &mut Input<'_>) -> Distributed {
+    let (size, processes) = (input.edge() as usize, input.edge() as usize);
+    let how = match input.below(4) {
+        0 => Distribution::Block,
+        1 => Distribution::BlockOf(input.edge() as usize),
+        2 => Distribution::Cyclic(input.edge() as usize),
+        _ => Distribution::Whole,
+    };
+    Distributed { size, processes, how }
+}
+
+fn questions(datatype: &Datatype, input: &mut Input<'_>) {
+    let count = input.edge() as usize;
+    assert!(datatype.size() <= isize::MAX as usize && datatype.elements() <= datatype.size() as u64);
+    let _ = (datatype.lb(), datatype.extent(), datatype.true_lb(), datatype.true_extent());
+    let bounds = datatype.bounds(count);
+    let packed = datatype.packed_size(count);
+    if let (Ok((low, high)), Ok(packed)) = (bounds, packed) {
+        assert!(low <= high && (packed == 0) == (low == high), "{low}..{high} holds {packed}");
+        let mut total = 0u128;
+        for Run { offset, len } in datatype.runs(count).take(300) {
+            assert!(len > 0 && low <= offset && i128::from(offset) + len as i128 <= i128::from(high));
+            total += len as u128;
+        }
+        assert!(total <= packed as u128);
+        let leaves = input.edge();
+        if let Some(bytes) = datatype.bytes_of(count, leaves) {
+            assert!(bytes <= packed);
+            assert_eq!(datatype.leaves_in(count, bytes), Some(leaves));
+            assert!(datatype.signature_prefix(count, leaves).is_some());
+        }
+        let _ = datatype.leaves_in(count, input.edge() as usize);
+        let _ = datatype.items_in(input.edge() as usize);
+    } else {
+        assert_eq!(datatype.runs(count).next(), None);
+    }
+    let _ = datatype.is_contiguous();
+    let _ = datatype.signature().repeat(input.edge());
+    // Either it lies in these few bytes, or it is refused.
+    let mut memory = [0u8; 4096];
+    let origin = input.below(4097);
+    let inside = bounds.is_ok_and(|(low, high)| {
+        low == high || (low + origin as i64 >= 0 && high.saturating_add(origin as i64) <= 4096)
+    });
+    let packer = Packer::new(datatype, &memory, origin, count);
+    if packed.is_ok() {
+        assert_eq!(packer.is_ok(), inside, "{bounds:?} from {origin}");
+    }
+    if let Ok(mut packer) = packer {
+        let mut some = [0; 512];
+        assert_eq!(packer.remaining().min(512), packer.fill_bytes(&mut some));
+    }
+    if let Ok(mut unpacker) = Unpacker::new(datatype, &mut memory, origin, count) {
+        let len = unpacker.remaining().min(512);
+        assert_eq!(unpacker.feed(&[1; 512][..len]), Ok(len));
+    }
+}

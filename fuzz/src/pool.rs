@@ -1,0 +1,150 @@
+//! Allocations of every kind, beside what is known to live.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mpj_pool::{
+    Block, Buddy, Buddy1, Buddy2, Growth, Heap, Magazine, Pages, Pool, RawBuffer, Shared, Shortage, Storage,
+    StorageError, Unpooled,
+};
+
+use crate::input::Input;
+use crate::suite::{self, Extents, check, check_block, fill};
+
+const MIB: usize = 1 << 20;
+
+/// Walks over a pool: allocates, frees, frees on another thread, grows, trims, and lets threads come and go. Whatever lives
+/// keeps its bytes, nothing overlaps, and the pool's own check agrees.
+pub fn pool(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let small = Growth::default().first(4096).largest(128 << 10).limit(MIB);
+    match input.below(8) {
+        0 => walk(Magazine::growing(small, Heap::create), input),
+        1 => walk(Buddy::growing(small, Heap::create), input),
+        2 => walk(Buddy::growing(Growth::default().first(64 << 10).limit(2 * MIB), Pages::create), input),
+        3 => walk(Buddy1::growing(Growth::default().first(64 << 10).limit(2 * MIB), Heap::create), input),
+        4 => walk(Buddy2::growing(Growth::default().first(64 << 10).limit(2 * MIB), Heap::create), input),
+        5 => walk(Unpooled::new(4 * MIB, Heap::create), input),
+        6 => {
+            // Memory that runs out, as the bits say.
+            let (fails, next) = (input.byte(), AtomicUsize::new(0));
+            let source = move |len| {
+                let refused = StorageError::Refused { asked: len, call: "mmap", errno: 12 };
+                let turn = next.fetch_add(1, Ordering::Relaxed) % 8;
+                if fails >> turn & 1 == 1 { Err(refused) } else { Heap::create(len) }
+            };
+            walk(Magazine::growing(small, source), input);
+        }
+        _ => {
+            let segment = Shared::create(MIB).expect("memory");
+            walk(Magazine::fixed(segment).expect("a segment of this size"), input);
+        }
+    }
+}
+
+/// A block that may become larger where it is.
+trait Grows: Sized {
+    fn grow(self, _len: usize) -> Self {
+        self
+    }
+}
+
+impl<S: Storage> Grows for Block<S> {
+    fn grow(self, len: usize) -> Self {
+        self.try_grow(len).unwrap_or_else(|block| block)
+    }
+}
+
+impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {}
+impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
+
+/// Sizes spread over their logarithms; now and then a power of two or its neighbour, or what no pool has.
+fn len(input: &mut Input<'_>) -> usize {
+    match input.below(8) {
+        0..4 => (input.u32() as usize) >> (14 + input.below(18)),
+        4..7 => ((1 << input.within(6, 18)) + input.below(3)) - 1,
+        _ => input.edge() as usize,
+    }
+}
+
+fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
+    let mut live: Vec<(P::Block, u64)> = Vec::new();
+    let mut extents = Extents::default();
+    let mut seed = 0;
+    for _ in 0..200 {
+        if input.is_empty() {
+            break;
+        }
+        match input.below(24) {
+            0..10 => {
+                let len = len(&mut input);
+                match pool.alloc(len) {
+                    Ok(mut block) => {
+                        check_block(&block, len);
+                        extents.insert(&block);
+                        fill(&mut block, seed);
+                        live.push((block, seed));
+                        seed += 1;
+                    }
+                    Err(error) => {
+                        let why = matches!(error.why, Shortage::Storage(_) | Shortage::TooLarge);
+                        assert!(error.live > 0 || why, "{error} on an empty pool");
+                        assert_eq!(error.requested, len);
+                        assert!(!matches!(error.why, Shortage::TooLarge) || len > pool.max_block(), "{error}");
+                    }
+                }
+            }
+            kind @ 10..18 if !live.is_empty() => {
+                let at = input.below(live.len());
+                let (block, seed) = live.swap_remove(at);
+                check(&block, seed);
+                extents.remove(&block);
+                if kind < 15 {
+                    drop(block);
+                } else {
+                    std::thread::scope(|scope| drop(scope.spawn(move || drop(block))));
+                }
+            }
+            18 | 19 if !live.is_empty() => {
+                let at = input.below(live.len());
+                let (block, seed) = live.swap_remove(at);
+                extents.remove(&block);
+                let (start, before) = (block.as_ptr(), block.capacity());
+                let mut block = block.grow(len(&mut input));
+                assert!(block.as_ptr() == start && block.capacity() >= before);
+                extents.insert(&block);
+                suite::check_bytes(&block.as_uninit()[..before], seed);
+                fill(&mut block, seed);
+                live.push((block, seed));
+            }
+            20 => {
+                // A thread allocates, frees all but one, and ends.
+                let len = len(&mut input);
+                let left = std::thread::scope(|scope| {
+                    let visit = scope.spawn(|| {
+                        let blocks: Vec<_> = (0..5).map_while(|_| pool.alloc(len).ok()).collect();
+                        blocks.into_iter().next()
+                    });
+                    visit.join().expect("no panic")
+                });
+                if let Some(mut block) = left {
+                    extents.insert(&block);
+                    fill(&mut block, seed);
+                    live.push((block, seed));
+                    seed += 1;
+                }
+            }
+            21 => {
+                pool.trim();
+            }
+            22 => pool.validate().expect("a sound pool"),
+            _ => (),
+        }
+        let stats = pool.stats();
+        assert_eq!(stats.live_blocks, live.len() as u64);
+        assert_eq!(stats.live_granted, live.iter().map(|(block, _)| block.capacity() as u64).sum::<u64>());
+    }
+    pool.validate().expect("a sound pool");
+    // The rest outlives the pool.
+    drop(pool);
+    live.iter().for_each(|(block, seed)| check(block, *seed));
+}

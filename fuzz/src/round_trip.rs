@@ -1,0 +1,345 @@
+//! Buffers: what is written is read.
+
+use std::fmt::Debug;
+use std::io::Write;
+
+use bytemuck::cast_slice;
+use mpj_buffer::{Buffer, Element, Fixed, Overflow, Postcard, Raw, RawVec, ReadError, Reading, WriteError};
+use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+
+use crate::format;
+use crate::input::Input;
+
+/// Writes to a buffer, and reads from it with the same calls, or others that must give the same: in this process, from
+/// the bytes of the message, and from what another byte order would have written. Lengths are those of a model.
+pub fn round_trip(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let room = input.below(50);
+    let start = room.next_multiple_of(16);
+    let asked = start + 16 * (1 + input.below(80));
+    let block = mpj_pool::global().alloc(asked).expect("memory");
+    // A pool may give more than it was asked for.
+    let capacity = (block.capacity() - start) / 16 * 16;
+    let mut buffer = Buffer::with_room(block, room).map_err(|refused| refused.error).expect("room for a header");
+    let mut model = Model { capacity, len: 16, open: None };
+    let mut written = Vec::new();
+    for _ in 0..40 {
+        if input.is_empty() {
+            break;
+        }
+        let mut operation = Operation::choose(&mut input);
+        let expected = model.write(&operation);
+        assert_eq!(operation.write(&mut buffer), expected, "{operation:?}");
+        assert_eq!(buffer.len(), model.len, "after {operation:?}");
+        if expected.is_ok() {
+            written.push(operation);
+        }
+    }
+    let ways = input.rest();
+    let local = buffer.commit();
+    let wire = local.to_vec();
+    assert_eq!((wire.len(), format::parse(&wire).is_some()), (local.len(), true));
+    let turned = format::turned(&wire);
+    let from = |bytes: &[u8]| {
+        let block = mpj_pool::global().alloc(bytes.len()).expect("memory");
+        Buffer::from_bytes(block, bytes).map_err(|refused| refused.error).expect("a good message")
+    };
+    for (mut buffer, native) in [(local, true), (from(&wire), true), (from(&turned), false)] {
+        let mut ways = Input::new(ways);
+        for operation in &written {
+            operation.read(&mut buffer, native, &mut ways);
+        }
+        assert_eq!((buffer.remaining(), buffer.peek()), (0, None));
+        assert_eq!(buffer.skip_section(), Err(ReadError::End));
+        buffer.rewind();
+        while buffer.peek().is_some() {
+            buffer.skip_section().expect("what peek showed");
+        }
+    }
+}
+
+/// A call, with what it writes.
+#[derive(Debug)]
+enum Operation {
+    U8(Values<u8>),
+    I16(Values<i16>),
+    U32(Values<u32>),
+    I64(Values<i64>),
+    U128(Values<u128>),
+    F32(Values<f32>),
+    F64(Values<f64>),
+    Bool(Values<bool>),
+    Char(Values<char>),
+    Bytes(Vec<u8>),
+    Object(Vec<(u16, String)>),
+    Fixed(Vec<Vec<u32>>),
+    Marked(Vec<f64>),
+    NewSection(usize),
+}
+
+/// Elements, and how they are written.
+#[derive(Debug)]
+struct Values<T> {
+    all: Vec<T>,
+    how: usize,
+}
+
+impl<T: Element + Copy + PartialEq + Debug> Values<T> {
+    fn choose<'a>(input: &mut Input<'a>, mut one: impl FnMut(&mut Input<'a>) -> T) -> Self {
+        let count = input.below(24);
+        Self { all: (0..count).map(|_| one(input)).collect(), how: input.below(6) }
+    }
+
+    fn dynamic(&self) -> bool {
+        self.how == 5
+    }
+
+    /// Whether these are the same, bit by bit: not every number is itself.
+    fn are(&self, other: &[T]) -> bool {
+        cast_slice::<T, u8>(&self.all) == cast_slice::<T, u8>(other)
+    }
+
+    fn write(&self, buffer: &mut Buffer<DefaultBlock>) -> Result<(), Overflow> {
+        let Self { all, how } = self;
+        let count = all.len();
+        match how {
+            0 => buffer.write(all),
+            1 => buffer.fill_with(count, |i| all[i]),
+            2 => {
+                let backwards: Vec<T> = all.iter().rev().copied().collect();
+                let indices: Vec<u32> = (0..count as u32).rev().collect();
+                placed(buffer.gather(&backwards, &indices))
+            }
+            3 => {
+                // Every third element of a longer slice, from behind.
+                let mut longer = vec![all.first().copied(); 3 * count];
+                all.iter().enumerate().for_each(|(i, x)| longer[3 * (count - 1 - i)] = Some(*x));
+                let longer: Vec<T> = longer.into_iter().flatten().collect();
+                let start = if count == 0 { 0 } else { 3 * (count - 1) };
+                placed(buffer.write_strided(&longer, start, &[(count, -3)]))
+            }
+            4 => {
+                // The rows of a matrix.
+                let rows = if count.is_multiple_of(2) { 2 } else { 1 };
+                placed(buffer.write_strided(all, 0, &[(rows, (count / rows) as isize), (count / rows, 1)]))
+            }
+            _ => placed(buffer.write_dynamic(all)),
+        }
+    }
+
+    fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, way: usize) {
+        let count = self.all.len();
+        let mut room: Vec<T> = self.all.iter().rev().copied().collect();
+        if self.dynamic() {
+            match way {
+                0 => room = buffer.read_dynamic().expect("a slice"),
+                1 => {
+                    let shorter = room.len().saturating_sub(1);
+                    let refused = buffer.read_dynamic_into(&mut room[..shorter]);
+                    if count > 0 {
+                        assert_eq!(refused, Err(ReadError::Length { expected: shorter, found: count }));
+                        buffer.read_dynamic_into(&mut room).expect("a slice");
+                    }
+                }
+                _ => match buffer.view_dynamic::<T>() {
+                    Ok(view) => room = view.to_vec(),
+                    Err(ReadError::ForeignOrder { .. }) => {
+                        assert!(!native && size_of::<T>() > 1);
+                        room = buffer.read_dynamic().expect("a slice");
+                    }
+                    // More aligned than records are, or in two blocks of the chain.
+                    Err(ReadError::Misaligned { .. } | ReadError::Split { .. }) => {
+                        room = buffer.read_dynamic().expect("a slice");
+                    }
+                    Err(error) => panic!("{error}"),
+                },
+            }
+            return assert!(self.are(&room));
+        }
+        match way {
+            0 => assert_eq!(buffer.read(&mut room), Ok(count)),
+            1 => match buffer.view_n::<T>(count) {
+                Ok(view) => room = view.to_vec(),
+                Err(ReadError::ForeignOrder { .. }) if !native && size_of::<T>() > 1 => {
+                    assert_eq!(buffer.read(&mut room), Ok(count));
+                }
+                Err(error) => panic!("{error}"),
+            },
+            2 => {
+                let indices: Vec<i64> = (0..count as i64).collect();
+                if let Some(first) = indices.first() {
+                    let mut wrong = indices.clone();
+                    wrong[count - 1] = -1 - first;
+                    let (before, refused) = (room.clone(), buffer.scatter(&mut room, &wrong));
+                    assert!(matches!(refused, Err(ReadError::Place(_))), "{refused:?}");
+                    assert_eq!(cast_slice::<T, u8>(&room), cast_slice::<T, u8>(&before));
+                }
+                assert_eq!(buffer.scatter(&mut room, &indices), Ok(count));
+            }
+            3 => {
+                let start = count.saturating_sub(1);
+                assert_eq!(buffer.read_strided(&mut room, start, &[(count, -1)]), Ok(count));
+                room.reverse();
+            }
+            _ => room.iter_mut().for_each(|x| assert_eq!(buffer.read(core::slice::from_mut(x)), Ok(1))),
+        }
+        if count == 0 && way == 4 {
+            assert_eq!(buffer.read::<T>(&mut []), Ok(0));
+        }
+        assert!(self.are(&room), "{:?} {room:?}", self.all);
+    }
+}
+
+fn placed(done: Result<(), WriteError>) -> Result<(), Overflow> {
+    match done {
+        Ok(()) => Ok(()),
+        Err(WriteError::Overflow(overflow)) => Err(overflow),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What opens a new section on its own.
+const NEW: usize = 4;
+
+impl Operation {
+    fn choose(input: &mut Input<'_>) -> Self {
+        match input.below(14) {
+            0 => Self::U8(Values::choose(input, Input::byte)),
+            1 => Self::I16(Values::choose(input, |i| i.u16().cast_signed())),
+            2 => Self::U32(Values::choose(input, Input::u32)),
+            3 => Self::I64(Values::choose(input, |i| i.u64().cast_signed())),
+            4 => Self::U128(Values::choose(input, |i| u128::from_le_bytes(i.array()))),
+            5 => Self::F32(Values::choose(input, |i| f32::from_bits(i.u32()))),
+            6 => Self::F64(Values::choose(input, |i| f64::from_bits(i.u64()))),
+            7 => Self::Bool(Values::choose(input, Input::flag)),
+            8 => Self::Char(Values::choose(input, |i| char::from_u32(i.u32() % 0x11_0000).unwrap_or('é'))),
+            9 => {
+                let count = input.below(60);
+                Self::Bytes(input.bytes(count).to_vec())
+            }
+            10 => Self::Object((0..input.below(5)).map(|_| (input.u16(), "é".repeat(input.below(9)))).collect()),
+            11 => {
+                // Now and then more than a block of the chain holds.
+                let factor = if input.below(16) == 0 { 700 } else { 1 };
+                Self::Fixed((0..input.below(5)).map(|_| vec![input.u32(); factor * input.below(9)]).collect())
+            }
+            12 => Self::Marked(vec![f64::from_bits(input.u64()); input.below(200)]),
+            _ => Self::NewSection(input.below(NEW)),
+        }
+    }
+
+    /// What section it writes to, how many bytes it adds to the static part, and whether it opens the section itself.
+    fn shape(&self) -> (&'static str, usize, bool) {
+        fn values<T: Element + Copy + PartialEq + Debug>(
+            name: &'static str,
+            dynamic: &'static str,
+            values: &Values<T>,
+        ) -> (&'static str, usize, bool) {
+            let len = size_of_val(&values.all[..]);
+            if values.dynamic() { (dynamic, 0, false) } else { (name, len, false) }
+        }
+        match self {
+            Self::U8(v) => values("u8", "[u8]", v),
+            Self::I16(v) => values("i16", "[i16]", v),
+            Self::U32(v) => values("u32", "[u32]", v),
+            Self::I64(v) => values("i64", "[i64]", v),
+            Self::U128(v) => values("u128", "[u128]", v),
+            Self::F32(v) => values("f32", "[f32]", v),
+            Self::F64(v) => values("f64", "[f64]", v),
+            Self::Bool(v) => values("bool", "[bool]", v),
+            Self::Char(v) => values("char", "[char]", v),
+            // A stream takes what there is room for.
+            Self::Bytes(_) => ("u8", 0, false),
+            Self::Object(_) => ("postcard", 0, false),
+            Self::Fixed(_) | Self::Marked(_) => ("fixed", 0, false),
+            Self::NewSection(which) => (["u8", "f64", "char", "postcard"][*which], 0, true),
+        }
+    }
+
+    fn write(&mut self, buffer: &mut Buffer<DefaultBlock>) -> Result<(), Overflow> {
+        match self {
+            Self::U8(v) => v.write(buffer),
+            Self::I16(v) => v.write(buffer),
+            Self::U32(v) => v.write(buffer),
+            Self::I64(v) => v.write(buffer),
+            Self::U128(v) => v.write(buffer),
+            Self::F32(v) => v.write(buffer),
+            Self::F64(v) => v.write(buffer),
+            Self::Bool(v) => v.write(buffer),
+            Self::Char(v) => v.write(buffer),
+            Self::Bytes(bytes) => {
+                let taken = buffer.byte_writer()?.write(bytes).expect("as much as there is room for");
+                bytes.truncate(taken);
+                Ok(())
+            }
+            Self::Object(value) => placed(buffer.write_object_with::<Postcard, _>(value)),
+            Self::Fixed(value) => placed(buffer.write_object_with::<Fixed, _>(value)),
+            Self::Marked(value) => placed(buffer.write_object_with::<Fixed, _>(&Raw(value))),
+            Self::NewSection(0) => buffer.section::<u8>(),
+            Self::NewSection(1) => buffer.section::<f64>(),
+            Self::NewSection(2) => buffer.section::<char>(),
+            Self::NewSection(_) => buffer.object_section(),
+        }
+    }
+
+    fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, ways: &mut Input<'_>) {
+        let way = ways.below(5);
+        match self {
+            Self::U8(v) => v.read(buffer, native, way),
+            Self::I16(v) => v.read(buffer, native, way),
+            Self::U32(v) => v.read(buffer, native, way),
+            Self::I64(v) => v.read(buffer, native, way),
+            Self::U128(v) => v.read(buffer, native, way),
+            Self::F32(v) => v.read(buffer, native, way),
+            Self::F64(v) => v.read(buffer, native, way),
+            Self::Bool(v) => v.read(buffer, native, way),
+            Self::Char(v) => v.read(buffer, native, way),
+            Self::Bytes(bytes) => {
+                let mut room = vec![0; bytes.len()];
+                assert_eq!(buffer.read(&mut room), Ok(bytes.len()));
+                assert_eq!(&room, bytes);
+            }
+            Self::Object(value) => {
+                assert!(value.is_empty() || buffer.read_object::<u128>().is_err());
+                assert_eq!(&buffer.read_object::<Vec<(u16, String)>>().expect("a value"), value);
+            }
+            Self::Fixed(value) => {
+                assert_eq!(&buffer.read_object_with::<Fixed, Vec<Vec<u32>>>().expect("a value"), value);
+            }
+            Self::Marked(value) => {
+                let RawVec(found) = buffer.read_object_with::<Fixed, RawVec<f64>>().expect("a value");
+                assert_eq!(cast_slice::<f64, u8>(&found), cast_slice::<f64, u8>(value));
+            }
+            Self::NewSection(0) => drop(buffer.section::<u8>().expect("a section")),
+            Self::NewSection(1) => drop(buffer.section::<f64>().expect("a section")),
+            Self::NewSection(2) => drop(buffer.section::<char>().expect("a section")),
+            Self::NewSection(_) => drop(buffer.object_section().expect("a section")),
+        }
+    }
+}
+
+/// The length of the static part.
+struct Model {
+    capacity: usize,
+    len: usize,
+    open: Option<&'static str>,
+}
+
+impl Model {
+    /// What the call must answer.
+    fn write(&mut self, operation: &Operation) -> Result<(), Overflow> {
+        let (kind, bytes, fresh) = operation.shape();
+        let opens = fresh || self.open != Some(kind);
+        let needed = bytes + if opens { self.len.next_multiple_of(16) - self.len + 16 } else { 0 };
+        let left = self.capacity - self.len;
+        if needed > left {
+            return Err(Overflow { needed, left });
+        }
+        self.len += needed;
+        self.open = Some(kind);
+        if let Operation::Bytes(bytes) = operation {
+            self.len += bytes.len().min(self.capacity - self.len);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! Messages with wrong fields.
+
+use mpj_buffer::{Buffer, Fixed, Kind, ReadError, Reading};
+use mpj_pool::{DefaultBlock, Pool};
+
+use crate::format::{self, Message};
+use crate::input::Input;
+
+/// Builds a message, changes some of its fields, and reads it in every way there is: what a second reader of the format
+/// takes is taken, and nothing else.
+pub fn sections(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let bytes = message(&mut input);
+    let block = mpj_pool::global().alloc(bytes.len()).expect("memory for a short message");
+    let found = format::parse(&bytes);
+    let mut stream = bytes.as_slice();
+    let streamed = mpj_pool::global().alloc(bytes.len()).map(|block| Buffer::read_from(block, &mut stream));
+    match (Buffer::from_bytes(block, &bytes), found) {
+        (Ok(mut buffer), Some(message)) => {
+            assert!(matches!(streamed, Ok(Ok(_))), "a stream of the same bytes is refused");
+            drain(&mut buffer, &message);
+        }
+        (Err(refused), None) => assert!(!refused.error.to_string().is_empty()),
+        (Ok(_), None) => panic!("accepted: {bytes:02x?}"),
+        (Err(refused), Some(message)) => panic!("{}: {message:?}", refused.error),
+    }
+}
+
+/// A message by the book, and then a few fields as the input wants them.
+fn message(input: &mut Input<'_>) -> Vec<u8> {
+    let big = input.flag();
+    let put = |bytes: &mut Vec<u8>, number: u64, width: usize| {
+        let number = if big { number.to_be_bytes() } else { number.to_le_bytes() };
+        bytes.extend(if big { &number[8 - width..] } else { &number[..width] });
+    };
+    let mut bytes = b"mpjb\x01".to_vec();
+    bytes.extend([if big { b'>' } else { b'<' }, 0, 0]);
+    bytes.extend([0; 8]);
+    // Where fields lie that may be changed.
+    let mut fields = vec![0, 4, 5, 6, 7, 8];
+    let mut objects = 0;
+    for _ in 0..input.below(6) {
+        pad(&mut bytes, 16);
+        let at = bytes.len();
+        fields.extend([at, at + 1, at + 2, at + 3, at + 4, at + 8]);
+        let count = input.below(12);
+        match input.below(22) as u8 + 1 {
+            kind @ 19.. => {
+                let (codec, schema) = (input.below(5) as u8, input.below(20) as u8);
+                objects += count;
+                bytes.extend([32, 1, codec.max(u8::from(kind > 19)), schema]);
+                put(&mut bytes, 0, 4);
+                put(&mut bytes, count as u64, 8);
+            }
+            kind => {
+                let size = format::size(kind).expect("1 to 18");
+                bytes.extend([kind, 0, 0, 0]);
+                put(&mut bytes, size as u64, 4);
+                put(&mut bytes, count as u64, 8);
+                let payload = input.bytes(count * size);
+                bytes.extend(payload);
+                bytes.resize(at + 16 + count * size, 0);
+            }
+        }
+    }
+    if objects > 0 || input.below(8) == 7 {
+        bytes[6] = 1;
+        pad(&mut bytes, 16);
+        let at = bytes.len();
+        fields.extend([at, at + 1, at + 4, at + 8]);
+        bytes.extend([33, 0, 0, 0]);
+        put(&mut bytes, 1, 4);
+        put(&mut bytes, 0, 8);
+        for _ in 0..objects {
+            pad(&mut bytes, 8);
+            fields.push(bytes.len());
+            let value = input.below(40);
+            let value = input.bytes(value);
+            put(&mut bytes, value.len() as u64, 8);
+            bytes.extend(value);
+        }
+        let mut len = Vec::new();
+        put(&mut len, (bytes.len() - at - 16) as u64, 8);
+        bytes[at + 8..at + 16].copy_from_slice(&len);
+    }
+    let total = |bytes: &mut Vec<u8>| {
+        let mut len = Vec::new();
+        put(&mut len, bytes.len() as u64, 8);
+        bytes[8..16].copy_from_slice(&len);
+    };
+    total(&mut bytes);
+    for _ in 0..input.below(4) {
+        match input.below(6) {
+            0 => {
+                let at = input.one(&fields).min(bytes.len() - 1);
+                bytes[at] = input.byte();
+            }
+            1 | 2 => {
+                let (at, mut number) = (input.one(&fields).min(bytes.len() - 8), Vec::new());
+                put(&mut number, input.edge(), 8);
+                bytes[at..at + 8].copy_from_slice(&number);
+            }
+            3 => {
+                let at = input.u16() as usize % bytes.len();
+                bytes[at] = input.byte();
+            }
+            4 => {
+                bytes.truncate(16 + input.u16() as usize % bytes.len());
+                total(&mut bytes);
+            }
+            _ => {
+                bytes.extend(input.bytes(20));
+                total(&mut bytes);
+            }
+        }
+    }
+    if input.below(16) == 15 {
+        bytes.extend(input.rest());
+    }
+    bytes
+}
+
+fn pad(bytes: &mut Vec<u8>, unit: usize) {
+    bytes.resize(bytes.len().next_multiple_of(unit), 0);
+}
+
+/// Reads a message in every way there is, and compares what it is made of.
+fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
+    let listed = |s: mpj_buffer::Section| (s.kind as u8, s.codec, s.schema, s.count);
+    let known = message.parts.iter().map(|p| (p.kind, p.codec, p.schema, p.count));
+    assert!(buffer.sections().map(listed).eq(known));
+    macro_rules! elements {
+        ($type:ty, $zero:expr) => {{
+            let count = buffer.section::<$type>().expect("what peek showed");
+            let mut one: [$type; 1] = [$zero];
+            let past = ReadError::PastSection { needed: count + 1, left: count };
+            assert_eq!(buffer.scatter(&mut one, &vec![0usize; count as usize + 1]), Err(past));
+            assert_eq!(buffer.read_strided(&mut one, 0, &[(count as usize + 1, 0)]), Err(past));
+            let mut all: Vec<$type> = vec![$zero; count as usize];
+            let viewed = buffer.view_n::<$type>(0).map(<[$type]>::len);
+            let read = buffer.read(&mut all);
+            assert!(read.is_ok() || matches!(read, Err(ReadError::Invalid { .. })), "{read:?}");
+            assert!(viewed == Ok(0) || matches!(viewed, Err(ReadError::ForeignOrder { .. })), "{viewed:?}");
+            if read.is_err() {
+                assert_eq!(all, vec![$zero; count as usize], "touched by a read that failed");
+                buffer.skip_section().expect("elements are left");
+            }
+        }};
+    }
+    while let Some(section) = buffer.peek() {
+        match section.kind {
+            Kind::I8 => elements!(i8, 0),
+            Kind::U8 => elements!(u8, 0),
+            Kind::I16 => elements!(i16, 0),
+            Kind::U16 => elements!(u16, 0),
+            Kind::I32 => elements!(i32, 0),
+            Kind::U32 => elements!(u32, 0),
+            Kind::I64 => elements!(i64, 0),
+            Kind::U64 => elements!(u64, 0),
+            Kind::I128 => elements!(i128, 0),
+            Kind::U128 => elements!(u128, 0),
+            Kind::F32 => elements!(f32, 0.0),
+            Kind::F64 => elements!(f64, 0.0),
+            Kind::Bool => elements!(bool, false),
+            Kind::Char => elements!(char, ' '),
+            _ => {
+                let read = [
+                    buffer.view_object_with::<Fixed, &str>().is_ok(),
+                    buffer.read_object_with::<Fixed, Vec<Vec<u8>>>().is_ok(),
+                    buffer.read_dynamic::<u64>().is_ok(),
+                    buffer.view_dynamic::<char>().is_ok(),
+                    buffer.read_dynamic_into(&mut [false; 3]).is_ok(),
+                    buffer.read_object::<Vec<String>>().is_ok(),
+                    buffer.read_object::<(u8, Vec<bool>)>().is_ok(),
+                ];
+                if !read.contains(&true) {
+                    buffer.skip_section().expect("what peek showed");
+                }
+            }
+        }
+    }
+    assert_eq!(buffer.skip_section(), Err(ReadError::End));
+    buffer.rewind();
+    for _ in &message.parts {
+        buffer.skip_section().expect("as many sections as there are");
+    }
+    assert_eq!(buffer.skip_section(), Err(ReadError::End));
+}

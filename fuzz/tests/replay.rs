@@ -1,0 +1,20 @@
+//! What fuzzing has found worth keeping: one input for each way through the code, and all that ever failed.
+
+use std::path::Path;
+
+#[test]
+fn the_corpus() {
+    for (name, target) in mpj_fuzz::TARGETS {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+        let mut files = 0;
+        for file in std::fs::read_dir(&folder).unwrap() {
+            let path = file.unwrap().path();
+            let bytes = std::fs::read(&path).unwrap();
+            // Known by its name if it fails.
+            let failed = std::panic::catch_unwind(|| target(&bytes)).is_err();
+            assert!(!failed, "{}", path.display());
+            files += 1;
+        }
+        assert!(files > 0, "{} is empty", folder.display());
+    }
+}
