@@ -121,7 +121,12 @@ pub fn network(bytes: &[u8]) {
     let mut closed = false;
     let end = loop {
         if !rest.is_empty() {
-            let len = rest.len().min(if input.flag() { 1 + input.below(40) } else { 1 + input.below(70_000) });
+            let len = match input.below(4) {
+                0 => rest.len(),
+                1 => 1 + input.below(70_000),
+                _ => 1 + input.below(40),
+            };
+            let len = rest.len().min(len);
             // What does not fit yet is sent later.
             match rustix::net::send(&ours, &rest[..len], SendFlags::NOSIGNAL) {
                 Ok(sent) => rest = &rest[sent..],

@@ -304,7 +304,12 @@ impl<S: Storage> State<S> {
 
     /// Knows the magazines of one more thread.
     pub(super) fn register(&mut self, local: NonNull<Local>) {
-        self.locals.push(Registered(local));
+        let local = Registered(local);
+        // A thread may meet the pool by freeing a block of it, after the pool is gone.
+        if self.orphaned {
+            local.get().orphaned.raise();
+        }
+        self.locals.push(local);
     }
 
     /// Forgets the magazines of a thread, but not what they have counted.

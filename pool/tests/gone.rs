@@ -1,0 +1,40 @@
+//! A pool that is gone leaves no memory behind, whichever thread frees its last block.
+#![allow(unsafe_code, reason = "a storage that tells when it goes")]
+
+use std::sync::Arc;
+
+use mpj_pool::{Backing, Growth, Heap, Magazine, Pool, Storage};
+
+/// Memory that somebody else can watch.
+#[derive(Debug)]
+struct Watched(Heap, #[expect(dead_code, reason = "counted, not read")] Arc<()>);
+
+// SAFETY: all as the heap does.
+unsafe impl Storage for Watched {
+    fn base(&self) -> std::ptr::NonNull<u8> {
+        self.0.base()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn backing(&self) -> Backing {
+        self.0.backing()
+    }
+}
+
+#[test]
+fn a_thread_that_meets_it_by_freeing_keeps_nothing() {
+    let watch = Arc::new(());
+    let source = {
+        let watch = Arc::clone(&watch);
+        move |len| Heap::create(len).map(|heap| Watched(heap, Arc::clone(&watch)))
+    };
+    let pool = Magazine::growing(Growth::default(), source);
+    let block = std::thread::scope(|scope| scope.spawn(|| pool.alloc(1000).unwrap()).join().unwrap());
+    drop(pool);
+    // This thread has never had a block of the pool before.
+    drop(block);
+    assert_eq!(Arc::strong_count(&watch), 1, "the memory of a pool that is gone");
+}
