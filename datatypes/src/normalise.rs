@@ -102,7 +102,10 @@ impl Assembly {
             self.append(first);
         }
         match self.runs.last_mut() {
-            Some((start, before)) if start.wrapping_add(*before as i64) == offset => *before += len,
+            // Saturating: who builds counts the bytes of all pieces at the end, and refuses so many.
+            Some((start, before)) if start.wrapping_add(*before as i64) == offset => {
+                *before = before.saturating_add(len);
+            }
             _ => self.runs.push((offset, len)),
         }
     }

@@ -219,3 +219,12 @@ fn primitives() {
     shared::<Packer<'_>>();
     shared::<Unpacker<'_>>();
 }
+
+#[test]
+fn runs_that_grow_beyond_all_memory() {
+    // Each block fits, and each follows on the one before.
+    let half = isize::MAX as usize;
+    let blocks = [(half, i64::MIN), (half, -1), (2, i64::MAX - 1)];
+    assert!(u8::datatype().hindexed(&blocks).is_err());
+    assert!(u8::datatype().hindexed(&[(half, i64::MIN), (half, -1)]).is_err());
+}

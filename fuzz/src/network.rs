@@ -18,7 +18,7 @@ struct Wanted {
 }
 
 /// The longest head and body.
-const HEAD: usize = 48;
+const HEAD: usize = 56;
 const BODY: u64 = 16 << 20;
 
 fn wanted(mut rest: &[u8]) -> Wanted {
