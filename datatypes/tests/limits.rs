@@ -223,8 +223,7 @@ fn primitives() {
 #[test]
 fn runs_that_grow_beyond_all_memory() {
     // Each block fits, and each follows on the one before.
-    let half = isize::MAX as usize;
-    let blocks = [(half, i64::MIN), (half, -1), (2, i64::MAX - 1)];
-    assert!(u8::datatype().hindexed(&blocks).is_err());
-    assert!(u8::datatype().hindexed(&[(half, i64::MIN), (half, -1)]).is_err());
+    let half = isize::MAX as usize / 2;
+    let blocks = [(half, i64::MIN), (half, -2), (2, i64::MAX - 3)];
+    assert!(matches!(u16::datatype().hindexed(&blocks), Err(TypeError::Size { .. })));
 }
