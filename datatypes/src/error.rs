@@ -128,6 +128,21 @@ impl fmt::Display for OutOfRange {
 
 impl core::error::Error for OutOfRange {}
 
+/// A layout names a byte twice, so that it cannot be received into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overlap {
+    /// Such a byte, relative to the origin of the first item.
+    pub offset: i64,
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the type names byte {} more than once: it cannot be received into", self.offset)
+    }
+}
+
+impl core::error::Error for Overlap {}
+
 /// More packed bytes came than the layout takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLong {

@@ -26,7 +26,7 @@
 //! | `construct` `extent` `signature` | the constructors, bounds with checked arithmetic, the hash that two ranks compare |
 //! | `normalise` `plan` | from constructors to the canonical form |
 //! | `kernels/` | the loops that copy: with the thin faces `pack`, `unpack`, `validate`, `range` the only unsafe code |
-//! | `runs` `elements` | iovecs; counting parts of a message |
+//! | `runs` `elements` `overlap` | iovecs; counting parts of a message; what cannot be received into |
 //! | `transpack` `external32` | layout to layout; the portable form |
 //! | `equivalent` `derived` `views` | which Rust types may be sent, which received; structures; `ndarray` |
 //!
@@ -52,6 +52,7 @@ mod external32;
 mod kernels;
 mod node;
 mod normalise;
+mod overlap;
 #[allow(unsafe_code)] // The raw face of the kernels.
 mod pack;
 mod plan;
@@ -159,7 +160,7 @@ pub use mpj_datatypes_derive::Datatype;
 pub use construct::{Distributed, Distribution, Order};
 pub use envelope::Envelope;
 pub use equivalent::{Equivalent, Receivable};
-pub use error::{InvalidValue, OutOfRange, TooLong, TypeError};
+pub use error::{InvalidValue, OutOfRange, Overlap, TooLong, TypeError};
 pub use node::Datatype;
 pub use pack::Packer;
 pub use primitive::Primitive;

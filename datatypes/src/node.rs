@@ -1,6 +1,7 @@
 //! The type itself: how it was built, and all that is known about it once it is.
 
 use crate::extent::{self, Extent};
+use crate::overlap::Apart;
 use crate::plan::{Body, Plan};
 use crate::{Envelope, Equivalent, Primitive, Signature, TypeError};
 use core::fmt;
@@ -42,6 +43,7 @@ pub(crate) struct Node {
     pub(crate) depth: usize,
     /// The same layout in simpler constructors, where the places of its items are not plain from the envelope.
     pub(crate) lowered: Option<Datatype>,
+    pub(crate) apart: Apart,
 }
 
 /// A layout of memory: which primitives lie where, in which order they travel (MPI 4.1 §5.1).
@@ -86,6 +88,7 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
         plan: Plan::block(0, p.size()),
         depth: 0,
         lowered: None,
+        apart: Apart::default(),
     })
 });
 

@@ -33,10 +33,15 @@ impl Datatype {
             true => normalise::repeat(self.plan(), count, self.extent()),
             false => Plan::empty(),
         };
-        let mut walk = Walk { stack: Vec::new() };
-        walk.enter(0, &plan);
-        Runs { walk, ahead: None }
+        of_plan(&plan, 0)
     }
+}
+
+/// The maximal runs of a plan at `base`.
+pub(crate) fn of_plan(plan: &Plan, base: i64) -> Runs {
+    let mut walk = Walk { stack: Vec::new() };
+    walk.enter(base, plan);
+    Runs { walk, ahead: None }
 }
 
 /// The iterator of [`Datatype::runs`]; it owns what it needs.

@@ -255,6 +255,20 @@ proptest! {
     }
 
     #[test]
+    fn overlap(spec in small_spec(600), count in 0..5usize) {
+        let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
+        let mut bytes = model.bytes();
+        bytes.sort_unstable();
+        let twice: Vec<i64> = bytes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        for _ in 0..2 {
+            match datatype.check_overlap(count) {
+                Ok(()) => prop_assert!(twice.is_empty(), "{:?}", twice),
+                Err(found) => prop_assert!(twice.contains(&found.offset), "{} of {:?}", found.offset, twice),
+            }
+        }
+    }
+
+    #[test]
     fn rebuilt_from_its_envelope(spec in small_spec(500)) {
         let datatype = spec.build().unwrap();
         let again = rebuild(&datatype);

@@ -227,3 +227,28 @@ fn runs_that_grow_beyond_all_memory() {
     let blocks = [(half, i64::MIN), (half, -2), (2, i64::MAX - 3)];
     assert!(matches!(u16::datatype().hindexed(&blocks), Err(TypeError::Size { .. })));
 }
+
+#[test]
+fn overlaps_of_any_size() {
+    let far = |count, stride| u8::datatype().hvector(count, 1, stride).unwrap();
+    // Two combs whose teeth meet first after a thousand steps, or never.
+    let comb = |count| far(count, 1000).hvector(count, 1, 1001).unwrap();
+    assert!(comb(1000).check_overlap(1).is_ok());
+    assert_eq!(comb(1002).check_overlap(1).unwrap_err().offset, 1_001_000);
+    assert!(far(1 << 40, 2).hvector(2, 1, 1).unwrap().check_overlap(1).is_ok());
+    assert!(far(1 << 40, 2).hvector(3, 1, 1).unwrap().check_overlap(1).is_err());
+    assert!(far(1 << 20, 0).check_overlap(1).is_err());
+    let cube = far(1 << 20, 1 << 20).hvector(1 << 10, 1, 1 << 10).unwrap().hvector(1 << 10, 1, 1).unwrap();
+    assert!(cube.check_overlap(1).is_ok());
+    assert!(cube.hvector(2, 1, -1).unwrap().check_overlap(1).is_err());
+    // A long list out of order, and one byte of it named twice.
+    let mut at: Vec<isize> = (0..100_000).map(|i| i * 7919 % 100_000).collect();
+    assert!(u32::datatype().indexed_block(1, &at).unwrap().check_overlap(1).is_ok());
+    at.push(77);
+    let listed = u32::datatype().indexed_block(1, &at).unwrap();
+    assert_eq!(listed.check_overlap(1).unwrap_err().offset, 308);
+    assert!(listed.check_overlap(1).unwrap_err().to_string().contains("byte 308"));
+    // Not seen through: safe, and soon said.
+    let deep = (0..8).fold(u8::datatype(), |t, i| t.hvector(9, 1, 5 - i).unwrap());
+    let _ = deep.check_overlap(1 << 20);
+}

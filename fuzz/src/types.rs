@@ -149,6 +149,13 @@ fn facts(datatype: &Datatype, one: &Model, count: usize, model: &Model) {
     let runs: Vec<Run> = datatype.runs(count).collect();
     assert!(runs.iter().flat_map(|r| (0..r.len as i64).map(|i| r.offset + i)).eq(model.bytes()));
     assert!(runs.windows(2).all(|pair| pair[0].offset + pair[0].len as i64 != pair[1].offset));
+    let mut bytes = model.bytes();
+    bytes.sort_unstable();
+    let twice = |at: i64| bytes.windows(2).any(|pair| pair == [at, at]);
+    match datatype.check_overlap(count) {
+        Ok(()) => assert!(bytes.windows(2).all(|pair| pair[0] < pair[1]), "an overlap"),
+        Err(found) => assert!(twice(found.offset), "no overlap at {}", found.offset),
+    }
     assert!(format!("{datatype:?}").len() < 400, "one line");
     let again = rebuilt(datatype);
     assert!(datatype.runs(count).eq(again.runs(count)));

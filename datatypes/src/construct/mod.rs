@@ -14,6 +14,7 @@ pub(crate) use subarray::rows;
 use crate::extent::Hull;
 use crate::node::{Leaves, Node};
 use crate::normalise::{self, Assembly};
+use crate::overlap::Apart;
 use crate::plan::Level;
 use crate::{Datatype, Envelope, Signature, TypeError};
 
@@ -35,6 +36,7 @@ impl Datatype {
             plan: node.plan.clone(),
             depth: deeper(node.depth)?,
             lowered: Some(lowered.clone()),
+            apart: Apart::default(),
             ..*node
         }))
     }
@@ -171,6 +173,7 @@ impl Build {
             plan: self.assembly.finish(),
             depth: self.depth,
             lowered: None,
+            apart: Apart::default(),
         }))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Build, deeper};
 use crate::node::Node;
+use crate::overlap::Apart;
 use crate::{Datatype, Envelope, TypeError};
 
 impl Datatype {
@@ -76,6 +77,7 @@ impl Datatype {
             plan: inner.plan.clone(),
             depth: deeper(inner.depth)?,
             lowered: None,
+            apart: Apart::default(),
             ..*inner
         }))
     }
@@ -91,6 +93,7 @@ impl Datatype {
             plan: inner.plan.clone(),
             depth: deeper(inner.depth)?,
             lowered: None,
+            apart: Apart::default(),
             ..*inner
         }))
     }

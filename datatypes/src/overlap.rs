@@ -1,0 +1,215 @@
+//! Whether a layout names a byte twice: memory to receive into must not (MPI 4.1 §3.2.4, §5.1.11).
+
+use crate::plan::{Body, LEVELS, Plan, Strided};
+use crate::{Datatype, Overlap, normalise};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Pieces that are looked at one by one where nothing shorter decides, and steps of a search.
+const PATIENCE: usize = 1 << 16;
+
+/// How many items of a type are known not to overlap.
+#[derive(Debug, Default)]
+pub(crate) struct Apart(AtomicUsize);
+
+impl Datatype {
+    /// Checks that no byte is named twice by `count` items, as nobody could say what it holds after a receive.
+    ///
+    /// Lists of blocks and up to four nested loops are seen through. Of types that are nested so deeply that this would
+    /// take long, nothing is said: receiving into them is safe, the last write wins. What was found is kept, so that
+    /// asking again costs a comparison.
+    ///
+    /// # Errors
+    /// [`Overlap`] with a byte that is named twice.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let column = Datatype::of::<u32>().vector(3, 1, 4)?;
+    /// // Columns side by side, and each a row below the one before.
+    /// assert!(column.resized(0, 4)?.check_overlap(4).is_ok());
+    /// assert_eq!(column.resized(0, 16)?.check_overlap(2).unwrap_err().offset, 16);
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    #[inline]
+    pub fn check_overlap(&self, count: usize) -> Result<(), Overlap> {
+        let node = self.node();
+        // Relaxed: a number, and whoever reads an older one looks again. A primitive is its own item.
+        if count <= node.apart.0.load(Ordering::Relaxed) || self.is_contiguous() {
+            return Ok(());
+        }
+        self.look_for_overlap(count)
+    }
+
+    #[cold]
+    fn look_for_overlap(&self, count: usize) -> Result<(), Overlap> {
+        // What does not fit any memory is refused elsewhere.
+        if self.packed_size(count).is_ok() && self.bounds(count).is_ok() {
+            search(&normalise::repeat(self.plan(), count, self.extent()), 0)?;
+        }
+        self.node().apart.0.fetch_max(count, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Looks for a byte that is named twice by a plan at `base`.
+fn search(plan: &Plan, base: i64) -> Result<(), Overlap> {
+    let base = base.wrapping_add(plan.offset);
+    match &plan.body {
+        Body::Empty => Ok(()),
+        Body::Strided(strided) => in_loops(strided, base),
+        Body::Blocks(list) => {
+            in_list((0..list.offsets.len()).map(|i| (base.wrapping_add(list.offsets.get(i)), list.block)))
+        }
+        Body::Runs(list) => {
+            let len = |i: usize| list.ends[i] - list.start(i);
+            in_list((0..list.ends.len()).map(|i| (base.wrapping_add(list.offsets[i]), len(i))))
+        }
+        Body::Sequence(sequence) => {
+            let mut hulls = Vec::with_capacity(sequence.parts.len());
+            for part in &sequence.parts {
+                search(part, base)?;
+                hulls.push(hull(part, base));
+            }
+            hulls.sort_unstable();
+            let apart = hulls.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+            if apart { Ok(()) } else { one_by_one(plan, base) }
+        }
+        Body::Repeat(repeat) => {
+            search(&repeat.body, base)?;
+            let (low, high) = hull(&repeat.body, base);
+            let apart = i128::from(repeat.level.stride).abs() >= high - low;
+            if apart { Ok(()) } else { one_by_one(plan, base) }
+        }
+    }
+}
+
+/// Looks at all pieces, if they are not too many.
+fn one_by_one(plan: &Plan, base: i64) -> Result<(), Overlap> {
+    let mut pieces: Vec<(i64, usize)> = Vec::new();
+    for run in crate::runs::of_plan(plan, base.wrapping_sub(plan.offset)) {
+        if pieces.len() == PATIENCE {
+            return Ok(());
+        }
+        pieces.push((run.offset, run.len));
+    }
+    in_list(pieces.into_iter())
+}
+
+fn in_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), Overlap> {
+    let end = |(at, len): (i64, usize)| i128::from(at) + len as i128;
+    // Most lists are in order.
+    let mut reached = i128::MIN;
+    let in_order = pieces.clone().all(|piece| {
+        let apart = i128::from(piece.0) >= reached;
+        reached = end(piece);
+        apart
+    });
+    if in_order {
+        return Ok(());
+    }
+    let mut sorted: Vec<_> = pieces.collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| end(pair[0]) > i128::from(pair[1].0)) {
+        Some(pair) => Err(Overlap { offset: pair[1].0 }),
+        None => Ok(()),
+    }
+}
+
+/// The bytes between which all of a plan lies.
+fn hull(plan: &Plan, base: i64) -> (i128, i128) {
+    let base = base.wrapping_add(plan.offset);
+    let stretch = |(low, high): (i128, i128), count: usize, stride: i64| {
+        let by = (count as i128 - 1) * i128::from(stride);
+        (low + by.min(0), high + by.max(0))
+    };
+    let of = |low: i64, high: i128| (i128::from(low), high);
+    let join = |a: (i128, i128), b: (i128, i128)| (a.0.min(b.0), a.1.max(b.1));
+    match &plan.body {
+        Body::Empty => of(base, base.into()),
+        Body::Strided(strided) => {
+            let block = of(base, i128::from(base) + strided.block as i128);
+            strided.nest().iter().fold(block, |hull, level| stretch(hull, level.count, level.stride))
+        }
+        Body::Blocks(_) | Body::Runs(_) => crate::runs::of_plan(plan, base.wrapping_sub(plan.offset))
+            .map(|run| of(run.offset, i128::from(run.offset) + run.len as i128))
+            .fold((i128::MAX, i128::MIN), join),
+        Body::Sequence(sequence) => {
+            sequence.parts.iter().map(|part| hull(part, base)).fold((i128::MAX, i128::MIN), join)
+        }
+        Body::Repeat(repeat) => stretch(hull(&repeat.body, base), repeat.level.count, repeat.level.stride),
+    }
+}
+
+/// Two blocks of a nest overlap if and only if there are steps, not all 0, that lead less than a block away.
+fn in_loops(strided: &Strided, base: i64) -> Result<(), Overlap> {
+    let mut loops = [(0i128, 0i128); LEVELS];
+    for (place, level) in loops.iter_mut().zip(strided.nest()) {
+        *place = (i128::from(level.stride).abs(), level.count as i128);
+    }
+    let mut order: [usize; LEVELS] = core::array::from_fn(|i| i);
+    order[..strided.depth].sort_unstable_by_key(|i| loops[*i].0);
+    let order = &order[..strided.depth];
+    // How far the loops within lead, and the block.
+    let mut reach = strided.block as i128;
+    let nested = order.iter().all(|i| {
+        let (stride, count) = loops[*i];
+        let apart = stride >= reach;
+        reach += stride * (count - 1);
+        apart
+    });
+    if nested {
+        return Ok(());
+    }
+    let mut search = Steps { loops, order, reach: strided.block as i128 - 1, left: PATIENCE, taken: [0; LEVELS] };
+    if !search.find(order.len(), 0, false) {
+        return Ok(());
+    }
+    // One block is where the steps forward lead, the other where those backward would begin.
+    let (mut one, mut other) = (base, base);
+    for (level, taken) in strided.nest().iter().zip(search.taken) {
+        let far = level.stride.wrapping_mul(taken.unsigned_abs() as i64);
+        // Steps were counted in the direction of the stride's size.
+        if (taken > 0) == (level.stride > 0) { one = one.wrapping_add(far) } else { other = other.wrapping_add(far) }
+    }
+    Err(Overlap { offset: one.max(other) })
+}
+
+/// A search for steps that lead nearly nowhere, from the longest stride to the shortest.
+struct Steps<'a> {
+    /// The length of a stride and its count.
+    loops: [(i128, i128); LEVELS],
+    /// Loops, the shortest stride first.
+    order: &'a [usize],
+    /// How far away is still an overlap.
+    reach: i128,
+    left: usize,
+    taken: [i64; LEVELS],
+}
+
+impl Steps<'_> {
+    /// Whether steps of the first `depth` loops lead from `at` to within reach of 0; `moved` says that `at` is not the
+    /// place that was left. False, too, when patience ends.
+    fn find(&mut self, depth: usize, at: i128, moved: bool) -> bool {
+        let Some(last) = depth.checked_sub(1) else { return moved };
+        let i = self.order[last];
+        let (stride, count) = self.loops[i];
+        let within: i128 =
+            self.order[..last].iter().map(|j| self.loops[*j].0 * (self.loops[*j].1 - 1)).sum::<i128>() + self.reach;
+        if stride == 0 {
+            self.taken[i] = 1;
+            return true;
+        }
+        let low = (-within - at).div_euclid(stride) + i128::from((-within - at).rem_euclid(stride) != 0);
+        let high = (within - at).div_euclid(stride);
+        for steps in low.max(1 - count)..=high.min(count - 1) {
+            let Some(left) = self.left.checked_sub(1) else { return false };
+            self.left = left;
+            self.taken[i] = steps as i64;
+            if self.find(last, at + steps * stride, moved || steps != 0) {
+                return true;
+            }
+        }
+        self.taken[i] = 0;
+        false
+    }
+}
