@@ -160,7 +160,8 @@ fn in_loops(strided: &Strided, base: i64) -> Result<(), Overlap> {
     if nested {
         return Ok(());
     }
-    let mut search = Steps { loops, order, reach: strided.block as i128 - 1, left: PATIENCE, taken: [0; LEVELS] };
+    let mut search =
+        Steps { loops, order, reach: strided.block as i128 - 1, left: PATIENCE, taken: [0; LEVELS] };
     if !search.find(order.len(), 0, false) {
         return Ok(());
     }
@@ -169,7 +170,11 @@ fn in_loops(strided: &Strided, base: i64) -> Result<(), Overlap> {
     for (level, taken) in strided.nest().iter().zip(search.taken) {
         let far = level.stride.wrapping_mul(taken.unsigned_abs() as i64);
         // Steps were counted in the direction of the stride's size.
-        if (taken > 0) == (level.stride > 0) { one = one.wrapping_add(far) } else { other = other.wrapping_add(far) }
+        if (taken > 0) == (level.stride > 0) {
+            one = one.wrapping_add(far)
+        } else {
+            other = other.wrapping_add(far)
+        }
     }
     Err(Overlap { offset: one.max(other) })
 }
@@ -194,7 +199,8 @@ impl Steps<'_> {
         let i = self.order[last];
         let (stride, count) = self.loops[i];
         let within: i128 =
-            self.order[..last].iter().map(|j| self.loops[*j].0 * (self.loops[*j].1 - 1)).sum::<i128>() + self.reach;
+            self.order[..last].iter().map(|j| self.loops[*j].0 * (self.loops[*j].1 - 1)).sum::<i128>()
+                + self.reach;
         if stride == 0 {
             self.taken[i] = 1;
             return true;

@@ -12,7 +12,11 @@ use crate::input::Input;
 /// Feeds frames in any pieces, good ones and others, to either side. What is taken is written and taken again.
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    if input.flag() { listen::<ToProcess>(&mut input, to_process) } else { listen::<ToLauncher>(&mut input, to_launcher) }
+    if input.flag() {
+        listen::<ToProcess>(&mut input, to_process)
+    } else {
+        listen::<ToLauncher>(&mut input, to_launcher)
+    }
 }
 
 fn listen<T>(input: &mut Input<'_>, choose: fn(&mut Input<'_>) -> T)

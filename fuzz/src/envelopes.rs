@@ -64,7 +64,8 @@ pub fn envelopes(bytes: &[u8]) {
         return;
     }
     let bench = Bench::new();
-    let posted = bench.post(&bench.world, Pattern { source: 1, tag: 1 }, Shape::of(&datatype), high as usize, count);
+    let posted =
+        bench.post(&bench.world, Pattern { source: 1, tag: 1 }, Shape::of(&datatype), high as usize, count);
     let mut message = head(EAGER, code, 0, 1, words);
     if code != 0 && input.flag() {
         message.truncate(8);
@@ -98,7 +99,9 @@ fn judge(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive
             }
         }
         Err(Fault::Truncated { sent, room: there, .. }) => assert_eq!((sent, there), (body.len(), room)),
-        Err(Fault::TypeMismatch { .. }) => assert!(!fits && !wild && !body.is_empty(), "a message of the type"),
+        Err(Fault::TypeMismatch { .. }) => {
+            assert!(!fits && !wild && !body.is_empty(), "a message of the type")
+        }
         // Bits that are no value of the type; it says which, and the rest has landed.
         Err(Fault::InvalidValue { .. }) => return,
         Err(other) => panic!("{other}"),

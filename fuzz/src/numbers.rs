@@ -1,6 +1,8 @@
 //! Types of any size.
 
-use mpj_datatypes::{Datatype, Distributed, Distribution, Order, Packer, Primitive, Run, TypeError, Unpacker};
+use mpj_datatypes::{
+    Datatype, Distributed, Distribution, Order, Packer, Primitive, Run, TypeError, Unpacker,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::allocated;
@@ -69,8 +71,9 @@ fn level(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<Da
         }
         8 => {
             let rank = input.below(4);
-            let lists: [Vec<usize>; 3] =
-                core::array::from_fn(|_| (0..rank + usize::from(input.below(16) == 15)).map(|_| big(input)).collect());
+            let lists: [Vec<usize>; 3] = core::array::from_fn(|_| {
+                (0..rank + usize::from(input.below(16) == 15)).map(|_| big(input)).collect()
+            });
             inner.subarray(&lists[0], &lists[1], &lists[2], order)
         }
         9 => {

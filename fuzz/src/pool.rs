@@ -89,7 +89,10 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
                         let why = matches!(error.why, Shortage::Storage(_) | Shortage::TooLarge);
                         assert!(error.live > 0 || why, "{error} on an empty pool");
                         assert_eq!(error.requested, len);
-                        assert!(!matches!(error.why, Shortage::TooLarge) || len > pool.max_block(), "{error}");
+                        assert!(
+                            !matches!(error.why, Shortage::TooLarge) || len > pool.max_block(),
+                            "{error}"
+                        );
                     }
                 }
             }

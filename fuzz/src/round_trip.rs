@@ -20,7 +20,8 @@ pub fn round_trip(bytes: &[u8]) {
     let block = mpj_pool::global().alloc(asked).expect("memory");
     // A pool may give more than it was asked for.
     let capacity = (block.capacity() - start) / 16 * 16;
-    let mut buffer = Buffer::with_room(block, room).map_err(|refused| refused.error).expect("room for a header");
+    let mut buffer =
+        Buffer::with_room(block, room).map_err(|refused| refused.error).expect("room for a header");
     let mut model = Model { capacity, len: 16, open: None };
     let mut written = Vec::new();
     for _ in 0..40 {
@@ -217,7 +218,9 @@ impl Operation {
                 let count = input.below(60);
                 Self::Bytes(input.bytes(count).to_vec())
             }
-            10 => Self::Object((0..input.below(5)).map(|_| (input.u16(), "é".repeat(input.below(9)))).collect()),
+            10 => {
+                Self::Object((0..input.below(5)).map(|_| (input.u16(), "é".repeat(input.below(9)))).collect())
+            }
             11 => {
                 // Now and then more than a block of the chain holds.
                 let factor = if input.below(16) == 0 { 700 } else { 1 };

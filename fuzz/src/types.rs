@@ -95,7 +95,11 @@ fn tree(input: &mut Input<'_>, depth: usize) -> Spec {
         8 => Spec::HIndexed(blocks(input), inner),
         9 => {
             let block = input.below(4);
-            Spec::IndexedBlock(block, (0..some(input)).map(|_| input.within(-6, 12) as isize).collect(), inner)
+            Spec::IndexedBlock(
+                block,
+                (0..some(input)).map(|_| input.within(-6, 12) as isize).collect(),
+                inner,
+            )
         }
         10 => {
             let block = input.below(4);
@@ -124,9 +128,11 @@ fn tree(input: &mut Input<'_>, depth: usize) -> Spec {
 fn distributed(input: &mut Input<'_>) -> Distributed {
     let (size, processes) = (1 + input.below(6), 1 + input.below(3));
     match input.below(4) {
-        0 => {
-            Distributed { size, processes, how: Distribution::BlockOf(size.div_ceil(processes) + input.below(3)) }
-        }
+        0 => Distributed {
+            size,
+            processes,
+            how: Distribution::BlockOf(size.div_ceil(processes) + input.below(3)),
+        },
         1 => Distributed { size, processes, how: Distribution::Block },
         2 => Distributed { size, processes, how: Distribution::Cyclic(1 + input.below(3)) },
         _ => Distributed { size, processes: 1, how: Distribution::Whole },

@@ -289,3 +289,21 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
     assert!(outcome.is_err() && half == ['\0'], "{outcome:?} {half:?}");
     raw::barrier(comm)
 }
+
+#[mpj::test(ranks = 1)]
+fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (mut got, bytes) = ([7u8; 4], Datatype::of::<u8>());
+    let twice = bytes.indexed(&[(2, 0), (2, 1)]).expect("fits");
+    // SAFETY: all that the type names lies in the array.
+    let error = unsafe { raw::recv(comm, into(&mut got), 1, &twice, 0, 1) }.expect_err("an overlap");
+    let text = "recv: the type names byte 1 more than once: it cannot be received into";
+    assert_eq!((error.class(), error.to_string().as_str(), got), (Class::Type, text, [7; 4]));
+    // Sending is another matter.
+    // SAFETY: room for four.
+    let request = unsafe { raw::irecv(comm, into(&mut got), 4, &bytes, 0, 1, None) }?;
+    // SAFETY: as above.
+    unsafe { raw::send(comm, out(&[1u8, 2, 3]), 1, &twice, 0, 1, Mode::Standard) }?;
+    assert_eq!((request.wait()?.bytes(), got), (4, [1, 2, 2, 3]));
+    Ok(())
+}

@@ -21,6 +21,17 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
     Error::new(Class::Count, call, format!("{count} items are more bytes than can be counted"))
 }
 
+/// Checks that no byte would be received twice.
+#[inline]
+fn disjoint(call: &'static str, count: usize, shape: &Shape) -> Result<()> {
+    match shape {
+        Shape::Flat(_) => Ok(()),
+        Shape::Typed(datatype) => datatype
+            .check_overlap(count)
+            .map_err(|overlap| Error::new(Class::Type, call, overlap.to_string())),
+    }
+}
+
 #[inline]
 fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pattern> {
     comm.usable(call)?;
@@ -75,6 +86,7 @@ pub(crate) unsafe fn start_recv(
     keep: Option<Keep>,
 ) -> Result<Started> {
     let pattern = pattern(comm, call, source, tag)?;
+    disjoint(call, count, &shape)?;
     // SAFETY: the caller's contract.
     let target = unsafe { Target::new(base, count, shape, keep) }.ok_or_else(|| too_large(call, count))?;
     comm.engine().recv(comm.p2p(), pattern, target).map_err(|fault| Error::fault(call, fault))
@@ -366,8 +378,10 @@ pub unsafe fn mrecv(
     datatype: &Datatype,
     message: Message,
 ) -> Result<Status> {
+    let shape = Shape::of(datatype);
+    disjoint("mrecv", count, &shape)?;
     // SAFETY: the caller's contract, and we wait.
-    let target = unsafe { Target::new(buf, count, Shape::of(datatype), None) };
+    let target = unsafe { Target::new(buf, count, shape, None) };
     let target = target.ok_or_else(|| too_large("mrecv", count))?;
     let started =
         comm.engine().recv_message(message, target).map_err(|fault| Error::fault("mrecv", fault))?;
