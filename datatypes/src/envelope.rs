@@ -1,6 +1,6 @@
 //! How a datatype was built, for those who print, store or send types.
 
-use crate::{Datatype, Distributed, Order, Primitive, TypeError};
+use crate::{Datatype, Distributed, Order, Primitive, Subrange, TypeError};
 use std::sync::Arc;
 
 /// The constructor of a datatype with its arguments (`MPI_Type_get_envelope` and `MPI_Type_get_contents`, MPI 4.1
@@ -87,12 +87,8 @@ pub enum Envelope {
     },
     /// [`Datatype::subarray`].
     Subarray {
-        /// The length of the array in each dimension.
-        sizes: Arc<[usize]>,
-        /// The length of the block in each dimension.
-        subsizes: Arc<[usize]>,
-        /// Where the block begins in each dimension.
-        starts: Arc<[usize]>,
+        /// What is taken of each dimension.
+        ranges: Arc<[Subrange]>,
         /// Which dimension is the fastest.
         order: Order,
         /// The type of an item.
@@ -168,8 +164,9 @@ impl Envelope {
             Envelope::HIndexedBlock { block, displacements, inner } => {
                 inner.hindexed_block(*block, displacements)
             }
-            Envelope::Subarray { sizes, subsizes, starts, order, inner } => {
-                inner.subarray(sizes, subsizes, starts, *order)
+            Envelope::Subarray { ranges, order, inner } => {
+                let list = |of: fn(&Subrange) -> usize| ranges.iter().map(of).collect::<Vec<_>>();
+                inner.subarray(&list(|r| r.size), &list(|r| r.sub), &list(|r| r.start), *order)
             }
             Envelope::Darray { rank, dimensions, order, inner } => inner.darray(*rank, dimensions, *order),
             Envelope::Structure { fields } => Datatype::structure(fields),

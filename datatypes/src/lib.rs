@@ -157,7 +157,7 @@ mod views;
 #[cfg(feature = "derive")]
 pub use mpj_datatypes_derive::Datatype;
 
-pub use construct::{Distributed, Distribution, Order};
+pub use construct::{Distributed, Distribution, Order, Subrange};
 pub use envelope::Envelope;
 pub use equivalent::{Equivalent, Receivable};
 pub use error::{InvalidValue, OutOfRange, Overlap, TooLong, TypeError};

@@ -89,14 +89,14 @@ impl Scan {
         match envelope {
             // `items` has dealt with them.
             Envelope::Primitive(_) | Envelope::Darray { .. } => {}
-            Envelope::Subarray { sizes, subsizes, starts, order, inner } => {
+            Envelope::Subarray { ranges, order, inner } => {
                 // All items are one row if there are no dimensions.
                 let fastest = match order {
-                    Order::C => subsizes.last(),
-                    Order::Fortran => subsizes.first(),
+                    Order::C => ranges.last(),
+                    Order::Fortran => ranges.first(),
                 };
-                let row = fastest.copied().unwrap_or(1);
-                let rows = construct::rows(sizes, subsizes, starts, *order, inner.extent());
+                let row = fastest.map_or(1, |range| range.sub);
+                let rows = construct::rows(ranges, *order, inner.extent());
                 // SAFETY: the type names these rows.
                 unsafe { self.blocks(rows.map(|by| (row, step(at, 1, by), inner))) }
             }

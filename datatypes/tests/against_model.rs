@@ -343,8 +343,9 @@ fn rebuild(datatype: &Datatype) -> Datatype {
         Envelope::HIndexedBlock { block, displacements, inner } => {
             rebuild(&inner).hindexed_block(block, &displacements)
         }
-        Envelope::Subarray { sizes, subsizes, starts, order, inner } => {
-            rebuild(&inner).subarray(&sizes, &subsizes, &starts, order)
+        Envelope::Subarray { ranges, order, inner } => {
+            let inner = rebuild(&inner);
+            Envelope::Subarray { ranges, order, inner }.build()
         }
         Envelope::Darray { rank, dimensions, order, inner } => {
             rebuild(&inner).darray(rank, &dimensions, order)

@@ -1,6 +1,6 @@
 //! Regular patterns: halos, faces, columns, plain vectors.
 
-use crate::pattern::{Arena, Loops, Pattern};
+use crate::pattern::{Arena, Loops, Pattern, copy};
 use mpj_datatypes::{Datatype, Order};
 
 pub(crate) fn patterns() -> Vec<Pattern> {
@@ -124,12 +124,14 @@ fn lu(all: &mut Vec<Pattern>, d: usize) {
     let from = base.cast::<[f64; 5]>();
     let pack = move |out: *mut u8| {
         for i in 0..d {
-            unsafe { out.cast::<[f64; 5]>().add(i).write(from.wrapping_add(i * (d + 2)).read()) };
+            // SAFETY: both invariants of `Pattern`.
+            unsafe { copy(from.wrapping_add(i * (d + 2)), out.cast::<[f64; 5]>().wrapping_add(i)) };
         }
     };
     let unpack = move |input: *const u8| {
         for i in 0..d {
-            unsafe { from.wrapping_add(i * (d + 2)).write(input.cast::<[f64; 5]>().add(i).read()) };
+            // SAFETY: both invariants of `Pattern`.
+            unsafe { copy(input.cast::<[f64; 5]>().wrapping_add(i), from.wrapping_add(i * (d + 2))) };
         }
     };
     all.push(Pattern::new(format!("NAS_LU_y_{d}"), (arena, base), y, pack, unpack));
@@ -148,7 +150,8 @@ fn fft(n: usize) -> Pattern {
         for c in 0..half {
             for r in 0..half {
                 let from = numbers.wrapping_add(r * n + c);
-                unsafe { out.cast::<[f64; 2]>().add(c * half + r).write(from.read()) };
+                // SAFETY: both invariants of `Pattern`.
+                unsafe { copy(from, out.cast::<[f64; 2]>().wrapping_add(c * half + r)) };
             }
         }
     };
@@ -167,12 +170,14 @@ fn vector<const L: usize>(payload: usize) -> Pattern {
     let numbers = base.cast::<[f64; L]>();
     let pack = move |out: *mut u8| {
         for i in 0..n {
-            unsafe { out.cast::<[f64; L]>().add(i).write(numbers.add(2 * i).read()) };
+            // SAFETY: both invariants of `Pattern`.
+            unsafe { copy(numbers.wrapping_add(2 * i), out.cast::<[f64; L]>().wrapping_add(i)) };
         }
     };
     let unpack = move |input: *const u8| {
         for i in 0..n {
-            unsafe { numbers.add(2 * i).write(input.cast::<[f64; L]>().add(i).read()) };
+            // SAFETY: both invariants of `Pattern`.
+            unsafe { copy(input.cast::<[f64; L]>().wrapping_add(i), numbers.wrapping_add(2 * i)) };
         }
     };
     Pattern::new(format!("vec_bl{L}_{}K", payload >> 10), (arena, base), datatype, pack, unpack)

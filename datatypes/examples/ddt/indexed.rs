@@ -1,6 +1,6 @@
 //! Irregular patterns: particles and unstructured meshes.
 
-use crate::pattern::{Arena, Loops, Pattern};
+use crate::pattern::{Arena, Loops, Pattern, copy};
 use mpj_datatypes::Datatype;
 
 pub(crate) fn patterns() -> Vec<Pattern> {
@@ -27,7 +27,8 @@ fn chosen(element: &Datatype, block: usize, indices: &[u32]) -> Datatype {
 fn gather<T: Copy>(from: *const T, indices: &[u32], out: *mut u8) -> *mut u8 {
     let mut out = out.cast::<T>();
     for &i in indices {
-        unsafe { out.write(from.add(i as usize).read()) };
+        // SAFETY: both invariants of `Pattern`.
+        unsafe { copy(from.wrapping_add(i as usize), out) };
         out = out.wrapping_add(1);
     }
     out.cast()
@@ -36,7 +37,8 @@ fn gather<T: Copy>(from: *const T, indices: &[u32], out: *mut u8) -> *mut u8 {
 fn scatter<T: Copy>(to: *mut T, indices: &[u32], input: *const u8) -> *const u8 {
     let mut input = input.cast::<T>();
     for &i in indices {
-        unsafe { to.add(i as usize).write(input.read()) };
+        // SAFETY: both invariants of `Pattern`.
+        unsafe { copy(input, to.wrapping_add(i as usize)) };
         input = input.wrapping_add(1);
     }
     input.cast()

@@ -4,8 +4,7 @@
 //! `DDT,name,bytes,pack,hand pack,unpack,hand unpack,memcpy,pack/hand,unpack/hand`, rates in GB/s. The five candidates
 //! take turns, and the median of the turns counts. A mismatch of bytes is printed as `# MISMATCH`.
 #![allow(unsafe_code, reason = "raw pointers, as the C program")]
-#![allow(clippy::print_stdout, clippy::multiple_unsafe_ops_per_block, reason = "a program")]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "all patterns stay inside of their arena")]
+#![allow(clippy::print_stdout, reason = "a program")]
 
 mod grid;
 mod indexed;
@@ -34,34 +33,38 @@ fn measure(p: &Pattern, budget: f64) {
     let bytes = p.packed.size();
     let arena = Arena::new(&[bytes, bytes, bytes]);
     let (packed, copy, check) = (arena.at(0), arena.at(1), arena.at(2));
+    // SAFETY: each of the three is an array of so many bytes in the arena, and no two views of one live at once.
+    let view = |array: *mut u8| unsafe { core::slice::from_raw_parts_mut(array, bytes) };
     let pack = || {
-        let out = unsafe { core::slice::from_raw_parts_mut(packed.cast::<MaybeUninit<u8>>(), bytes) };
+        let room = packed.cast::<MaybeUninit<u8>>();
+        // SAFETY: as for `view`; what is written there are values.
+        let out = unsafe { core::slice::from_raw_parts_mut(room, bytes) };
+        // SAFETY: invariant 1 of `Pattern`, whose arena is filled.
         unsafe { black_box(&p.packed).pack(black_box(p.base), 1, 0, out) };
     };
     let unpack = || {
-        let input = unsafe { core::slice::from_raw_parts(packed, bytes) };
+        let input = view(packed);
+        // SAFETY: invariant 1 of `Pattern`; the packed bytes lie in another arena.
         unsafe { black_box(&p.unpacked).unpack(black_box(p.base), 1, 0, input) };
     };
     let hand_pack = || (p.hand_pack)(packed);
     let hand_unpack = || (p.hand_unpack)(packed);
+    // SAFETY: two arrays of so many bytes.
     let memcpy = || unsafe { black_box(copy).copy_from_nonoverlapping(black_box(packed), bytes) };
 
-    let same =
-        || unsafe { core::slice::from_raw_parts(packed, bytes) == core::slice::from_raw_parts(check, bytes) };
+    let same = || view(packed) == view(check);
     pack();
-    unsafe { check.copy_from_nonoverlapping(packed, bytes) };
-    unsafe { packed.write_bytes(0, bytes) };
+    view(check).copy_from_slice(view(packed));
+    view(packed).fill(0);
     hand_pack();
     if !same() {
         println!("# MISMATCH pack {}", p.name);
     }
-    for i in 0..bytes {
-        unsafe { packed.add(i).write((i * 37 + 11) as u8) };
-    }
-    unsafe { check.copy_from_nonoverlapping(packed, bytes) };
+    view(packed).iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 37 + 11) as u8);
+    view(check).copy_from_slice(view(packed));
     if p.symmetric {
         unpack();
-        unsafe { packed.write_bytes(0, bytes) };
+        view(packed).fill(0);
         hand_pack();
         if !same() {
             println!("# MISMATCH unpack {}", p.name);

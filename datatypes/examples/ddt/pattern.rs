@@ -2,7 +2,23 @@
 
 use mpj_datatypes::Datatype;
 
+/// Copies one element between an arena and packed bytes.
+///
+/// # Safety
+/// An element can be read at `from` and written at `to`, and they are not the same.
+#[inline(always)]
+pub(crate) unsafe fn copy<T: Copy>(from: *const T, to: *mut T) {
+    // SAFETY: the caller's promise.
+    let element = unsafe { from.read() };
+    // SAFETY: the caller's promise.
+    unsafe { to.write(element) };
+}
+
 /// One access pattern.
+///
+/// # Invariants
+/// 1. The bytes that both types name at `base` lie in the arena, and the loops touch no others there.
+/// 2. The loops take packed bytes as the types do: whoever calls them has as many, on a page of their own.
 pub(crate) struct Pattern {
     pub(crate) name: String,
     pub(crate) packed: Datatype,
@@ -94,7 +110,8 @@ impl Loops {
             for j in 0..self.inner.0 {
                 let from = base.wrapping_add(i * self.outer.1 + j * self.inner.1);
                 for k in 0..self.len {
-                    unsafe { out.add(k).write(from.add(k).read()) };
+                    // SAFETY: both invariants of `Pattern`.
+                    unsafe { copy(from.wrapping_add(k), out.wrapping_add(k)) };
                 }
                 out = out.wrapping_add(self.len);
             }
@@ -107,7 +124,8 @@ impl Loops {
             for j in 0..self.inner.0 {
                 let to = base.wrapping_add(i * self.outer.1 + j * self.inner.1);
                 for k in 0..self.len {
-                    unsafe { to.add(k).write(input.add(k).read()) };
+                    // SAFETY: both invariants of `Pattern`.
+                    unsafe { copy(input.wrapping_add(k), to.wrapping_add(k)) };
                 }
                 input = input.wrapping_add(self.len);
             }

@@ -8,8 +8,8 @@ mod structure;
 mod subarray;
 
 pub use darray::{Distributed, Distribution};
-pub use subarray::Order;
 pub(crate) use subarray::rows;
+pub use subarray::{Order, Subrange};
 
 use crate::extent::Hull;
 use crate::node::{Leaves, Node};

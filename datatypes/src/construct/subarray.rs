@@ -3,6 +3,7 @@
 use super::Build;
 use crate::plan::Level;
 use crate::{Datatype, Envelope, TypeError};
+use std::sync::Arc;
 
 /// Which dimension of an array is the fastest in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,6 +23,20 @@ impl Order {
         })
     }
 }
+
+/// What a subarray takes of one dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Subrange {
+    /// The length of the array.
+    pub size: usize,
+    /// The length of the block.
+    pub sub: usize,
+    /// Where the block begins.
+    pub start: usize,
+}
+
+/// Arrays of at most this many dimensions need no list of their loops.
+const FEW: usize = 8;
 
 impl Datatype {
     /// Returns the type of a block of an array of items: in dimension `d` the array is `sizes[d]` long, and the block
@@ -54,10 +69,20 @@ impl Datatype {
             let other = if subsizes.len() != rank { subsizes.len() } else { starts.len() };
             return Err(TypeError::Dimensions { expected: rank, given: other });
         }
+        let numbers = sizes.iter().zip(subsizes).zip(starts);
+        let ranges: Arc<[Subrange]> =
+            numbers.map(|((&size, &sub), &start)| Subrange { size, sub, start }).collect();
         let (mut displacement, mut whole) = (0i64, self.extent());
-        let mut levels = Vec::with_capacity(rank);
-        for d in order.fastest_first(rank) {
-            let (size, sub, start) = (sizes[d], subsizes[d], starts[d]);
+        let (mut few, mut many) = ([Level { count: 1, stride: 0 }; FEW], Vec::new());
+        let levels = match few.get_mut(..rank) {
+            Some(levels) => levels,
+            None => {
+                many.resize(rank, Level { count: 1, stride: 0 });
+                &mut many[..]
+            }
+        };
+        for (level, d) in levels.iter_mut().zip(order.fastest_first(rank)) {
+            let Subrange { size, sub, start } = ranges[d];
             if start > size || sub > size - start {
                 return Err(TypeError::Subarray { dimension: d, size, sub, start });
             }
@@ -67,22 +92,14 @@ impl Datatype {
             whole = stride.checked_mul(steps).ok_or(too_far)?;
             // At most `size` strides.
             displacement = displacement.checked_add(stride.wrapping_mul(start as i64)).ok_or(too_far)?;
-            levels.push(Level { count: sub, stride });
+            *level = Level { count: sub, stride };
         }
-        let list = |numbers: &[usize]| numbers.into();
-        let envelope = Envelope::Subarray {
-            sizes: list(sizes),
-            subsizes: list(subsizes),
-            starts: list(starts),
-            order,
-            inner: self.clone(),
-        };
         let mut build = Build::new();
-        build.nest(self, displacement, &levels)?;
+        build.nest(self, displacement, levels)?;
         if rank > 0 {
             build.hull.mark(0, whole);
         }
-        build.finish(envelope)
+        build.finish(Envelope::Subarray { ranges, order, inner: self.clone() })
     }
 
     /// `sub` items from item `start` on, with the bounds of `size` items.
@@ -101,24 +118,20 @@ impl Datatype {
 
 /// Where the rows of a subarray begin, in pack order and in bytes; a row is as many adjacent items as the block is long
 /// in the fastest dimension.
-pub(crate) fn rows<'a>(
-    sizes: &'a [usize],
-    subsizes: &'a [usize],
-    starts: &'a [usize],
-    order: Order,
-    extent: i64,
-) -> impl Iterator<Item = i64> + 'a {
-    let dimensions: Vec<usize> = order.fastest_first(sizes.len()).collect();
-    let total = subsizes.iter().product::<usize>() / dimensions.first().map_or(1, |&d| subsizes[d].max(1));
+pub(crate) fn rows(ranges: &[Subrange], order: Order, extent: i64) -> impl Iterator<Item = i64> + '_ {
+    let dimensions: Vec<usize> = order.fastest_first(ranges.len()).collect();
+    let all = ranges.iter().map(|range| range.sub).product::<usize>();
+    let total = all / dimensions.first().map_or(1, |&d| ranges[d].sub.max(1));
     (0..total).map(move |row| {
         let (mut rest, mut stride, mut at) = (row, extent, 0i64);
         for (i, &d) in dimensions.iter().enumerate() {
-            let place = if i == 0 { 0 } else { rest % subsizes[d] };
+            let Subrange { size, sub, start } = ranges[d];
+            let place = if i == 0 { 0 } else { rest % sub };
             if i > 0 {
-                rest /= subsizes[d];
+                rest /= sub;
             }
-            at = at.wrapping_add(stride.wrapping_mul((starts[d] + place) as i64));
-            stride = stride.wrapping_mul(sizes[d] as i64);
+            at = at.wrapping_add(stride.wrapping_mul((start + place) as i64));
+            stride = stride.wrapping_mul(size as i64);
         }
         at
     })

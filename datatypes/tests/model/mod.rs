@@ -1,5 +1,5 @@
 //! Random datatypes, with the naive model of each.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses another part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses another part")]
 
 mod spec;
 
