@@ -1,5 +1,7 @@
 //! The cores a rank runs on.
 
+use std::sync::OnceLock;
+
 use mpj::Intracomm;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -23,4 +25,17 @@ pub(crate) fn bind(world: &Intracomm) {
         // Where that is forbidden the header tells: it names the cores.
         let _ = sched_setaffinity(None, &set);
     }
+}
+
+/// Keeps this thread on the core with that place among those allowed at the start, if there are `needed`; returns whether
+/// it is there.
+pub(super) fn keep_to(place: usize, needed: usize) -> bool {
+    static AT_START: OnceLock<Vec<usize>> = OnceLock::new();
+    let cores = AT_START.get_or_init(allowed);
+    if cores.len() < needed.max(place + 1) {
+        return false;
+    }
+    let mut set = CpuSet::new();
+    set.set(cores[place]);
+    sched_setaffinity(None, &set).is_ok()
 }

@@ -1,5 +1,5 @@
-//! The programs of `mpj-perf`. Each follows its C twin loop by loop and prints the same lines, so that the figures of
-//! both can stand side by side: one pair of clock readings an iteration, the same touching, public calls only.
+//! The programs of `mpj-perf`. Those of ranks follow their C twins loop by loop and print the same lines, so that the
+//! figures of both can stand side by side: one pair of clock readings an iteration, the same touching, public calls only.
 
 pub(crate) mod coll;
 pub(crate) mod cores;
@@ -8,6 +8,7 @@ mod ddt_by_hand;
 mod ddt_patterns;
 mod memory;
 pub(crate) mod pingpong;
+pub(crate) mod pools;
 mod report;
 mod stats;
 

@@ -1,14 +1,15 @@
-//! `mpj-perf`: what messages, collectives and datatypes cost. `mpj-perf --help` says how to use it.
+//! `mpj-perf`: what messages, collectives, datatypes, pools and codecs cost. `mpj-perf --help` says how to use it.
 //!
 //! Exit status: 0 measured; 1 a rank failed; 2 the command line is wrong.
 
 #![allow(clippy::print_stderr, reason = "a program says on stderr why it does not run")]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use mpj::{Launch, World};
 
 use perf::Failure;
@@ -33,6 +34,8 @@ const MOST_THREADS: usize = 256;
 ///   mpj-perf coll 20 65536 -n 8              eight ranks, 20 ms a point, up to 64 KiB
 ///
 ///   mpjrun -n 2 mpj-perf ddt 3 8             two ranks, as processes
+///
+///   mpj-perf pools --svg pools.svg           pools beside allocators, in this process alone
 #[derive(Debug, Parser)]
 #[command(name = "mpj-perf", version)]
 struct Cli {
@@ -46,8 +49,25 @@ struct Cli {
     bind: bool,
 }
 
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Debug, Subcommand)]
 enum Program {
+    #[command(flatten)]
+    Ranks(OfRanks),
+    /// Pools of memory beside other allocators, in one process without ranks
+    ///
+    /// Strategies: magazine (the default pool), buddy (the same without magazines), buddy1 and buddy2 (the mpjbuf
+    /// paper's), none. Storages: pages and heap, the paper's direct and indirect buffers. All run in turns; the ratio
+    /// compares with the best that is another strategy. Allocators over one region have 256 MiB each. Two threads need
+    /// two cores. Takes half a minute.
+    ///
+    /// POOL,test,strategy,storage,bytes,ns (median),ratio to best other (median of the rounds'; none for baselines);
+    /// POOLMEM,mix,strategy,storage,most bytes asked for,most bytes resident,ratio
+    Pools(PoolsArgs),
+}
+
+/// The programs that ranks run.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum OfRanks {
     /// Messages between two ranks: latency, rate and bandwidth
     ///
     /// PP,variant,bytes,iterations,median us,least us,99 % us,MB/s (half round trips; the same, rotating and freshly
@@ -65,6 +85,28 @@ enum Program {
     Ddt(DdtArgs),
     /// Starts and ends a job, nothing else
     Hello,
+}
+
+#[derive(Args, Clone, Debug)]
+struct PoolsArgs {
+    /// What to measure [default: all]
+    #[arg(value_enum)]
+    tests: Vec<perf::pools::Test>,
+    /// Prints comma-separated lines instead of tables
+    #[arg(long)]
+    csv: bool,
+    /// Draws the paper's figure 8 into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Milliseconds that a contender runs in a round
+    #[arg(long, default_value = "2", value_parser = milliseconds)]
+    ms: f64,
+    /// Rounds
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1001))]
+    rounds: u16,
+    /// Prints what one contender has in memory
+    #[arg(long, hide = true)]
+    memory_of: Option<String>,
 }
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -100,23 +142,35 @@ struct DdtArgs {
     send_ms: f64,
 }
 
-impl Program {
+impl OfRanks {
     /// Returns why it cannot be run with so many ranks, if so.
     fn refuse(self, ranks: usize) -> Option<String> {
         match self {
-            Program::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
-            Program::Pingpong(args) => args.options().refuse(),
+            OfRanks::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
+            OfRanks::Pingpong(args) => args.options().refuse(),
             _ => None,
         }
     }
 
     fn run(self, world: &World) -> Result<(), Failure> {
         match self {
-            Program::Pingpong(args) => perf::pingpong::run(world, args.options()),
-            Program::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes),
-            Program::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms),
-            Program::Hello => Ok(()),
+            OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options()),
+            OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes),
+            OfRanks::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms),
+            OfRanks::Hello => Ok(()),
         }
+    }
+}
+
+impl PoolsArgs {
+    fn run(self) -> Result<(), Failure> {
+        if let Some(chosen) = &self.memory_of {
+            return perf::pools::print_memory(chosen);
+        }
+        let all = perf::pools::Test::value_variants();
+        let tests = if self.tests.is_empty() { all.to_vec() } else { self.tests };
+        let (csv, svg, ms, rounds) = (self.csv, self.svg, self.ms, self.rounds.into());
+        perf::pools::run(&perf::pools::Options { tests, ms, rounds, csv, svg })
     }
 }
 
@@ -130,6 +184,10 @@ fn main() -> ExitCode {
     let Cli { program, ranks, bind } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
+    };
+    let program = match program {
+        Program::Ranks(program) => program,
+        Program::Pools(args) => return alone(ranks, bind, || args.run()),
     };
     if let Some(why) = ranks.and_then(|ranks| program.refuse(ranks)) {
         return refuse(&why);
@@ -156,6 +214,20 @@ fn main() -> ExitCode {
         Ok(())
     });
     if refused.into_inner() { ExitCode::from(USAGE) } else { ended }
+}
+
+/// Runs a program that has no ranks.
+fn alone(ranks: Option<usize>, bind: bool, run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+    if ranks.is_some() || bind {
+        return refuse("-n and --bind are for programs of ranks");
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("mpj-perf: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Reads a number of ranks.
@@ -191,7 +263,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            refuse("name a program: pingpong, coll, ddt or hello (mpj-perf --help says more)")
+            refuse("name a program: pingpong, coll, ddt, pools or hello (mpj-perf --help says more)")
         }
         _ => {
             let complaint = error.render().to_string();

@@ -1,0 +1,146 @@
+//! What the tests take without allocating.
+
+use std::hint::black_box;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mpj_pool::{
+    AllocError, DefaultBlock, Heap, Pages, Pool, RawBuffer, Shared, Storage, StorageError, global,
+};
+
+use super::contender::{Contender, Kind, Name, write_all};
+use super::second::{Meet, Ring};
+use super::tests::{Task, Test};
+use crate::perf::stats::now_ns;
+
+/// Returns all of them.
+pub(super) fn all() -> Result<Vec<Box<dyn Contender + Send>>, AllocError> {
+    let mut all: Vec<Box<dyn Contender + Send>> = vec![Box::new(Warm::new()?), Box::<JustRing>::default()];
+    all.push(Box::new(Region { storage: "pages", make: |bytes| Pages::create(bytes).map(boxed) }));
+    all.push(Box::new(Region { storage: "shared", make: |bytes| Shared::create(bytes).map(boxed) }));
+    all.push(Box::new(Region { storage: "heap", make: |bytes| Heap::create(bytes).map(boxed) }));
+    Ok(all)
+}
+
+/// Writes memory that has been written before.
+struct Warm(Mutex<DefaultBlock>);
+
+impl Warm {
+    fn new() -> Result<Warm, AllocError> {
+        let most = Test::Touch.sizes().into_iter().max().unwrap_or(0);
+        Ok(Warm(Mutex::new(global().alloc(most)?)))
+    }
+}
+
+impl Contender for Warm {
+    fn name(&self) -> Name {
+        Name { strategy: "memset", storage: "warm", kind: Kind::Baseline }
+    }
+
+    fn takes(&self, test: Test) -> bool {
+        test == Test::Touch
+    }
+
+    fn run(&self, Task { bytes, calls, .. }: Task) -> Option<u64> {
+        let mut block = self.0.lock().ok()?;
+        let bytes = &mut block.as_uninit_mut()[..bytes];
+        write_all(bytes);
+        let start = now_ns();
+        for _ in 0..calls {
+            write_all(black_box(&mut *bytes));
+        }
+        Some(now_ns() - start)
+    }
+}
+
+/// Memory that two threads share, a cache line each.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+/// What a message carries: as long as a block's handle.
+type Message = (&'static Line, [usize; 3]);
+
+/// Hands lines over that nobody allocates, written on one side and read on the other.
+struct JustRing {
+    lines: &'static [Line],
+    meet: Meet,
+    ring: Ring<Message>,
+}
+
+impl Default for JustRing {
+    fn default() -> JustRing {
+        // More than are under way: none is written before it has been read.
+        let lines = (0..4 * Ring::<Message>::PLACES).map(|_| Line::default()).collect::<Vec<_>>().leak();
+        JustRing { lines, meet: Meet::default(), ring: Ring::default() }
+    }
+}
+
+impl Contender for JustRing {
+    fn name(&self) -> Name {
+        Name { strategy: "ring", storage: "alone", kind: Kind::Baseline }
+    }
+
+    fn takes(&self, test: Test) -> bool {
+        test == Test::Handoff
+    }
+
+    fn prepare(&self) {
+        self.ring.renew();
+    }
+
+    fn run(&self, Task { calls, .. }: Task) -> Option<u64> {
+        let mut ring = self.ring.sender()?;
+        self.meet.wait();
+        let mut send = |calls| {
+            for call in 0..calls {
+                let line = &self.lines[call % self.lines.len()];
+                line.0.store(call as u64, Ordering::Relaxed);
+                ring.give((line, black_box([call; 3])));
+            }
+        };
+        send(calls / 8);
+        let start = now_ns();
+        send(calls);
+        Some(now_ns() - start)
+    }
+
+    fn assist(&self, _: Task) {
+        self.meet.wait();
+        let Some(mut ring) = self.ring.receiver() else { return };
+        ring.take_all(|(line, rest)| {
+            black_box((line.0.load(Ordering::Relaxed), rest));
+        });
+    }
+}
+
+/// Makes regions, as a pool does when it grows; their end is not counted.
+struct Region {
+    storage: &'static str,
+    make: fn(usize) -> Result<Box<dyn Storage>, StorageError>,
+}
+
+fn boxed<S: Storage>(storage: S) -> Box<dyn Storage> {
+    Box::new(storage)
+}
+
+impl Contender for Region {
+    fn name(&self) -> Name {
+        Name { strategy: "region", storage: self.storage, kind: Kind::Baseline }
+    }
+
+    fn takes(&self, test: Test) -> bool {
+        test == Test::Start
+    }
+
+    fn run(&self, Task { bytes, calls, .. }: Task) -> Option<u64> {
+        let mut time = 0;
+        for _ in 0..calls {
+            let start = now_ns();
+            let storage = (self.make)(bytes).ok()?;
+            time += now_ns() - start;
+            drop(storage);
+        }
+        Some(time)
+    }
+}

@@ -1,0 +1,78 @@
+//! Blocks of general allocators.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use super::contender::{Block, Contender, Entrant, Kind, Name, Source};
+
+/// What C's `malloc` promises. The pools promise more; who asks a general allocator for more waits longer.
+const ALIGN: usize = 16;
+
+/// A general allocator that lives for ever.
+pub(super) struct Heap<A: 'static>(&'static A);
+
+/// One block of it.
+///
+/// # Invariants
+/// 1. `at` is a live allocation of `heap`, of `len` bytes aligned to [`ALIGN`], which this handle alone knows.
+pub(super) struct HeapBlock<A: GlobalAlloc + 'static> {
+    at: NonNull<u8>,
+    len: usize,
+    heap: &'static A,
+}
+
+/// The allocator that every program has.
+pub(super) const SYSTEM: Name = Name {
+    strategy: if cfg!(target_env = "gnu") { "glibc" } else { "system" },
+    storage: "heap",
+    kind: Kind::General,
+};
+
+/// Lets it take part.
+pub(super) fn system() -> Box<dyn Contender + Send> {
+    static HEAP: System = System;
+    enter(SYSTEM, &HEAP)
+}
+
+/// Lets an allocator take part.
+pub(super) fn enter<A: GlobalAlloc + Send + Sync>(name: Name, heap: &'static A) -> Box<dyn Contender + Send> {
+    Box::new(Entrant::new(name, Heap(heap)))
+}
+
+fn layout(len: usize) -> Option<Layout> {
+    Layout::from_size_align(len, ALIGN).ok().filter(|layout| layout.size() > 0)
+}
+
+impl<A: GlobalAlloc + Send + Sync> Source for Heap<A> {
+    type Block = HeapBlock<A>;
+
+    #[inline(always)]
+    fn get(&self, len: usize) -> Option<HeapBlock<A>> {
+        let layout = layout(len)?;
+        // SAFETY: the layout has bytes.
+        let at = unsafe { self.0.alloc(layout) };
+        Some(HeapBlock { at: NonNull::new(at)?, len, heap: self.0 })
+    }
+}
+
+// SAFETY: by invariant 1 the handle owns its bytes; the allocator may be used from any thread.
+unsafe impl<A: GlobalAlloc + Send + Sync> Send for HeapBlock<A> {}
+
+impl<A: GlobalAlloc + Send + Sync> Block for HeapBlock<A> {
+    #[inline(always)]
+    fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: invariant 1, and `&mut self` makes this the only view.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().cast(), self.len) }
+    }
+}
+
+impl<A: GlobalAlloc> Drop for HeapBlock<A> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: invariant 1: the block was made with this layout, by `get` above.
+        let layout = unsafe { Layout::from_size_align_unchecked(self.len, ALIGN) };
+        // SAFETY: invariant 1; the handle ends here.
+        unsafe { self.heap.dealloc(self.at.as_ptr(), layout) };
+    }
+}

@@ -1,0 +1,50 @@
+//! How much memory the mix takes, by what the system says of a process of its own for each contender.
+
+use std::fs;
+use std::process::Command;
+
+use super::contender::{Contender, Name};
+use crate::perf::Failure;
+
+/// Steps of the mix.
+const STEPS: usize = 4096;
+
+/// What a contender had in memory at most, and what was asked for at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peak {
+    pub(super) live: usize,
+    pub(super) resident: usize,
+}
+
+/// Runs this program again, for one contender, and reads what [`print`] says there.
+pub(super) fn of(name: Name) -> Result<Peak, Failure> {
+    let this = std::env::current_exe()?;
+    let chosen = format!("{},{}", name.strategy, name.storage);
+    let output = Command::new(this).args(["pools", "--memory-of", &chosen]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut numbers = text.split_whitespace().map(str::parse);
+    match (output.status.success(), numbers.next(), numbers.next()) {
+        (true, Some(Ok(live)), Some(Ok(resident))) => Ok(Peak { live, resident }),
+        _ => {
+            Err(format!("the memory of {chosen}: {}", String::from_utf8_lossy(&output.stderr).trim()).into())
+        }
+    }
+}
+
+/// Walks through the mix, and returns what that took beyond what the process had before.
+pub(super) fn measure(
+    make: impl FnOnce() -> Result<Box<dyn Contender + Send>, Failure>,
+) -> Result<Peak, Failure> {
+    let before = status("VmRSS:")?;
+    let contender = make()?;
+    let live = contender.fill(STEPS).ok_or("no memory")?;
+    Ok(Peak { live, resident: status("VmHWM:")?.saturating_sub(before) })
+}
+
+/// Returns one of the sizes that the system tells of this process, in bytes.
+fn status(field: &str) -> Result<usize, Failure> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    Ok(kib.ok_or_else(|| format!("/proc/self/status has no {field}"))? << 10)
+}

@@ -1,0 +1,158 @@
+//! Pools: the mpjbuf paper's figure 8, and what servers and simulations do, beside the allocators that there are.
+//!
+//! All contenders run in turns in one process, each in loops that know its type; the figures are medians of the rounds,
+//! the ratios medians of the rounds' ratios.
+
+use std::fs;
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::contender::{Contender, Name};
+use self::memory::Peak;
+use self::rounds::{Effort, Series};
+use self::second::Second;
+use super::Failure;
+use super::cores;
+
+mod baselines;
+mod contender;
+#[allow(unsafe_code, reason = "calls allocators, which take pointers back")]
+mod heaps;
+mod memory;
+#[cfg(feature = "comparators")]
+#[allow(unsafe_code, reason = "gives allocators memory, and takes pointers from them")]
+mod others;
+mod ours;
+mod plot;
+mod report;
+mod rounds;
+mod second;
+mod stream;
+mod tests;
+
+pub(crate) use self::tests::Test;
+
+/// What to measure and where to put it.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) tests: Vec<Test>,
+    /// Milliseconds that one contender runs at a time.
+    pub(crate) ms: f64,
+    pub(crate) rounds: usize,
+    pub(crate) csv: bool,
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// Runs the tests one after the other and tells of each.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let effort = Effort { slice: options.ms * 1e6, rounds: options.rounds };
+    let plan: Vec<(Test, usize)> =
+        options.tests.iter().flat_map(|test| test.sizes().into_iter().map(|bytes| (*test, bytes))).collect();
+    let memory: Vec<Name> = if options.tests.contains(&Test::Mix) { names().collect() } else { Vec::new() };
+    let bar = progress(plan.len() + memory.len());
+    if options.csv {
+        report::lines(head(options))?;
+    }
+    let peaks = peaks(&memory, &bar)?;
+    let mut field = Vec::new();
+    for name in names() {
+        field.push(make(name, true)?);
+    }
+    #[cfg(feature = "comparators")]
+    field.extend(others::fixed());
+    field.extend(baselines::all()?);
+    cores::keep_to(0, 1);
+    let all = std::thread::scope(|scope| {
+        let second = Second::start(scope, &field);
+        let mut all: Vec<Series> = Vec::new();
+        for (index, (test, bytes)) in plan.iter().copied().enumerate() {
+            bar.set_message(test.name());
+            if second.is_some() || !test.pairs() {
+                all.push(rounds::measure(&field, (test, bytes), effort, second.as_ref()));
+            }
+            bar.inc(1);
+            let last = plan.get(index + 1).is_none_or(|(next, _)| *next != test);
+            let lines = match all.last() {
+                Some(series) if options.csv => report::csv(series),
+                Some(_) if last => report::table(test, &all),
+                _ => Vec::new(),
+            };
+            bar.suspend(|| report::lines(lines))?;
+        }
+        Ok::<_, Failure>(all)
+    })?;
+    bar.finish_and_clear();
+    report::lines(match options.csv {
+        true => peaks.iter().map(|(name, peak)| report::memory_csv(*name, *peak)).collect(),
+        false if peaks.is_empty() => Vec::new(),
+        false => report::memory_table(&peaks),
+    })?;
+    if let Some(path) = &options.svg {
+        let one: Vec<&Series> = all.iter().filter(|series| series.test == Test::One).collect();
+        fs::write(path, plot::svg(&one)).map_err(|why| format!("{}: {why}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Prints what the mix takes of one contender's memory; run by [`run`], in a process of its own.
+pub(crate) fn print_memory(chosen: &str) -> Result<(), Failure> {
+    let name = names().find(|name| chosen.split_once(',') == Some((name.strategy, name.storage)));
+    let name = name.ok_or_else(|| format!("no contender {chosen:?}"))?;
+    let Peak { live, resident } = memory::measure(|| make(name, false))?;
+    report::lines([format!("{live} {resident}")])
+}
+
+/// Returns all contenders but pools of one size and baselines.
+fn names() -> impl Iterator<Item = Name> {
+    #[cfg(feature = "comparators")]
+    let others = others::names();
+    #[cfg(not(feature = "comparators"))]
+    let others = std::iter::empty();
+    ours::names().chain([heaps::SYSTEM]).chain(others)
+}
+
+fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
+    match name.kind {
+        contender::Kind::Ours => Ok(ours::make(name)?),
+        _ if name == heaps::SYSTEM => Ok(heaps::system()),
+        #[cfg(feature = "comparators")]
+        _ => others::make(name, faulted),
+        #[cfg(not(feature = "comparators"))]
+        _ => Err(format!("no contender {name:?}, faulted {faulted}").into()),
+    }
+}
+
+fn peaks(names: &[Name], bar: &ProgressBar) -> Result<Vec<(Name, Peak)>, Failure> {
+    bar.set_message("memory");
+    let peak = |name: &Name| {
+        bar.inc(1);
+        Ok((*name, memory::of(*name)?))
+    };
+    names.iter().map(peak).collect()
+}
+
+/// Returns the remarks in front of the lines.
+fn head(options: &Options) -> Vec<String> {
+    let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
+    let others =
+        if cfg!(feature = "comparators") { "" } else { "; more to compare with: --features comparators" };
+    vec![
+        format!("# lib: mpj {}, pure Rust{build}{others}", env!("CARGO_PKG_VERSION")),
+        format!(
+            "# medians of {} rounds of {} ms each, all in turns in one process",
+            options.rounds, options.ms
+        ),
+        "# POOL,test,strategy,storage,bytes,ns,ratio_to_best_other".to_owned(),
+        "# POOLMEM,test,strategy,storage,live_bytes,peak_bytes,peak_to_live".to_owned(),
+    ]
+}
+
+/// Returns a bar on the terminal, or nothing where standard error is none.
+fn progress(steps: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(steps as u64).with_style(style);
+    bar.tick();
+    bar
+}

@@ -1,0 +1,200 @@
+//! What others offer: general allocators, allocators over one region, pools of one size.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use buddy_system_allocator::LockedHeap;
+use opool::{PoolAllocator, RefGuard};
+use rlsf::Tlsf;
+use spin::Mutex;
+use talc::TalcLock;
+use talc::source::Manual;
+
+use super::contender::{Block, Contender, Entrant, Kind, Name, Source};
+use super::heaps;
+use super::tests::Test;
+use crate::perf::Failure;
+use mpj_pool::{Heap, Pages, Storage};
+
+/// The region that each allocator over one region has.
+const REGION: usize = 256 << 20;
+
+const GENERAL: [&str; 2] = ["mimalloc", "jemalloc"];
+const ARENAS: [&str; 4] = ["buddy_system", "talc", "rlsf", "offset"];
+
+/// Returns all that are compared, but pools of one size.
+pub(super) fn names() -> impl Iterator<Item = Name> {
+    let general = GENERAL.map(|strategy| Name { strategy, storage: "heap", kind: Kind::General });
+    let arenas = ARENAS.map(|strategy| Name { strategy, storage: "pages", kind: Kind::Arena });
+    general.into_iter().chain(arenas)
+}
+
+/// Makes the one of that name; `faulted` says whether its region has all of its pages from the start, as those of this
+/// project's pools on pages have.
+pub(super) fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
+    static MIMALLOC: mimalloc::MiMalloc = mimalloc::MiMalloc;
+    static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+    Ok(match name.strategy {
+        "mimalloc" => heaps::enter(name, &MIMALLOC),
+        "jemalloc" => heaps::enter(name, &JEMALLOC),
+        "buddy_system" => heaps::enter(name, buddy_system(region(faulted)?)),
+        "talc" => heaps::enter(name, talc(region(faulted)?)),
+        "rlsf" => heaps::enter(name, rlsf(region(faulted)?)),
+        "offset" => Box::new(Entrant::new(name, Offsets::over(region(faulted)?))),
+        other => return Err(format!("no contender {other:?}").into()),
+    })
+}
+
+/// Returns pools of one size.
+pub(super) fn fixed() -> impl Iterator<Item = Box<dyn Contender + Send>> {
+    Test::Fixed.sizes().into_iter().map(|bytes| {
+        let name = Name { strategy: "opool", storage: "heap", kind: Kind::Fixed };
+        let pool = Box::leak(Box::new(opool::Pool::new_prefilled(64, Maker(bytes))));
+        Box::new(Entrant::new(name, Objects { bytes, pool })) as Box<dyn Contender + Send>
+    })
+}
+
+/// Returns memory that is never given back.
+fn region(faulted: bool) -> Result<&'static mut [MaybeUninit<u8>], Failure> {
+    let storage: Box<dyn Storage> =
+        if faulted { Box::new(Pages::create(REGION)?) } else { Box::new(Heap::create(REGION)?) };
+    let storage = Box::leak(storage);
+    // SAFETY: the contract of Storage: its bytes are its own, and it is neither used again nor dropped.
+    Ok(unsafe { std::slice::from_raw_parts_mut(storage.base().as_ptr().cast(), storage.size()) })
+}
+
+fn buddy_system(region: &'static mut [MaybeUninit<u8>]) -> &'static LockedHeap<32> {
+    let heap: &LockedHeap<32> = Box::leak(Box::default());
+    // SAFETY: the memory is this heap's alone, for ever.
+    unsafe { heap.lock().init(region.as_mut_ptr().expose_provenance(), region.len()) };
+    heap
+}
+
+type Talc = TalcLock<Mutex<()>, Manual>;
+
+fn talc(region: &'static mut [MaybeUninit<u8>]) -> &'static Talc {
+    let heap: &Talc = Box::leak(Box::new(TalcLock::new(Manual)));
+    // SAFETY: the memory is this heap's alone, for ever.
+    unsafe { heap.lock().claim(region.as_mut_ptr().cast(), region.len()) };
+    heap
+}
+
+/// rlsf's allocator, behind the same lock as the others.
+struct Rlsf(Mutex<Tlsf<'static, u32, u16, 28, 16>>);
+
+fn rlsf(region: &'static mut [MaybeUninit<u8>]) -> &'static Rlsf {
+    let mut heap = Tlsf::new();
+    let _ = heap.insert_free_block(region);
+    Box::leak(Box::new(Rlsf(Mutex::new(heap))))
+}
+
+// SAFETY: Tlsf gives out blocks that fit the layout and do not overlap, and takes them back by the same alignment.
+unsafe impl GlobalAlloc for Rlsf {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.0.lock().allocate(layout).map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        if let Some(at) = NonNull::new(at) {
+            // SAFETY: the caller's promise: `alloc` returned it for this layout, and it is live.
+            unsafe { self.0.lock().deallocate(at, layout.align()) };
+        }
+    }
+}
+
+/// Offsets in units of a cache line, and the memory they mean.
+struct Offsets {
+    region: NonNull<u8>,
+    allocator: &'static Mutex<offset_allocator::Allocator>,
+}
+
+/// # Invariants
+/// 1. `at..at + len` lies in the units of `allocation`, and so is this handle's alone.
+struct OffsetBlock {
+    at: NonNull<u8>,
+    len: usize,
+    allocation: offset_allocator::Allocation,
+    allocator: &'static Mutex<offset_allocator::Allocator>,
+}
+
+impl Offsets {
+    const UNIT: usize = 64;
+
+    fn over(region: &'static mut [MaybeUninit<u8>]) -> Offsets {
+        let allocator = offset_allocator::Allocator::new((region.len() / Self::UNIT) as u32);
+        let allocator = Box::leak(Box::new(Mutex::new(allocator)));
+        Offsets { region: NonNull::from(region).cast(), allocator }
+    }
+}
+
+// SAFETY: the region is the allocator's alone, and that is behind a lock.
+unsafe impl Send for Offsets {}
+// SAFETY: as above.
+unsafe impl Sync for Offsets {}
+// SAFETY: invariant 1: the handle owns its bytes.
+unsafe impl Send for OffsetBlock {}
+
+impl Source for Offsets {
+    type Block = OffsetBlock;
+
+    #[inline(always)]
+    fn get(&self, len: usize) -> Option<OffsetBlock> {
+        let units = u32::try_from(len.div_ceil(Self::UNIT)).ok()?;
+        let allocation = self.allocator.lock().allocate(units)?;
+        // SAFETY: the allocator knows only offsets within the region.
+        let at = unsafe { self.region.add(allocation.offset as usize * Self::UNIT) };
+        Some(OffsetBlock { at, len, allocation, allocator: self.allocator })
+    }
+}
+
+impl Block for OffsetBlock {
+    #[inline(always)]
+    fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: invariant 1, and `&mut self` makes this the only view.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().cast(), self.len) }
+    }
+}
+
+impl Drop for OffsetBlock {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.allocator.lock().free(self.allocation);
+    }
+}
+
+/// A pool of byte strings of one length.
+struct Objects {
+    bytes: usize,
+    pool: &'static opool::Pool<Maker, Bytes>,
+}
+
+type Bytes = Box<[MaybeUninit<u8>]>;
+
+/// Makes byte strings of one length.
+struct Maker(usize);
+
+impl PoolAllocator<Bytes> for Maker {
+    fn allocate(&self) -> Bytes {
+        Box::new_uninit_slice(self.0)
+    }
+}
+
+impl Source for Objects {
+    type Block = Object;
+
+    #[inline(always)]
+    fn get(&self, len: usize) -> Option<Self::Block> {
+        (len == self.bytes).then(|| Object(self.pool.get()))
+    }
+}
+
+/// One of its byte strings.
+struct Object(RefGuard<'static, Maker, Bytes>);
+
+impl Block for Object {
+    #[inline(always)]
+    fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
+        &mut self.0
+    }
+}

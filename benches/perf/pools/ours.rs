@@ -1,0 +1,34 @@
+//! The pools of this project, each with its own type.
+
+use mpj_pool::strategy::{NameError, STRATEGIES, Visitor, visit};
+use mpj_pool::{Growth, Pool};
+
+use super::contender::{Contender, Entrant, Kind, Name, Ours};
+
+/// The paper's direct and indirect buffers: mapped pages, and memory of the global allocator.
+const STORAGES: [&str; 2] = ["pages", "heap"];
+
+/// Returns the strategies on both storages.
+pub(super) fn names() -> impl Iterator<Item = Name> {
+    let named = |strategy| STORAGES.map(|storage| Name { strategy, storage, kind: Kind::Ours });
+    STRATEGIES.into_iter().flat_map(named)
+}
+
+/// Makes the pool of that name.
+pub(super) fn make(name: Name) -> Result<Box<dyn Contender + Send>, NameError> {
+    let growth = match name.strategy {
+        "magazine" | "buddy" => Growth::DEFAULT,
+        _ => Growth::PAPER,
+    };
+    visit(name.strategy, name.storage, growth, Enter(name))
+}
+
+struct Enter(Name);
+
+impl Visitor for Enter {
+    type Output = Box<dyn Contender + Send>;
+
+    fn visit<P: Pool + 'static>(self, pool: P) -> Self::Output {
+        Box::new(Entrant::new(self.0, Ours(pool)))
+    }
+}
