@@ -10,7 +10,9 @@ mod memory;
 pub(crate) mod pingpong;
 pub(crate) mod pools;
 mod report;
+pub(crate) mod serde;
 mod stats;
+mod turns;
 
 /// Whatever ends a rank early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

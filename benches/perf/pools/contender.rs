@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use mpj_pool::{Pool, RawBuffer};
 
 use super::second::{Meet, Ring};
-use super::stream::{LIVE, Random, Stream};
+use super::stream::{LIVE, Random, STEPS, Stream};
 use super::tests::{Task, Test};
 use crate::perf::stats::now_ns;
 
@@ -59,8 +59,10 @@ pub(super) enum Kind {
     /// A general allocator.
     General,
     /// An allocator over one region, behind a lock.
+    #[cfg_attr(not(feature = "comparators"), expect(dead_code, reason = "all are comparators"))]
     Arena,
     /// A pool of objects of one size.
+    #[cfg_attr(not(feature = "comparators"), expect(dead_code, reason = "all are comparators"))]
     Fixed,
     /// What the test takes without allocating: compared with nobody.
     Baseline,
@@ -145,7 +147,7 @@ impl<S: Source> Entrant<S> {
             Some(())
         };
         // The others have been here since: what this one knows is no longer in the cache.
-        walk(calls / 4)?;
+        walk(STEPS)?;
         let start = now_ns();
         walk(calls)?;
         Some(now_ns() - start)
@@ -227,6 +229,7 @@ impl<S: Source> Contender for Entrant<S> {
             (Test::Start, _) => false,
             // The default pool stands beside the pools of one size, too.
             (Test::Fixed, _) => self.name.kind == Kind::Fixed || self.name.strategy == "magazine",
+            (Test::Mix | Test::Pair | Test::Handoff, _) if self.name.strategy == "none" => false,
             _ => self.name.kind != Kind::Fixed,
         }
     }

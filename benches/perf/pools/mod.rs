@@ -10,10 +10,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::contender::{Contender, Name};
 use self::memory::Peak;
-use self::rounds::{Effort, Series};
+use self::rounds::Series;
 use self::second::Second;
 use super::Failure;
 use super::cores;
+use super::turns::Effort;
 
 mod baselines;
 mod contender;
@@ -31,6 +32,7 @@ mod second;
 mod stream;
 mod tests;
 
+pub(super) use self::report::lines;
 pub(crate) use self::tests::Test;
 
 /// What to measure and where to put it.

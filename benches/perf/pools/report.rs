@@ -12,7 +12,7 @@ use crate::perf::Failure;
 const SHOWN: [usize; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
 
 /// Prints lines on standard output.
-pub(super) fn lines(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
+pub(in crate::perf) fn lines(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = lines.into_iter().try_for_each(|line| writeln!(out, "{line}"));
     Ok(written.and_then(|()| out.flush()).map_err(|why| format!("the report cannot be written: {why}"))?)
@@ -48,7 +48,7 @@ pub(super) fn table(test: Test, all: &[Series]) -> Vec<String> {
         }
     }
     let cells = |text: &dyn Fn(&Series) -> String| -> String {
-        shown.iter().map(|series| format!("{:>11}", text(series))).collect()
+        shown.iter().map(|series| format!("{:>13}", text(series))).collect()
     };
     let mut lines = vec![format!("\n{}, ns", test.title())];
     lines.push(format!("  {:<20}{}", "", cells(&|series| size(series.bytes))));

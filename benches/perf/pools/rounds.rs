@@ -1,17 +1,9 @@
-//! Everybody in turns: rounds, medians, ratios.
+//! Contenders in turns, and whom each is compared with.
 
 use super::contender::{Contender, Kind, Name};
 use super::second::Second;
 use super::tests::{Task, Test};
-use crate::perf::stats::quantile_f64;
-
-/// How long and how often.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
-    /// Nanoseconds that one contender runs at a time.
-    pub(super) slice: f64,
-    pub(super) rounds: usize,
-}
+use crate::perf::turns::{Effort, Lane, median, ratio, take};
 
 /// What came of one test at one size.
 #[derive(Debug)]
@@ -31,41 +23,6 @@ pub(super) struct Row {
     pub(super) ratio: Option<(f64, Name)>,
 }
 
-/// One contender's calls, and the time of one in each round.
-struct Lane<'a> {
-    index: usize,
-    contender: &'a dyn Contender,
-    calls: usize,
-    ns: Vec<f64>,
-}
-
-impl Lane<'_> {
-    /// Runs until the contender has the memory that it needs, and finds out how many calls fill a slice.
-    fn settle(&mut self, (test, bytes): (Test, usize), slice: f64, second: Option<&Second>) -> Option<()> {
-        let run = |calls| self.run(Task { test, bytes, calls }, second);
-        let mut calls = test.least();
-        let (mut all, mut last) = (0.0, run(calls)?);
-        while all < test.settling() * slice {
-            last = run(calls)?;
-            all += last;
-            // The slower it is the sooner that is known.
-            if last < slice / 4.0 && calls < 1 << 28 {
-                calls *= 4;
-            }
-        }
-        self.calls = ((slice / last * calls as f64) as usize).max(test.least());
-        Some(())
-    }
-
-    fn run(&self, task: Task, second: Option<&Second>) -> Option<f64> {
-        match second {
-            Some(second) if task.test.pairs() => second.run(self.index, self.contender, task),
-            _ => self.contender.run(task),
-        }
-        .map(|ns| ns.max(1) as f64)
-    }
-}
-
 /// Runs one test at one size with all that take it. Who runs out of memory has no row.
 pub(super) fn measure(
     field: &[Box<dyn Contender + Send>],
@@ -73,29 +30,29 @@ pub(super) fn measure(
     effort: Effort,
     second: Option<&Second>,
 ) -> Series {
-    let taking = field.iter().enumerate().filter(|(_, contender)| contender.takes(test));
-    let lanes = taking.map(|(index, contender)| {
-        let mut lane = Lane { index, contender: contender.as_ref(), calls: test.least(), ns: Vec::new() };
-        lane.settle((test, bytes), effort.slice, second).map(|()| lane)
-    });
-    let mut lanes: Vec<Lane<'_>> = lanes.flatten().collect();
-    for round in 0..effort.rounds {
-        // Each goes first once: nobody always inherits the cache of the same one.
-        let start = round % lanes.len().max(1);
-        let (later, sooner) = lanes.split_at_mut(start);
-        for lane in sooner.iter_mut().chain(later) {
-            let task = Task { test, bytes, calls: lane.calls };
-            lane.ns.extend(lane.run(task, second).map(|time| time / lane.calls as f64));
-        }
-    }
-    lanes.iter().for_each(|lane| lane.contender.rest());
-    lanes.retain(|lane| lane.ns.len() == effort.rounds);
-    let named: Vec<(Name, &[f64])> = lanes.iter().map(|lane| (lane.contender.name(), &lane.ns[..])).collect();
+    let taking: Vec<(usize, &dyn Contender)> = field
+        .iter()
+        .enumerate()
+        .map(|(index, contender)| (index, &**contender as &dyn Contender))
+        .filter(|(_, contender)| contender.takes(test))
+        .collect();
+    let lane = |(index, contender)| {
+        let run = move |calls| {
+            let task = Task { test, bytes, calls };
+            match second {
+                Some(second) if test.pairs() => second.run(index, contender, task),
+                _ => contender.run(task),
+            }
+        };
+        Lane { run: Box::new(run), least: test.least(), settling: test.settling() }
+    };
+    let mut lanes: Vec<Lane<'_>> = taking.iter().copied().map(lane).collect();
+    let rounds = take(&mut lanes, effort);
+    taking.iter().for_each(|(_, contender)| contender.rest());
+    let named = taking.iter().zip(&rounds);
+    let named: Vec<(Name, &[f64])> =
+        named.filter_map(|((_, contender), ns)| Some((contender.name(), ns.as_deref()?))).collect();
     Series { test, bytes, rows: rows(&named) }
-}
-
-fn median(ns: impl IntoIterator<Item = f64>) -> f64 {
-    quantile_f64(&mut ns.into_iter().collect::<Vec<_>>(), 0.5)
 }
 
 /// Compares each with the best that is another strategy; baselines are nobody's rivals.
@@ -108,9 +65,7 @@ fn rows(lanes: &[(Name, &[f64])]) -> Vec<Row> {
         rivals.min_by(|a, b| a.1.total_cmp(b.1)).map(|(rival, _)| rival)
     };
     let row = |((name, ns), median_ns): (&(Name, &[f64]), &f64)| {
-        let ratio = best(*name).map(|(rival, theirs)| {
-            (median(ns.iter().zip(*theirs).map(|(ours, theirs)| ours / theirs)), *rival)
-        });
+        let ratio = best(*name).map(|(rival, theirs)| (ratio(ns, theirs), *rival));
         Row { name: *name, ns: *median_ns, ratio }
     };
     lanes.iter().zip(&medians).map(row).collect()

@@ -3,8 +3,8 @@
 /// Blocks that live at one time.
 pub(super) const LIVE: usize = 256;
 
-/// Steps before the stream begins again.
-const STEPS: usize = 1 << 15;
+/// Steps before the stream begins again. Runs are whole rounds of it: parts of it differ in what they ask for.
+pub(super) const STEPS: usize = 1 << 14;
 
 /// One step: which of the live blocks goes, and how large the next one is.
 #[derive(Clone, Copy, Debug)]

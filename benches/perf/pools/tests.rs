@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use super::stream::STEPS;
+
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
@@ -81,21 +83,21 @@ impl Test {
         matches!(self, Test::Pair | Test::Handoff)
     }
 
-    /// Returns the fewest calls that say anything.
+    /// Returns the fewest calls that say anything; calls are a multiple of it.
     pub(super) fn least(self) -> usize {
         match self {
-            Test::Mix => 256,
+            Test::Mix => STEPS,
             Test::Handoff => 128,
             Test::Pair => 32,
             _ => 1,
         }
     }
 
-    /// Returns how many slices pass before the first round, so that pools have grown as far as they will.
-    pub(super) fn settling(self) -> f64 {
+    /// Returns how many runs of the fewest calls pass before the first round, so that pools have grown as far as they will.
+    pub(super) fn settling(self) -> usize {
         match self {
-            Test::Mix => 16.0,
-            _ => 0.5,
+            Test::Mix => 3,
+            _ => 1,
         }
     }
 }

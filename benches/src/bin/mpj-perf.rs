@@ -36,6 +36,8 @@ const MOST_THREADS: usize = 256;
 ///   mpjrun -n 2 mpj-perf ddt 3 8             two ranks, as processes
 ///
 ///   mpj-perf pools --svg pools.svg           pools beside allocators, in this process alone
+///
+///   mpj-perf serde                           codecs beside serializers, in this process alone
 #[derive(Debug, Parser)]
 #[command(name = "mpj-perf", version)]
 struct Cli {
@@ -63,6 +65,14 @@ enum Program {
     /// POOL,test,strategy,storage,bytes,ns (median),ratio to best other (median of the rounds'; none for baselines);
     /// POOLMEM,mix,strategy,storage,most bytes asked for,most bytes resident,ratio
     Pools(PoolsArgs),
+    /// Codecs of objects beside other serializers, in one process without ranks
+    ///
+    /// Values: 100k f64 (also marked as plain memory, Raw), a mesh of nested vectors, log records. Writing goes into memory
+    /// that is there, reading makes a value and drops it. Built with --features comparators it shows bincode 2, bitcode,
+    /// rkyv and wincode.
+    ///
+    /// SERDE,value,codec,kind,way,bytes,ns (median),ratio to best other serde,to best other,to memcpy
+    Serde(SerdeArgs),
 }
 
 /// The programs that ranks run.
@@ -107,6 +117,19 @@ struct PoolsArgs {
     /// Prints what one contender has in memory
     #[arg(long, hide = true)]
     memory_of: Option<String>,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+struct SerdeArgs {
+    /// Prints comma-separated lines instead of tables
+    #[arg(long)]
+    csv: bool,
+    /// Milliseconds that a codec runs in a round
+    #[arg(long, default_value = "10", value_parser = milliseconds)]
+    ms: f64,
+    /// Rounds
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..=1001))]
+    rounds: u16,
 }
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -188,6 +211,10 @@ fn main() -> ExitCode {
     let program = match program {
         Program::Ranks(program) => program,
         Program::Pools(args) => return alone(ranks, bind, || args.run()),
+        Program::Serde(SerdeArgs { csv, ms, rounds }) => {
+            let options = perf::serde::Options { csv, ms, rounds: rounds.into() };
+            return alone(ranks, bind, || perf::serde::run(options));
+        }
     };
     if let Some(why) = ranks.and_then(|ranks| program.refuse(ranks)) {
         return refuse(&why);
@@ -263,7 +290,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            refuse("name a program: pingpong, coll, ddt, pools or hello (mpj-perf --help says more)")
+            refuse("name a program: pingpong, coll, ddt, pools, serde or hello (mpj-perf --help says more)")
         }
         _ => {
             let complaint = error.render().to_string();

@@ -1,0 +1,176 @@
+//! Codecs: objects in the dynamic part of a message, beside other serializers.
+
+use std::hint::black_box;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use mpj_buffer::Raw;
+
+use super::Failure;
+use super::cores;
+use super::stats::now_ns;
+use super::turns::{Effort, Lane, median, ratio, take};
+
+#[cfg(feature = "comparators")]
+mod others;
+mod ours;
+mod report;
+mod values;
+
+/// How long to measure and how to tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Milliseconds that one codec runs at a time.
+    pub(crate) ms: f64,
+    pub(crate) rounds: usize,
+    pub(crate) csv: bool,
+}
+
+/// What a codec is, for its comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// One of this project, through serde.
+    Ours,
+    /// Another that works through serde.
+    #[cfg_attr(not(feature = "comparators"), expect(dead_code, reason = "all are comparators"))]
+    Serde,
+    /// Another with derives of its own.
+    #[cfg_attr(not(feature = "comparators"), expect(dead_code, reason = "all are comparators"))]
+    Derive,
+    /// A copy of the bytes.
+    Copy,
+}
+
+/// One codec with one value.
+struct Rival<'a> {
+    name: &'static str,
+    kind: Kind,
+    bytes: usize,
+    encode: Box<dyn FnMut() -> Option<()> + 'a>,
+    decode: Box<dyn FnMut() -> Option<()> + 'a>,
+}
+
+impl<'a> Rival<'a> {
+    fn new(
+        name: &'static str,
+        kind: Kind,
+        bytes: usize,
+        encode: impl FnMut() -> Option<()> + 'a,
+        decode: impl FnMut() -> Option<()> + 'a,
+    ) -> Rival<'a> {
+        Rival { name, kind, bytes, encode: Box::new(encode), decode: Box::new(decode) }
+    }
+}
+
+/// What came of one codec, one way.
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    kind: Kind,
+    bytes: usize,
+    ns: f64,
+    /// Its time over that of the best other serializer through serde, of the best other at all, and of the copy.
+    to_serde: Option<f64>,
+    to_best: Option<f64>,
+    to_copy: Option<f64>,
+}
+
+/// What came of one value, one way.
+#[derive(Debug)]
+struct Series {
+    value: &'static str,
+    way: &'static str,
+    rows: Vec<Row>,
+}
+
+/// Measures all values.
+pub(crate) fn run(options: Options) -> Result<(), Failure> {
+    cores::keep_to(0, 1);
+    let (numbers, mesh, records) = (values::numbers(), values::mesh(), values::records());
+    let marked = Raw(&numbers[..]);
+    let mut fields =
+        [("100k f64", ours::all(&numbers)?), ("mesh", ours::all(&mesh)?), ("records", ours::all(&records)?)];
+    fields[0].1.insert(0, ours::raw(&numbers, &marked)?);
+    #[cfg(feature = "comparators")]
+    for (rivals, others) in fields.iter_mut().zip([
+        others::of_numbers(&numbers)?,
+        others::of_mesh(&mesh)?,
+        others::of_records(&records)?,
+    ]) {
+        rivals.1.extend(others);
+    }
+    let bar = ProgressBar::new(2 * fields.len() as u64).with_style(
+        ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    report::lines(report::head(options))?;
+    for (value, rivals) in &mut fields {
+        bar.set_message(*value);
+        // The size of the plainest of its forms.
+        rivals.push(copy(rivals.iter().map(|rival| rival.bytes).min().unwrap_or(0)));
+        for way in ["encode", "decode"] {
+            let series = measure(value, way, rivals, options);
+            bar.inc(1);
+            bar.suspend(|| report::lines(if options.csv { series.csv() } else { series.table() }))?;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Returns the copy of so many bytes: into memory that is there, and into a new vector.
+fn copy<'a>(bytes: usize) -> Rival<'a> {
+    let from = vec![1u8; bytes];
+    let again = from.clone();
+    let mut to = vec![0u8; bytes];
+    let encode = move || {
+        to.copy_from_slice(black_box(&from));
+        black_box(&mut to);
+        Some(())
+    };
+    let decode = move || {
+        drop(black_box(black_box(&again).clone()));
+        Some(())
+    };
+    Rival::new("memcpy", Kind::Copy, bytes, encode, decode)
+}
+
+fn measure(value: &'static str, way: &'static str, rivals: &mut [Rival<'_>], options: Options) -> Series {
+    let about: Vec<_> = rivals.iter().map(|rival| (rival.name, rival.kind, rival.bytes)).collect();
+    let mut lanes: Vec<Lane<'_>> = rivals.iter_mut().map(|rival| lane(rival, way)).collect();
+    let rounds = take(&mut lanes, Effort { slice: options.ms * 1e6, rounds: options.rounds });
+    let rounds: Vec<_> =
+        about.iter().zip(&rounds).filter_map(|(about, ns)| Some((*about, ns.as_ref()?))).collect();
+    let best = |name: &str, kinds: &[Kind]| {
+        let others = rounds.iter().filter(|((other, kind, _), _)| *other != name && kinds.contains(kind));
+        others
+            .map(|(_, ns)| *ns)
+            .min_by(|a, b| median(a.iter().copied()).total_cmp(&median(b.iter().copied())))
+    };
+    let row = |((name, kind, bytes), ns): &((&'static str, Kind, usize), &Vec<f64>)| {
+        let to = |kinds: &[Kind]| {
+            best(name, kinds).filter(|_| *kind != Kind::Copy).map(|theirs| ratio(ns, theirs))
+        };
+        Row {
+            name,
+            kind: *kind,
+            bytes: *bytes,
+            ns: median(ns.iter().copied()),
+            to_serde: to(&[Kind::Serde]),
+            to_best: to(&[Kind::Serde, Kind::Derive]),
+            to_copy: to(&[Kind::Copy]),
+        }
+    };
+    Series { value, way, rows: rounds.iter().map(row).collect() }
+}
+
+fn lane<'a>(rival: &'a mut Rival<'_>, way: &str) -> Lane<'a> {
+    let call = if way == "encode" { &mut rival.encode } else { &mut rival.decode };
+    let run = move |calls| {
+        let start = now_ns();
+        for _ in 0..calls {
+            call()?;
+        }
+        Some(now_ns() - start)
+    };
+    Lane { run: Box::new(run), least: 1, settling: 3 }
+}

@@ -1,0 +1,68 @@
+//! The codecs of this project, as a message uses them: into blocks of the pool, out of a message that has arrived.
+
+use std::hint::black_box;
+
+use mpj_buffer::pool::{DefaultBlock, Pool, RawBuffer, global};
+use mpj_buffer::{Buffer, Codec, Fixed, Postcard, Raw, RawVec, Reading, Writing};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Kind, Rival};
+use crate::perf::Failure;
+
+/// The static part of a message that holds one object.
+const STATIC: usize = 256;
+
+/// Returns both codecs.
+pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
+    value: &T,
+) -> Result<Vec<Rival<'_>>, Failure> {
+    Ok(vec![
+        rival::<Fixed, T, T, T>("fixed", value, value, |back| back)?,
+        rival::<Postcard, T, T, T>("postcard", value, value, |back| back)?,
+    ])
+}
+
+/// Returns the fast codec with the numbers marked as plain memory.
+pub(super) fn raw<'a>(numbers: &'a Vec<f64>, marked: &'a Raw<'a, f64>) -> Result<Rival<'a>, Failure> {
+    rival::<Fixed, Raw<'a, f64>, RawVec<f64>, Vec<f64>>("fixed, Raw", marked, numbers, |RawVec(back)| back)
+}
+
+fn rival<'a, C: Codec, T: Serialize, B: DeserializeOwned, V: PartialEq>(
+    name: &'static str,
+    value: &'a T,
+    expected: &V,
+    plain: impl Fn(B) -> V,
+) -> Result<Rival<'a>, Failure> {
+    let sent = write::<C, T>(Buffer::with_capacity(STATIC)?, value)?.commit();
+    let bytes = sent.len();
+    let mut arrived =
+        Buffer::from_bytes(global().alloc(bytes)?, &sent.to_vec()).map_err(|refused| refused.error)?;
+    if plain(arrived.read_object_with::<C, B>()?) != *expected {
+        return Err(format!("{name} reads another value").into());
+    }
+    let mut buffer = Some(sent.clear());
+    let encode = move || {
+        let written = write::<C, T>(buffer.take()?, black_box(value)).ok()?;
+        buffer = Some(written.commit().clear());
+        Some(())
+    };
+    let decode = move || {
+        arrived.rewind();
+        read::<C, B, _>(&mut arrived)
+    };
+    Ok(Rival { name, kind: Kind::Ours, bytes, encode: Box::new(encode), decode: Box::new(decode) })
+}
+
+fn write<C: Codec, T: Serialize>(
+    mut buffer: Buffer<DefaultBlock, Writing>,
+    value: &T,
+) -> Result<Buffer<DefaultBlock, Writing>, mpj_buffer::WriteError> {
+    buffer.write_object_with::<C, T>(value)?;
+    Ok(buffer)
+}
+
+fn read<C: Codec, B: DeserializeOwned, R: RawBuffer>(buffer: &mut Buffer<R, Reading>) -> Option<()> {
+    black_box(buffer.read_object_with::<C, B>().ok()?);
+    Some(())
+}

@@ -1,0 +1,70 @@
+//! What is printed: comma-separated lines, or tables to read.
+
+use super::{Kind, Options, Row, Series};
+pub(super) use crate::perf::pools::lines;
+
+/// Returns what stands in front.
+pub(super) fn head(options: Options) -> Vec<String> {
+    let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
+    let mut lines = vec![
+        format!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")),
+        format!("# medians of {} rounds of {} ms each, all in turns", options.rounds, options.ms),
+    ];
+    if options.csv {
+        lines.push("# SERDE,value,codec,kind,way,bytes,ns,to best serde,to best,to memcpy".to_owned());
+    }
+    if cfg!(not(feature = "comparators")) {
+        lines.push("# only the codecs of mpj; others to compare with: --features comparators".to_owned());
+    }
+    lines
+}
+
+impl Row {
+    fn kind(&self) -> &'static str {
+        match self.kind {
+            Kind::Ours => "ours",
+            Kind::Serde => "serde",
+            Kind::Derive => "derive",
+            Kind::Copy => "copy",
+        }
+    }
+
+    fn ratios(&self) -> [String; 3] {
+        [self.to_serde, self.to_best, self.to_copy]
+            .map(|ratio| ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")))
+    }
+}
+
+impl Series {
+    /// Returns a line for each codec.
+    pub(super) fn csv(&self) -> Vec<String> {
+        let Series { value, way, rows } = self;
+        let line = |row: &Row| {
+            // Names have commas of their own.
+            let name = row.name.replace(", ", " ");
+            let ratios = row.ratios().join(",");
+            format!("SERDE,{value},{name},{},{way},{},{:.0},{ratios}", row.kind(), row.bytes, row.ns)
+        };
+        rows.iter().map(line).collect()
+    }
+
+    /// Returns a table to read.
+    pub(super) fn table(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "\n{}, {}\n  {:<26}{:<8}{:>10}{:>11}{:>9}{:>14}{:>9}{:>11}",
+            self.value, self.way, "", "kind", "bytes", "us", "GB/s", "to best serde", "to best", "to memcpy"
+        )];
+        lines.extend(self.rows.iter().map(|row| {
+            let [serde, best, copy] = row.ratios();
+            let rate = row.bytes as f64 / row.ns;
+            let us = row.ns / 1e3;
+            format!(
+                "  {:<26}{:<8}{:>10}{us:>11.1}{rate:>9.1}{serde:>14}{best:>9}{copy:>11}",
+                row.name,
+                row.kind(),
+                row.bytes
+            )
+        }));
+        lines
+    }
+}

@@ -1,0 +1,67 @@
+//! `mpj-perf pools`, run for a moment: the shape of what it writes. Times are not looked at.
+
+use std::process::Command;
+
+fn run(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mpj-perf"));
+    let output = command.arg("pools").args(["--ms", "0.01", "--rounds", "1"]).args(arguments).output();
+    let output = output.expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "nothing on stderr but on a terminal");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn lines_have_seven_fields_and_the_picture_is_xml() {
+    let picture = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pools.svg");
+    let text = run(&["one", "fixed", "--csv", "--svg", picture.to_str().expect("a path")]);
+    let lines: Vec<Vec<&str>> =
+        text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(',').collect()).collect();
+    assert!(lines.iter().all(|fields| fields.len() == 7 && fields[0] == "POOL"), "{text}");
+    for fields in &lines {
+        let [bytes, ns, ratio] = [fields[4], fields[5], fields[6]].map(|field| field.parse::<f64>());
+        assert!(bytes.is_ok_and(|bytes| bytes >= 64.0) && ns.is_ok_and(|ns| ns >= 0.0), "{fields:?}");
+        // Without comparators nobody else has one size.
+        assert!(ratio.is_ok_and(|ratio| ratio > 0.0) || fields[1] == "fixed", "{fields:?}");
+    }
+    // The paper's six and the two of the default pool, at all sizes.
+    for strategy in ["magazine", "buddy1", "buddy2", "none"] {
+        for storage in ["pages", "heap"] {
+            let of = lines.iter().filter(|fields| fields[1..4] == ["one", strategy, storage]);
+            assert_eq!(of.count(), 18, "{strategy} {storage}");
+        }
+    }
+
+    let svg = std::fs::read_to_string(&picture).expect("the picture");
+    let document = roxmltree::Document::parse(&svg).expect("XML");
+    let count = |tag: &str| document.descendants().filter(|node| node.has_tag_name(tag)).count();
+    assert_eq!(document.root_element().tag_name().name(), "svg");
+    let contenders = lines.iter().filter(|fields| fields[1] == "one" && fields[4] == "64").count();
+    assert_eq!(count("polyline"), contenders, "a line for each");
+    let labelled = document.descendants().filter_map(|node| node.text());
+    assert!(labelled.into_iter().any(|text| text == "magazine, pages"));
+}
+
+#[test]
+fn tables_name_contenders_and_sizes() {
+    let text = run(&["touch"]);
+    let head = text.lines().find(|line| line.contains("64 KiB")).expect("sizes");
+    assert!(head.ends_with("8 MiB"), "{text}");
+    let row = text.lines().find(|line| line.trim_start().starts_with("memset warm")).expect("a baseline");
+    assert_eq!(row.split_whitespace().count(), 5, "{text}");
+    assert!(!text.contains("POOL"), "{text}");
+}
+
+#[test]
+fn memory_is_told_by_a_process_of_its_own() {
+    let output = Command::new(env!("CARGO_BIN_EXE_mpj-perf"))
+        .args(["pools", "--memory-of", "magazine,heap"])
+        .output()
+        .expect("the program starts");
+    let numbers: Vec<usize> = String::from_utf8_lossy(&output.stdout)
+        .split_whitespace()
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    let [live, resident] = numbers[..] else { panic!("{numbers:?}") };
+    assert!(live > 64 << 20 && resident > live / 2, "{live} {resident}");
+}
