@@ -186,11 +186,12 @@ impl Chain {
     fn push_split(&mut self, mut src: &[u8]) -> Result<(), AllocError> {
         while !src.is_empty() {
             let left = self.tail.as_ref().map_or(0, |tail| tail.bytes.capacity() - tail.bytes.end());
-            if left == 0 {
+            let here = here(self.written(), left, src.len());
+            if here == 0 {
                 self.grow(src.len())?;
                 continue;
             }
-            let (now, later) = src.split_at(src.len().min(left));
+            let (now, later) = src.split_at(here);
             if let Some(tail) = &mut self.tail
                 && tail.bytes.push(now).is_err()
             {
@@ -287,5 +288,17 @@ impl Chain {
         if let Some(target) = chunk.bytes.bytes_mut().get_mut(from..from + bytes.len()) {
             target.copy_from_slice(bytes);
         }
+    }
+}
+
+/// Returns how many of `len` bytes go to the chunk that has `left` bytes of room, where `written` bytes come before.
+///
+/// If that is a small part of many, only what leads to the next place for a length: the others then keep the alignment
+/// that they have. A copy to addresses that end as those of its source do, but for a little, takes a fifth longer.
+fn here(written: usize, left: usize, len: usize) -> usize {
+    if left < len && left <= len / 16 {
+        align_up(written, RECORD_ALIGN).map_or(left, |next| (next - written).min(left))
+    } else {
+        left.min(len)
     }
 }

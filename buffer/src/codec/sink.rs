@@ -82,6 +82,32 @@ impl<'a> Sink<'a> {
         self.pushed()
     }
 
+    /// Appends the length of a byte string in 64 bits, little endian, and the string.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub(super) fn push_counted(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
+        let count = (bytes.len() as u64).to_le_bytes();
+        let Cursor { at, left } = self.cursor;
+        // Room for both is looked for once. The sum does not overflow: no slice has more than `isize::MAX` bytes.
+        if count.len() + bytes.len() > left {
+            self.push_array(count)?;
+            return self.push(bytes);
+        }
+        // SAFETY: invariant 1: `left` bytes, at least eight, can be written at `at`.
+        unsafe { at.as_ptr().copy_from_nonoverlapping(count.as_ptr(), count.len()) };
+        // SAFETY: invariant 1: the result is within the block, or one behind its end.
+        let at = unsafe { at.add(count.len()) };
+        // SAFETY: invariant 1: after the eight there is room for all of `bytes`, which somebody else has borrowed.
+        unsafe { copy_short(at, bytes) };
+        // SAFETY: as above.
+        let at = unsafe { at.add(bytes.len()) };
+        // All bytes up to `at` were written: invariant 2. What is left begins at the new `at`: invariant 1.
+        self.cursor = Cursor { at, left: left - count.len() - bytes.len() };
+        Ok(())
+    }
+
     /// Appends bytes if they fit.
     #[inline(always)]
     fn fits(&mut self, bytes: &[u8]) -> bool {
@@ -119,6 +145,39 @@ impl<'a> Sink<'a> {
         self.chain.torn -= 1;
         result
     }
+}
+
+/// Copies bytes, and short ones without a call: a piece from the front and one of the same size from the end, which may
+/// overlap.
+///
+/// # Safety
+/// As many bytes as there are can be written at `to`, and are none of `bytes`.
+#[inline(always)]
+unsafe fn copy_short(to: NonNull<u8>, bytes: &[u8]) {
+    match bytes.len() {
+        // SAFETY: the caller's promise, and the length.
+        8..=16 => unsafe { copy_ends::<8>(to, bytes) },
+        // SAFETY: as above.
+        17..=32 => unsafe { copy_ends::<16>(to, bytes) },
+        // SAFETY: as above.
+        33..=64 => unsafe { copy_ends::<32>(to, bytes) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) },
+    }
+}
+
+/// # Safety
+/// As for `copy_short`, and there are `N` to `2 * N` bytes.
+#[inline(always)]
+unsafe fn copy_ends<const N: usize>(to: NonNull<u8>, bytes: &[u8]) {
+    let behind = bytes.len() - N;
+    // SAFETY: the caller's promise: there are at least `N` bytes here and there.
+    unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), N) };
+    let end = bytes[behind..].as_ptr();
+    // SAFETY: the caller's promise: `behind + N` bytes can be written.
+    let to = unsafe { to.add(behind) };
+    // SAFETY: as above: these are the last `N`, there and here.
+    unsafe { to.as_ptr().copy_from_nonoverlapping(end, N) };
 }
 
 #[cold]

@@ -92,8 +92,7 @@ impl ser::Serializer for &mut Writer<'_, '_> {
 
     #[inline]
     fn serialize_bytes(self, v: &[u8]) -> Result<(), CodecError> {
-        self.len(v.len())?;
-        self.out.push(v)
+        self.out.push_counted(v)
     }
 
     #[inline]
