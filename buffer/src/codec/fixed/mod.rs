@@ -36,7 +36,7 @@ impl Codec for Fixed {
     const ID: u8 = 2;
 
     fn encode<T: Serialize + ?Sized>(value: &T, out: &mut Sink<'_>) -> Result<(), CodecError> {
-        value.serialize(&mut ser::Writer::new(out))
+        value.serialize(ser::Writer::new(out))
     }
 
     fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError> {

@@ -5,7 +5,7 @@ use serde::{Serialize, ser};
 use crate::CodecError;
 use crate::codec::{MAX_DEPTH, Sink};
 
-/// A serializer straight into the message.
+/// A serializer straight into the message. Two words that go from call to call in registers.
 pub(super) struct Writer<'a, 'b> {
     out: &'a mut Sink<'b>,
     /// Values that are open around this one.
@@ -27,26 +27,19 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.out.push_array(index.to_le_bytes())
     }
 
-    /// Goes one level down; whoever gets the result comes up again.
+    /// Goes one level down.
     #[inline]
-    fn enter(&mut self) -> Result<&mut Self, CodecError> {
-        if self.depth == MAX_DEPTH {
-            return Err(CodecError::TooDeep { limit: MAX_DEPTH });
+    fn enter(self) -> Result<Self, CodecError> {
+        match self.depth < MAX_DEPTH {
+            true => Ok(Self { out: self.out, depth: self.depth + 1 }),
+            false => Err(CodecError::TooDeep { limit: MAX_DEPTH }),
         }
-        self.depth += 1;
-        Ok(self)
     }
 
+    /// Writes the next one of the values that this one is made of.
     #[inline]
-    fn leave(&mut self) -> Result<(), CodecError> {
-        self.depth -= 1;
-        Ok(())
-    }
-
-    #[inline]
-    fn inside<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CodecError> {
-        value.serialize(&mut *self.enter()?)?;
-        self.leave()
+    fn part<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CodecError> {
+        value.serialize(Writer { out: self.out, depth: self.depth })
     }
 }
 
@@ -59,7 +52,7 @@ macro_rules! numbers {
     )*};
 }
 
-impl ser::Serializer for &mut Writer<'_, '_> {
+impl ser::Serializer for Writer<'_, '_> {
     type Ok = ();
     type Error = CodecError;
     type SerializeSeq = Self;
@@ -103,7 +96,7 @@ impl ser::Serializer for &mut Writer<'_, '_> {
     #[inline]
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), CodecError> {
         self.out.push_array([1])?;
-        self.inside(value)
+        value.serialize(self.enter()?)
     }
 
     fn serialize_unit(self) -> Result<(), CodecError> {
@@ -115,7 +108,12 @@ impl ser::Serializer for &mut Writer<'_, '_> {
     }
 
     #[inline]
-    fn serialize_unit_variant(self, _: &'static str, index: u32, _: &'static str) -> Result<(), CodecError> {
+    fn serialize_unit_variant(
+        mut self,
+        _: &'static str,
+        index: u32,
+        _: &'static str,
+    ) -> Result<(), CodecError> {
         self.variant(index)
     }
 
@@ -125,41 +123,39 @@ impl ser::Serializer for &mut Writer<'_, '_> {
         _: &'static str,
         value: &T,
     ) -> Result<(), CodecError> {
-        self.inside(value)
+        value.serialize(self.enter()?)
     }
 
     #[inline]
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
-        self,
+        mut self,
         _: &'static str,
         index: u32,
         _: &'static str,
         value: &T,
     ) -> Result<(), CodecError> {
         self.variant(index)?;
-        self.inside(value)
+        value.serialize(self.enter()?)
     }
 
     #[inline]
-    fn serialize_seq(self, len: Option<usize>) -> Result<Self, CodecError> {
+    fn serialize_seq(mut self, len: Option<usize>) -> Result<Self, CodecError> {
         self.len(len.ok_or(CodecError::Unsupported)?)?;
         self.enter()
     }
 
     #[inline]
-    fn collect_seq<I: IntoIterator<Item: Serialize>>(self, elements: I) -> Result<(), CodecError> {
+    fn collect_seq<I: IntoIterator<Item: Serialize>>(mut self, elements: I) -> Result<(), CodecError> {
         let elements = elements.into_iter();
         let (len, most) = elements.size_hint();
         if most != Some(len) {
             return Err(CodecError::Unsupported);
         }
         self.len(len)?;
-        let depth = self.enter()?.depth;
-        self.out.apart(|out| {
-            let mut writer = Writer { out, depth };
-            elements.into_iter().try_for_each(|element| element.serialize(&mut writer))
-        })?;
-        self.leave()
+        let Writer { out, depth } = self.enter()?;
+        out.apart(|out| {
+            elements.into_iter().try_for_each(|element| element.serialize(Writer { out: &mut *out, depth }))
+        })
     }
 
     #[inline]
@@ -174,7 +170,7 @@ impl ser::Serializer for &mut Writer<'_, '_> {
 
     #[inline]
     fn serialize_tuple_variant(
-        self,
+        mut self,
         _: &'static str,
         index: u32,
         _: &'static str,
@@ -196,7 +192,7 @@ impl ser::Serializer for &mut Writer<'_, '_> {
 
     #[inline]
     fn serialize_struct_variant(
-        self,
+        mut self,
         _: &'static str,
         index: u32,
         _: &'static str,
@@ -214,18 +210,18 @@ impl ser::Serializer for &mut Writer<'_, '_> {
 /// A value made of values: its parts follow each other.
 macro_rules! compounds {
     ($($compound:ident $method:ident $(($key:ty))?;)*) => {$(
-        impl ser::$compound for &mut Writer<'_, '_> {
+        impl ser::$compound for Writer<'_, '_> {
             type Ok = ();
             type Error = CodecError;
 
             #[inline]
             fn $method<T: Serialize + ?Sized>(&mut self, $(_: $key,)? value: &T) -> Result<(), CodecError> {
-                value.serialize(&mut **self)
+                self.part(value)
             }
 
             #[inline]
             fn end(self) -> Result<(), CodecError> {
-                self.leave()
+                Ok(())
             }
         }
     )*};
@@ -240,22 +236,22 @@ compounds! {
     SerializeStructVariant serialize_field (&'static str);
 }
 
-impl ser::SerializeMap for &mut Writer<'_, '_> {
+impl ser::SerializeMap for Writer<'_, '_> {
     type Ok = ();
     type Error = CodecError;
 
     #[inline]
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), CodecError> {
-        key.serialize(&mut **self)
+        self.part(key)
     }
 
     #[inline]
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CodecError> {
-        value.serialize(&mut **self)
+        self.part(value)
     }
 
     #[inline]
     fn end(self) -> Result<(), CodecError> {
-        self.leave()
+        Ok(())
     }
 }
