@@ -6,6 +6,7 @@ use crate::CodecError;
 use crate::codec::{MAX_DEPTH, MAX_EMPTY};
 
 /// A deserializer over the bytes of one record.
+#[derive(Clone, Copy)]
 pub(super) struct Reader<'de> {
     rest: &'de [u8],
     /// How many levels further values may be nested.
@@ -232,8 +233,12 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 ///
 /// Elements that take bytes are no more than the bytes. Those that take none are counted at the end, so that the loop
 /// over the others does not look: until then there may be as many as if they took bytes, and those that may take none.
+///
+/// It reads with a reader of its own, which is in nobody else's hands: where all is inlined that stays in registers. At the
+/// end the one around goes on where this one is.
 struct Announced<'a, 'de> {
-    reader: &'a mut Reader<'de>,
+    reader: Reader<'de>,
+    around: &'a mut Reader<'de>,
     /// Elements that may be read.
     left: usize,
     /// How many more are announced.
@@ -247,7 +252,8 @@ struct Announced<'a, 'de> {
 
 impl<'a, 'de> Announced<'a, 'de> {
     #[inline]
-    fn new(reader: &'a mut Reader<'de>, announced: u64) -> Self {
+    fn new(around: &'a mut Reader<'de>, announced: u64) -> Self {
+        let mut reader = *around;
         let from = reader.rest.len();
         let most = from.saturating_add(reader.empty as usize);
         let count = usize::try_from(announced).map_or(most, |count| count.min(most));
@@ -255,7 +261,7 @@ impl<'a, 'de> Announced<'a, 'de> {
         // a nest could tell the same one.
         let hint = count.min(from).min(reader.room);
         reader.room -= hint;
-        Self { reader, left: count, beyond: announced - count as u64, count, from, hint }
+        Self { reader, around, left: count, beyond: announced - count as u64, count, from, hint }
     }
 
     #[inline]
@@ -263,7 +269,7 @@ impl<'a, 'de> Announced<'a, 'de> {
         match self.left.checked_sub(1) {
             Some(left) => {
                 self.left = left;
-                seed.deserialize(&mut *self.reader).map(Some)
+                seed.deserialize(&mut self.reader).map(Some)
             }
             None => self.end().map(|()| None),
         }
@@ -277,6 +283,13 @@ impl<'a, 'de> Announced<'a, 'de> {
         self.reader.empty = rest.ok_or(CodecError::TooManyEmpty { limit: MAX_EMPTY })?;
         self.count = 0;
         Ok(())
+    }
+}
+
+impl Drop for Announced<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        *self.around = self.reader;
     }
 }
 
@@ -307,7 +320,7 @@ impl<'de> de::MapAccess<'de> for Announced<'_, 'de> {
 
     #[inline]
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, CodecError> {
-        seed.deserialize(&mut *self.reader)
+        seed.deserialize(&mut self.reader)
     }
 
     #[inline]
