@@ -111,8 +111,8 @@ pub(crate) struct Chain {
     /// Why a push of the record being written failed. Kept here because a codec, or a value, may see it as an error of
     /// its own, or as none.
     pub(crate) failure: Option<AllocError>,
-    /// How many sinks of the record being written were left by a panic; the bytes they pushed are not counted.
-    pub(crate) torn: usize,
+    /// Whether a sink of the record being written was left by a panic; the bytes that it pushed are not counted.
+    pub(crate) torn: bool,
     /// Where chunks come from; the global pool if nothing is said.
     source: Option<Arc<dyn Source>>,
 }
@@ -132,7 +132,7 @@ impl Chain {
     ) -> Result<(), E> {
         // Also undoes a record whose `fill` panicked.
         self.undo();
-        (self.failure, self.torn) = (None, 0);
+        (self.failure, self.torn) = (None, false);
         if self.tail.is_none() {
             self.grow(hint.saturating_add(SECTION_HEADER + RECORD_HEADER))?;
             // Its length is stored by `finish`.

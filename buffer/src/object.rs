@@ -41,7 +41,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
             sink.finish();
             match chain.failure {
                 Some(error) => Err(WriteError::Alloc(error)),
-                None if chain.torn > 0 => Err(WriteError::Codec(CodecError::Custom)),
+                None if chain.torn => Err(WriteError::Codec(CodecError::Custom)),
                 None => encoded.map_err(WriteError::Codec),
             }
         })?;

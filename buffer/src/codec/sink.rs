@@ -38,6 +38,8 @@ impl Cursor {
     }
 
     fn settle(self, chain: &mut Chain) {
+        // Whoever took the cursor away has not brought it back.
+        chain.torn |= self.at == Self::NOWHERE.at;
         let (from, _) = chain.window();
         let pushed = self.at.addr().get().saturating_sub(from.addr().get());
         // SAFETY: invariants 1 and 2: so many bytes behind the tail's end, all within the tail, hold values.
@@ -136,13 +138,12 @@ impl<'a> Sink<'a> {
     /// If `push` panics, and that is caught where the value is still written, the record is refused at its end.
     #[inline(always)]
     pub(super) fn apart<T>(&mut self, push: impl FnOnce(&mut Sink<'_>) -> T) -> T {
-        self.chain.torn += 1;
         // Moved, not copied: invariant 1.
         let cursor = core::mem::replace(&mut self.cursor, Cursor::NOWHERE);
         let mut sink = Sink { chain: self.chain, cursor };
         let result = push(&mut sink);
+        // Where `push` has panicked this is not done, and `settle` will notice.
         self.cursor = sink.cursor;
-        self.chain.torn -= 1;
         result
     }
 }

@@ -45,7 +45,8 @@ impl<'a, 'b> Writer<'a, 'b> {
 
 macro_rules! numbers {
     ($($method:ident $type:ident)*) => {$(
-        #[inline]
+        // A loop over numbers is as fast as it should be only if nothing in it is a call.
+        #[inline(always)]
         fn $method(self, v: $type) -> Result<(), CodecError> {
             self.out.push_array(v.to_le_bytes())
         }
@@ -154,7 +155,10 @@ impl ser::Serializer for Writer<'_, '_> {
         self.len(len)?;
         let Writer { out, depth } = self.enter()?;
         out.apart(|out| {
-            elements.into_iter().try_for_each(|element| element.serialize(Writer { out: &mut *out, depth }))
+            for element in elements {
+                element.serialize(Writer { out: &mut *out, depth })?;
+            }
+            Ok(())
         })
     }
 
