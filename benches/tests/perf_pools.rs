@@ -38,8 +38,8 @@ fn lines_have_seven_fields_and_the_picture_is_xml() {
     assert_eq!(document.root_element().tag_name().name(), "svg");
     let contenders = lines.iter().filter(|fields| fields[1] == "one" && fields[4] == "64").count();
     assert_eq!(count("polyline"), contenders, "a line for each");
-    let labelled = document.descendants().filter_map(|node| node.text());
-    assert!(labelled.into_iter().any(|text| text == "magazine, pages"));
+    let mut labels = document.descendants().filter_map(|node| node.text());
+    assert!(labels.any(|text| text.starts_with("magazine")), "{svg}");
 }
 
 #[test]

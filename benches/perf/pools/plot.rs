@@ -12,6 +12,8 @@ const LEFT: f64 = 92.0;
 const RIGHT: f64 = 1040.0;
 const TOP: f64 = 104.0;
 const BOTTOM: f64 = 680.0;
+/// The colour of allocators over one region.
+const ARENA: &str = "#999999";
 /// Between two labels.
 const LINE: f64 = 19.0;
 
@@ -28,6 +30,13 @@ struct Style {
     colour: &'static str,
     width: f64,
     dashes: &'static str,
+}
+
+impl Style {
+    /// Returns whether each such line is a strategy of this project: the others share their grey.
+    fn ours(self) -> bool {
+        self.colour != ARENA
+    }
 }
 
 /// What lies where.
@@ -159,7 +168,7 @@ fn style(name: Name) -> Style {
         "mimalloc" => ("#009E73", 2.5),
         "jemalloc" => ("#8A7A00", 2.5),
         _ if name.kind == Kind::General => ("#000000", 2.5),
-        _ => ("#999999", 1.5),
+        _ => (ARENA, 1.5),
     };
     let dashes = if name.kind == Kind::Ours && name.storage == "heap" { "9 6" } else { "none" };
     Style { colour, width, dashes }
@@ -182,6 +191,15 @@ fn labels(svg: &mut String, curves: Vec<Curve>) -> fmt::Result {
         .filter_map(|curve| curve.points.last().copied().map(|(_, y)| (y, curve)))
         .collect();
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Two storages that end at the same place need one name.
+    ends.dedup_by(|(below, curve), (above, kept)| {
+        let same =
+            *below - *above < LINE / 2.0 && curve.style.colour == kept.style.colour && kept.style.ours();
+        if same {
+            kept.label = kept.label.split(',').next().unwrap_or_default().to_owned();
+        }
+        same
+    });
     let places = apart(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>());
     for ((y, curve), place) in ends.iter().zip(places) {
         let Style { colour, width, .. } = curve.style;
