@@ -59,10 +59,10 @@ pub(super) enum Kind {
     /// A general allocator.
     General,
     /// An allocator over one region, behind a lock.
-    #[cfg_attr(not(feature = "comparators"), expect(dead_code, reason = "all are comparators"))]
+    #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Arena,
     /// A pool of objects of one size.
-    #[cfg_attr(not(feature = "comparators"), expect(dead_code, reason = "all are comparators"))]
+    #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Fixed,
     /// What the test takes without allocating: compared with nobody.
     Baseline,

@@ -31,10 +31,10 @@ enum Kind {
     /// One of this project, through serde.
     Ours,
     /// Another that works through serde.
-    #[cfg_attr(not(feature = "comparators"), expect(dead_code, reason = "all are comparators"))]
+    #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Serde,
     /// Another with derives of its own.
-    #[cfg_attr(not(feature = "comparators"), expect(dead_code, reason = "all are comparators"))]
+    #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Derive,
     /// A copy of the bytes.
     Copy,
