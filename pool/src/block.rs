@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use crate::arena::{Arena, Region};
 use crate::cache::Entry;
-use crate::class::{Class, MOST};
+use crate::class::{Class, MIN_BLOCK, MOST};
 use crate::{RawBuffer, RegionKey, Storage};
 
 /// One block of a [`Buddy`](crate::Buddy) pool; dropping it, on any thread, gives the memory back.
@@ -25,6 +25,7 @@ use crate::{RawBuffer, RegionKey, Storage};
 /// # Invariants
 /// 1. `region` lives, and with it its arena, for as long as this block is counted as live in the arena.
 /// 2. `base..base + capacity` lies in the region, and is granted to this block alone until the arena takes it back.
+///    It is at least [`MIN_BLOCK`] long.
 /// 3. `class` is that of the block, or none, if the region is this block.
 pub struct Block<S: Storage> {
     base: NonNull<u8>,
@@ -44,6 +45,12 @@ impl Terms {
     #[inline]
     pub(crate) fn new(requested: usize, class: Option<Class>) -> Terms {
         Terms(requested << 8 | class.map_or(Self::NO_CLASS, Class::index))
+    }
+
+    /// `class` is the index of one that is kept, and holds `requested` bytes.
+    #[inline]
+    pub(crate) fn kept(requested: usize, class: usize) -> Terms {
+        Terms(requested << 8 | class)
     }
 
     #[inline]
@@ -164,6 +171,9 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
 
     #[inline]
     fn capacity(&self) -> usize {
+        // So that who looks at the first byte needs no check, and no way out in case it fails.
+        // SAFETY: invariant 2.
+        unsafe { core::hint::assert_unchecked(self.capacity >= MIN_BLOCK) };
         self.capacity
     }
 

@@ -169,6 +169,12 @@ impl Count {
         self.0.store(sum, Ordering::Release);
     }
 
+    /// Returns the sum, to the thread that adds.
+    #[inline]
+    pub(crate) fn own(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         // SYNC count (acquire)
@@ -194,6 +200,12 @@ impl Flag {
     pub(crate) fn is_raised(&self) -> bool {
         // SYNC flag (acquire)
         self.0.load(Ordering::Acquire)
+    }
+
+    /// Says what `is_raised` does, but nothing about what went before: for those who act on the flag alone.
+    #[inline]
+    pub(crate) fn is_seen(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

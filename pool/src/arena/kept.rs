@@ -18,10 +18,9 @@ impl<S: Storage> Arena<S> {
     /// `id` is that of this arena: who asks has it at hand, while the arena may not be in the cache.
     #[inline(always)]
     pub(crate) fn alloc_kept(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
-        if let Some(class) = Class::for_len(len)
-            && let Some(Some((entry, capacity))) = cache::with_local(id, |local| local.pop(class, len))
-        {
-            let terms = Terms::new(len, Some(class));
+        let class = Class::index_for_len(len);
+        if let Some(Some((entry, capacity))) = cache::with_local(id, |local| local.pop(class, len)) {
+            let terms = Terms::kept(len, class);
             // SAFETY: the thread kept a free block of this class and arena, and has just counted it as live.
             return Ok(unsafe { Block::new(entry.base, entry.region.cast(), capacity, terms) });
         }
@@ -38,10 +37,10 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = self.class(len)
             && self.adopt(keeping)
             && let Some(Some((entry, _))) = cache::with_local(keeping.id, |local| {
-                let entry = local.pop(class, len);
+                let entry = local.pop(class.index(), len);
                 entry.or_else(|| {
                     local.enlarge(class);
-                    let entry = self.restock(keeping, local, class).then(|| local.pop(class, len))?;
+                    let entry = self.restock(keeping, local, class).then(|| local.pop(class.index(), len))?;
                     entry.inspect(|_| local.miss())
                 })
             })

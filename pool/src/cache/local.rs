@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::fmt;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::{CLASSES, Class, Entry};
@@ -76,37 +77,48 @@ impl Ledger {
 
 /// The free blocks of one class that a thread keeps.
 ///
+/// How many there are is not written down but counted: `kept + frees - allocs`. So taking a block writes one number, and
+/// putting it back another. If both wrote the same one, each would wait for the other's to come back out of the store
+/// buffer, and that is longer than all the rest takes.
+///
 /// # Invariants
-/// 1. `bases` and `regions` point to `limit` slots each, of `Local::bases` and `Local::regions`, which live as long.
-/// 2. `len ≤ most ≤ limit`.
+/// 1. `slots` points to the slots of this stack in `Local::slots`, which live as long.
+/// 2. `len() ≤ most ≤ limit ≤ Budget::ENTRIES`, and as many slots, from the first, were written.
 #[repr(align(64))]
 struct Stack {
-    len: Cell<usize>,
+    /// Blocks handed out from here.
+    allocs: Count,
+    /// Blocks that came back to here.
+    frees: Count,
+    /// Blocks that came from behind, less those that went there.
+    kept: Cell<u64>,
     /// How many it may hold for now: the bytes for them are set aside from the budget.
-    most: Cell<usize>,
+    most: Cell<u64>,
     /// Bytes of a block.
     bytes: usize,
-    bases: NonNull<Cell<NonNull<u8>>>,
-    regions: NonNull<Cell<NonNull<()>>>,
-    allocs: Count,
-    frees: Count,
+    slots: NonNull<Slots>,
     /// How many it may ever hold.
-    limit: usize,
+    limit: u64,
 }
 
 const _: () = assert!(size_of::<Stack>() == 64, "one cache line");
+
+/// The places of one stack, bases and regions apart: a thread that reads 16 bytes which it has just written as twice 8
+/// waits until they are in the cache.
+struct Slots {
+    bases: [Slot<u8>; Budget::ENTRIES],
+    regions: [Slot<()>; Budget::ENTRIES],
+}
+
+type Slot<T> = Cell<MaybeUninit<NonNull<T>>>;
 
 /// All magazines of one thread for one pool, and what they count.
 ///
 /// Its own thread pushes and pops without a lock; other threads read counts, raise flags, and nothing else.
 pub(crate) struct Local {
     stacks: [Stack; CLASSES],
-    /// The slots of all stacks, base and region apart: a thread that reads 16 bytes which it has just written as
-    /// twice 8 waits until they are in the cache, and that is longer than all the rest takes.
     #[expect(dead_code, reason = "reached through the stacks")]
-    bases: Box<[Cell<NonNull<u8>>]>,
-    #[expect(dead_code, reason = "reached through the stacks")]
-    regions: Box<[Cell<NonNull<()>>]>,
+    slots: Box<[Slots]>,
     asked: Count,
     dismissed: Count,
     /// Requests among `allocs` that something had to be fetched for.
@@ -121,30 +133,25 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn new(budget: Budget) -> Local {
-        let limits: [usize; CLASSES] =
-            core::array::from_fn(|index| Class::new(index).map_or(0, |class| budget.entries(class)));
-        let slots = limits.iter().sum();
-        let bases: Box<[_]> = vec![Cell::new(NonNull::dangling()); slots].into();
-        let regions: Box<[_]> = vec![Cell::new(NonNull::dangling()); slots].into();
-        let mut first = 0;
+        // Not written here, so that a thread has memory only for the classes that it uses.
+        let slots = Box::<[Slots]>::new_uninit_slice(CLASSES);
+        // SAFETY: a `MaybeUninit` may be uninitialised, and there is nothing else in slots.
+        let slots = unsafe { slots.assume_init() };
         let stacks = core::array::from_fn(|index| {
-            let own = first..first + limits[index];
-            first = own.end;
+            let class = Class::new(index);
             Stack {
-                len: Cell::new(0),
-                most: Cell::new(0),
-                bytes: Class::new(index).map_or(0, Class::bytes),
-                bases: NonNull::from(&bases[own.clone()]).cast(),
-                regions: NonNull::from(&regions[own]).cast(),
                 allocs: Count::new(),
                 frees: Count::new(),
-                limit: limits[index],
+                kept: Cell::new(0),
+                most: Cell::new(0),
+                bytes: class.map_or(0, Class::bytes),
+                slots: NonNull::from(&slots[index]),
+                limit: class.map_or(0, |class| budget.entries(class)) as u64,
             }
         });
         Local {
             stacks,
-            bases,
-            regions,
+            slots,
             asked: Count::new(),
             dismissed: Count::new(),
             misses: Count::new(),
@@ -154,11 +161,12 @@ impl Local {
         }
     }
 
-    /// Hands a block out for `requested` bytes, and says how many it has; none if the magazine is empty.
+    /// Hands a block of the class of that index out for `requested` bytes, and says how many it has; none if the magazine
+    /// is empty, or there is none.
     #[inline]
-    pub(crate) fn pop(&self, class: Class, requested: usize) -> Option<(Entry, usize)> {
-        let stack = self.stacks.get(class.index())?;
-        let entry = stack.take()?;
+    pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<(Entry, usize)> {
+        let stack = self.stacks.get(class)?;
+        let entry = stack.top()?;
         self.asked.add(requested as u64);
         stack.allocs.add(1);
         Some((entry, stack.bytes))
@@ -168,7 +176,7 @@ impl Local {
     #[inline]
     pub(crate) fn push(&self, terms: Terms, entry: Entry) -> bool {
         let Some(stack) = self.stacks.get(terms.index()) else { return false };
-        if self.orphaned.is_raised() || !stack.put(entry) {
+        if self.orphaned.is_seen() || !stack.lay(entry) {
             return false;
         }
         self.dismissed.add(terms.requested() as u64);
@@ -179,23 +187,30 @@ impl Local {
 
     /// Returns how many blocks of a class are kept.
     pub(crate) fn len(&self, class: Class) -> usize {
-        self.stacks.get(class.index()).map_or(0, |stack| stack.len.get())
+        self.stacks.get(class.index()).map_or(0, |stack| stack.len() as usize)
     }
 
     /// Says how many blocks of a class to fetch at once.
     pub(crate) fn wanted(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
-        stack.most.get().div_ceil(2).min(stack.most.get() - stack.len.get())
+        stack.most.get().div_ceil(2).min(stack.most.get() - stack.len()) as usize
     }
 
     /// Keeps a block that comes from behind; says no if there is no room.
     pub(crate) fn stock(&self, class: Class, entry: Entry) -> bool {
-        self.stacks.get(class.index()).is_some_and(|stack| stack.put(entry))
+        self.stacks.get(class.index()).is_some_and(|stack| {
+            let has_room = stack.lay(entry);
+            stack.kept.set(stack.kept.get().wrapping_add(has_room.into()));
+            has_room
+        })
     }
 
     /// Gives a block up, to be put somewhere behind.
     pub(crate) fn unstock(&self, class: Class) -> Option<Entry> {
-        self.stacks.get(class.index())?.take()
+        let stack = self.stacks.get(class.index())?;
+        let entry = stack.top()?;
+        stack.kept.set(stack.kept.get().wrapping_sub(1));
+        Some(entry)
     }
 
     /// Lets the magazine of a class hold twice as many as now; says whether it may hold more than it does.
@@ -205,16 +220,17 @@ impl Local {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
         let most = stack.most.get();
         let room = &self.room[stack.size()];
-        let more = most.max(1).min(stack.limit - most).min(room.get() / stack.bytes);
-        room.set(room.get() - more * stack.bytes);
+        let affordable = room.get().checked_div(stack.bytes).unwrap_or(0) as u64;
+        let more = most.max(1).min(stack.limit - most).min(affordable);
+        room.set(room.get() - more as usize * stack.bytes);
         stack.most.set(most + more);
-        stack.len.get() < most + more
+        stack.len() < most + more
     }
 
     /// Returns the class for which most bytes are set aside from the same budget, if that would help `class`.
     pub(crate) fn rival(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
-        let aside = |other: &Stack| other.most.get() * other.bytes;
+        let aside = |other: &Stack| other.most.get() as usize * other.bytes;
         if stack.most.get() == stack.limit {
             return None;
         }
@@ -228,9 +244,9 @@ impl Local {
     pub(crate) fn shut(&self, class: Class) {
         let Some(stack) = self.stacks.get(class.index()) else { return };
         let room = &self.room[stack.size()];
-        let freed = stack.most.get() - stack.len.get();
+        let freed = (stack.most.get() - stack.len()) as usize;
         room.set(room.get() + freed * stack.bytes);
-        stack.most.set(stack.len.get());
+        stack.most.set(stack.len());
     }
 
     pub(crate) fn miss(&self) {
@@ -260,33 +276,48 @@ impl Local {
 
 impl Stack {
     #[inline]
-    fn take(&self) -> Option<Entry> {
-        let top = self.len.get().checked_sub(1)?;
-        self.len.set(top);
-        // SAFETY: `top < len ≤ limit` by invariant 2, so both slots exist by invariant 1.
-        let base = unsafe { self.bases.add(top) };
-        // SAFETY: as above.
-        let region = unsafe { self.regions.add(top) };
-        // SAFETY: as above; slots are only ever shared, as cells.
-        let (base, region) = (unsafe { base.as_ref() }, unsafe { region.as_ref() });
-        Some(Entry { base: base.get(), region: region.get() })
+    fn len(&self) -> u64 {
+        self.kept.get().wrapping_add(self.frees.own()).wrapping_sub(self.allocs.own())
     }
 
+    /// Returns the block that was put here last, to be counted as gone by the caller.
     #[inline]
-    fn put(&self, entry: Entry) -> bool {
-        let len = self.len.get();
+    fn top(&self) -> Option<Entry> {
+        let top = self.len().checked_sub(1)? as usize;
+        // SAFETY: `top < len() ≤ Budget::ENTRIES` by invariant 2.
+        let (base, region) = unsafe { self.slot(top) };
+        // SAFETY: it was written, by invariant 2.
+        let base = unsafe { base.get().assume_init() };
+        // SAFETY: as above.
+        let region = unsafe { region.get().assume_init() };
+        Some(Entry { base, region })
+    }
+
+    /// # Safety
+    /// `at` is less than `Budget::ENTRIES`.
+    #[inline]
+    unsafe fn slot(&self, at: usize) -> (&Slot<u8>, &Slot<()>) {
+        debug_assert!(at < Budget::ENTRIES);
+        // SAFETY: invariant 1; slots are only ever shared, as cells.
+        let slots = unsafe { self.slots.as_ref() };
+        // SAFETY: the caller's promise.
+        let base = unsafe { slots.bases.get_unchecked(at) };
+        // SAFETY: the caller's promise.
+        let region = unsafe { slots.regions.get_unchecked(at) };
+        (base, region)
+    }
+
+    /// Puts a block here, to be counted by the caller; says no if there is no room.
+    #[inline]
+    fn lay(&self, entry: Entry) -> bool {
+        let len = self.len();
         if len >= self.most.get() {
             return false;
         }
-        // SAFETY: `len < most ≤ limit` by invariant 2, so both slots exist by invariant 1.
-        let base = unsafe { self.bases.add(len) };
-        // SAFETY: as above.
-        let region = unsafe { self.regions.add(len) };
-        // SAFETY: as above; slots are only ever shared, as cells.
-        let (base, region) = (unsafe { base.as_ref() }, unsafe { region.as_ref() });
-        base.set(entry.base);
-        region.set(entry.region);
-        self.len.set(len + 1);
+        // SAFETY: `len < most ≤ Budget::ENTRIES` by invariant 2.
+        let (base, region) = unsafe { self.slot(len as usize) };
+        base.set(MaybeUninit::new(entry.base));
+        region.set(MaybeUninit::new(entry.region));
         true
     }
 
@@ -298,7 +329,7 @@ impl Stack {
 
 impl fmt::Debug for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept: usize = self.stacks.iter().map(|stack| stack.len.get()).sum();
+        let kept: u64 = self.stacks.iter().map(Stack::len).sum();
         write!(f, "Local({kept} blocks kept)")
     }
 }

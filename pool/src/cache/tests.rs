@@ -101,7 +101,7 @@ mod models {
             let local = Local::new(BUDGET);
             while local.enlarge(class(64)) && local.wanted(class(64)) < 2 {}
             if depot.restock(&local, class(64)) > 0 {
-                while let Some((entry, bytes)) = local.pop(class(64), 1) {
+                while let Some((entry, bytes)) = local.pop(class(64).index(), 1) {
                     assert_eq!(bytes, 64);
                     touch(entry);
                 }

@@ -12,17 +12,45 @@ const PLACES: usize = 16;
 /// No pool has this number.
 const NOBODY: u64 = u64::MAX;
 
+/// The magazines of one pool, which has this number.
+type Named = (u64, NonNull<Local>);
+
 /// Where a thread finds its magazines for a pool by the pool's number. Nothing runs when it goes.
 struct Table {
-    places: [Cell<(u64, NonNull<Local>)>; PLACES],
+    /// Those that were used last. They are always at the same address, so the processor goes on with them while it still
+    /// waits for the number of a block's pool, which it compares afterwards.
+    last: Cell<Named>,
+    places: [Cell<Named>; PLACES],
     /// The thread is ending: it keeps nothing any more.
     ending: Cell<bool>,
 }
 
 impl Table {
-    const EMPTY: (u64, NonNull<Local>) = (NOBODY, NonNull::dangling());
+    const EMPTY: Named = (NOBODY, NonNull::dangling());
+
+    fn place(&self, id: u64) -> &Cell<Named> {
+        &self.places[id as usize % PLACES]
+    }
+
+    /// Looks for magazines that were not used last; says whether they now are.
+    #[cold]
+    #[inline(never)]
+    fn recall(&self, id: u64) -> bool {
+        let found = self.place(id).get();
+        let is_it = found.0 == id;
+        if is_it {
+            self.last.set(found);
+        }
+        is_it
+    }
+
+    fn note(&self, named: Named) {
+        self.place(named.0).set(named);
+        self.last.set(named);
+    }
 
     fn forget(&self) {
+        self.last.set(Self::EMPTY);
         self.places.iter().for_each(|place| place.set(Self::EMPTY));
     }
 }
@@ -50,7 +78,11 @@ struct Owner(RefCell<Vec<Owned>>);
 
 thread_local! {
     static TABLE: Table = const {
-        Table { places: [const { Cell::new(Table::EMPTY) }; PLACES], ending: Cell::new(false) }
+        Table {
+            last: Cell::new(Table::EMPTY),
+            places: [const { Cell::new(Table::EMPTY) }; PLACES],
+            ending: Cell::new(false),
+        }
     };
     static OWNER: Owner = const { Owner(RefCell::new(Vec::new())) };
 }
@@ -77,9 +109,12 @@ pub(crate) fn turn() -> Turn {
 #[inline]
 pub(crate) fn with_local<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
     TABLE.with(|table| {
-        let (found, local) = table.places[id as usize % PLACES].get();
+        if table.last.get().0 != id && !table.recall(id) {
+            return None;
+        }
+        let (_, local) = table.last.get();
         // SAFETY: what is in the table is owned by this thread's `OWNER`, which clears the table before it frees.
-        (found == id).then(|| action(unsafe { local.as_ref() }))
+        Some(action(unsafe { local.as_ref() }))
     })
 }
 
@@ -117,7 +152,7 @@ pub(crate) unsafe fn adopt(
         Some(local)
     });
     let Ok(Some(local)) = adopted else { return false };
-    TABLE.with(|table| table.places[id as usize % PLACES].set((id, local)));
+    TABLE.with(|table| table.note((id, local)));
     true
 }
 
