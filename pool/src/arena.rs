@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::block::{Block, Terms};
 use crate::buddy::Map;
-use crate::cache::{self, Budget, Depot, Remains};
+use crate::cache::{self, Budget, Depot, PLAIN, Remains};
 use crate::class::{Class, MAX_ALIGN, MOST, alignment};
 use crate::sync::Lock;
 use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, StorageError};
@@ -15,9 +15,6 @@ use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, Storage
 mod kept;
 mod state;
 use state::{Place, Plan, State};
-
-/// Numbers an arena whose blocks no thread keeps.
-pub(crate) const PLAIN: u64 = 0;
 
 /// Makes storages of at least so many bytes.
 pub(crate) type Source<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
@@ -143,19 +140,24 @@ impl<S: Storage> Arena<S> {
         class.filter(|class| class.bytes() <= self.shared)
     }
 
-    #[inline]
+    // Inlined, so that the handle is made in registers; see `Block::rebuilt`.
+    #[inline(always)]
     pub(crate) fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
-        if let Some(class) = self.class(len) {
-            let taken = self.lock.lock().grant(class, len);
-            if let Some(entry) = taken {
-                // SAFETY: the bytes have just been taken, and are counted as a live block.
-                return Ok(unsafe { Block::granted(entry, class, len) });
-            }
+        if let Some(class) = self.class(len)
+            && let Some(entry) = self.grant(class, len)
+        {
+            // SAFETY: the bytes have just been taken, and are counted as a live block.
+            return Ok(unsafe { Block::granted(entry, class, len) });
         }
         match self.alloc_slowly(len) {
             Ok(block) => Ok(block.rebuilt()),
             Err(error) => Err(black_box(error)),
         }
+    }
+
+    /// Takes a block of a class out of a region that is there. Two pointers come back in registers.
+    fn grant(&self, class: Class, len: usize) -> Option<cache::Entry> {
+        self.lock.lock().grant(class, len)
     }
 
     /// Takes its turn, looks once more, then makes a region.
@@ -184,7 +186,10 @@ impl<S: Storage> Arena<S> {
         let size = size.ok_or_else(|| self.refuse(len, Shortage::Full))?;
         let made = source(size).and_then(|storage| {
             let plan = match class {
-                Some(_) => Map::new((storage.size() / MIN_BLOCK) as u64).map(Plan::Split),
+                Some(_) => {
+                    let map = Map::new((storage.size() / MIN_BLOCK) as u64);
+                    map.map(|map| Plan::Split(map.merging(self.growth.eager)))
+                }
                 None => Some(Plan::Whole { taken: false }),
             };
             let got = storage.size();

@@ -3,9 +3,9 @@
 use core::ptr::NonNull;
 
 use super::state::Place;
-use super::{Arena, Keeping, PLAIN, Region};
+use super::{Arena, Keeping, Region};
 use crate::block::{Block, Terms};
-use crate::cache::{self, Entry, Local, Remains, Turn};
+use crate::cache::{self, Entry, Local, PLAIN, Remains, Turn};
 use crate::class::Class;
 use crate::{AllocError, Storage};
 

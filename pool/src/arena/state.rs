@@ -5,15 +5,13 @@ use core::ptr::NonNull;
 use super::{Arena, Region};
 use crate::buddy::{Leaf, Map};
 use crate::cache::{self, Ledger, Local};
-use crate::class::{Class, Order};
+use crate::class::Class;
 use crate::{MIN_BLOCK, PoolStats, Storage};
 
 /// The regions of an arena, and its counters.
 #[derive(Debug)]
 pub(super) struct State<S: Storage> {
     slots: Vec<Option<Entry<S>>>,
-    /// For each order, the first slot that may have room: those before it were looked at in vain.
-    first: [u32; ORDERS],
     tally: Tally,
     /// What was handed out and taken back under the lock, and by threads that have ended.
     ledger: Ledger,
@@ -65,9 +63,6 @@ struct Tally {
 
 /// Idle regions of one block that are kept for the next.
 const IDLE: usize = 8;
-
-/// Orders that blocks can have.
-const ORDERS: usize = Order::MAX.get() as usize + 1;
 
 /// One region and the state of its bytes.
 #[derive(Debug)]
@@ -151,7 +146,6 @@ impl<S: Storage> State<S> {
     pub(super) fn new() -> State<S> {
         State {
             slots: Vec::new(),
-            first: [0; ORDERS],
             tally: Tally::default(),
             ledger: Ledger::default(),
             locals: Vec::new(),
@@ -160,7 +154,7 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Adds a region, in which the next block is looked for first.
+    /// Adds a region.
     pub(super) fn insert(&mut self, arena: NonNull<Arena<S>>, id: u64, storage: S, plan: Plan) {
         let free = self.slots.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.slots.len());
@@ -168,7 +162,6 @@ impl<S: Storage> State<S> {
             self.slots.push(None);
         }
         let region = NonNull::from(Box::leak(Box::new(Region { storage, arena, id, slot })));
-        self.has_room(slot);
         self.slots[slot] = Some(Entry { region: Owned(region), plan, live: 0, idle_since: 0 });
     }
 
@@ -191,31 +184,8 @@ impl<S: Storage> State<S> {
     /// Takes a block of a class out of the first region that has one, so that the last ones fall idle.
     #[inline]
     pub(super) fn take(&mut self, class: Class) -> Option<cache::Entry> {
-        let order = usize::from(class.outer().get());
-        let first = self.first[order] as usize;
-        if let Some(Some(entry)) = self.slots.get_mut(first)
-            && let Some(taken) = entry.take(class, &mut self.tally)
-        {
-            return Some(taken);
-        }
-        self.take_further(class, order, first)
-    }
-
-    #[cold]
-    fn take_further(&mut self, class: Class, order: usize, first: usize) -> Option<cache::Entry> {
-        let slots = self.slots.iter_mut().enumerate().skip(first);
-        let mut found =
-            slots.filter_map(|(slot, entry)| Some((slot, entry.as_mut()?.take(class, &mut self.tally)?)));
-        let (slot, taken) =
-            found.next().map_or((self.slots.len(), None), |(slot, taken)| (slot, Some(taken)));
-        self.first[order] = slot as u32;
-        taken
-    }
-
-    /// Notes that a region has more room than before.
-    #[inline]
-    fn has_room(&mut self, slot: usize) {
-        self.first.iter_mut().for_each(|first| *first = (*first).min(slot as u32));
+        let tally = &mut self.tally;
+        self.slots.iter_mut().flatten().find_map(|entry| entry.take(class, tally))
     }
 
     /// Hands out the smallest idle region of one block that holds `len` bytes, and at most twice as many.
@@ -299,7 +269,6 @@ impl<S: Storage> State<S> {
             }
             Plan::Whole { taken } => *taken = false,
         }
-        self.has_room(slot);
     }
 
     /// Knows the magazines of one more thread.

@@ -56,6 +56,19 @@ impl Word {
         count.checked_sub(1)
     }
 
+    /// Returns the greatest run, up to 5, of which the free aligned run of `1 << run` bits at `at` is part.
+    #[inline]
+    pub(super) fn greatest_around(self, at: u32, mut run: u32) -> u32 {
+        while run < 5 {
+            let whole = Word::run(at & !((2 << run) - 1), run + 1);
+            if self.with(whole) != self {
+                break;
+            }
+            run += 1;
+        }
+        run
+    }
+
     #[inline]
     pub(super) const fn has(self, bit: u32) -> bool {
         self.0 >> bit & 1 == 1
@@ -114,6 +127,12 @@ mod tests {
             }
             let greatest = (0..=6).rev().find(|&run| find(word, run).is_some());
             assert_eq!(Word(word).greatest(), greatest, "{word:#x}");
+            for run in 0..6 {
+                let Some(at) = find(word, run) else { continue };
+                let holds = |run: &u32| find(word >> (at >> run << run), *run) == Some(0);
+                let around = (run..6).take_while(holds).last();
+                assert_eq!(Some(Word(word).greatest_around(at, run)), around, "{word:#x} {at} {run}");
+            }
         }
     }
 }

@@ -19,6 +19,11 @@ impl Map {
                 free += u64::from(group.free.count()) << (6 * number);
             }
         }
+        for (number, level) in self.levels.iter().enumerate() {
+            if level.linked != 0 && (6 * number as u32 + level.linked.ilog2()) as u8 > self.best {
+                return Err(format!("level {number} has more than order {}", self.best));
+            }
+        }
         if free != self.free {
             return Err(format!("{} leaves are free, {} are counted", free, self.free));
         }

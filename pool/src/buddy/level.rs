@@ -36,6 +36,15 @@ impl fmt::Debug for GroupId {
     }
 }
 
+/// What became of children that were given back.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Given {
+    /// They are part of a free run of `1 << n`.
+    Run(u32),
+    /// All their group is free now.
+    Whole(GroupId),
+}
+
 /// Where a group is: in the list of the groups whose greatest free run is `1 << n`, or in none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct List(pub(super) u8);
@@ -166,8 +175,8 @@ impl Level {
         group.free = Word::ALL.without(Word::run(0, run));
         group.starts = Word::run(0, 0);
         group.list = List::FULL;
-        let list = List::of(group.free);
-        self.relist(id, list);
+        // The second half is all free.
+        self.relist(id, List(5));
         id.child() << 6
     }
 
@@ -210,18 +219,22 @@ impl Level {
         group.starts = group.starts.with(Word::run(bit, 0));
     }
 
-    /// Gives `1 << run` children back. If that makes their group whole, takes it out of its list and returns it, to be
-    /// kept or closed.
+    /// Gives `1 << run` children back. If that makes their group whole, takes it out of its list, to be kept or closed.
     #[inline]
-    pub(super) fn give(&mut self, child: u64, run: u32) -> Option<GroupId> {
+    pub(super) fn give(&mut self, child: u64, run: u32) -> Given {
         let (id, bit) = locate(child);
         let group = &mut self.groups[id.index()];
         group.free = group.free.with(Word::run(bit, run));
         group.starts = group.starts.without(Word::run(bit, 0));
-        let is_whole = group.free == Word::ALL;
-        let list = if is_whole { List::FULL } else { List::of(group.free) };
-        self.relist(id, list);
-        is_whole.then_some(id)
+        if group.free == Word::ALL {
+            self.relist(id, List::FULL);
+            return Given::Whole(id);
+        }
+        // A greater run than before can only be one that these children are part of.
+        let run = group.free.greatest_around(bit, run);
+        let list = if group.list == List::FULL { run as u8 } else { group.list.0.max(run as u8) };
+        self.relist(id, List(list));
+        Given::Run(run)
     }
 
     /// Keeps a whole group as it is, unless this level keeps one already.

@@ -12,7 +12,7 @@ mod tests;
 use core::fmt;
 
 use crate::class::Order;
-use level::{GroupId, Level};
+use level::{Given, GroupId, Level};
 
 /// Levels that [`Map::MAX_LEAVES`] leaves need.
 const LEVELS: usize = 7;
@@ -49,9 +49,16 @@ pub(crate) struct Map {
     free: u64,
     splits: u64,
     merges: u64,
+    /// Keeps no whole group.
+    eager: bool,
+    /// No block of a greater order can be had: so far that nobody looks where there is nothing.
+    best: u8,
 }
 
 impl Map {
+    /// As `best`: it is not known.
+    const ANY: u8 = u8::MAX;
+
     /// The most leaves of one region: 8 TiB.
     pub(crate) const MAX_LEAVES: u64 = 1 << 37;
 
@@ -66,7 +73,12 @@ impl Map {
         for (number, level) in levels.iter_mut().enumerate().take(top + 1) {
             *level = Level::new(leaves, number, number == top)?;
         }
-        Some(Map { levels, top, leaves, free: leaves, splits: 0, merges: 0 })
+        Some(Map { levels, top, leaves, free: leaves, splits: 0, merges: 0, eager: false, best: Self::ANY })
+    }
+
+    /// Merges whatever can be merged, whenever a block comes back, if `eager`.
+    pub(crate) fn merging(self, eager: bool) -> Map {
+        Map { eager, ..self }
     }
 
     pub(crate) fn leaves(&self) -> u64 {
@@ -93,13 +105,19 @@ impl Map {
     /// Takes a free block; none if no aligned run of free leaves is long enough.
     #[inline]
     pub(crate) fn alloc(&mut self, order: Order) -> Option<Leaf> {
+        if order.get() > self.best { None } else { self.find(order) }
+    }
+
+    fn find(&mut self, order: Order) -> Option<Leaf> {
         let (number, run) = place(order);
-        if number > self.top {
-            return None;
+        let mut child = None;
+        if number <= self.top {
+            child = self.levels[number].take(run).or_else(|| self.split(number, run));
         }
-        let child = match self.levels[number].take(run) {
-            Some(child) => child,
-            None => self.split(number, run)?,
+        let Some(child) = child else {
+            // What was kept is merged by now. An order that is not even there is not told from 0.
+            self.best = order.get().saturating_sub(1);
+            return None;
         };
         self.free -= order.leaves();
         Some(Leaf(child << (6 * number)))
@@ -113,7 +131,7 @@ impl Map {
         }
         if above > self.top {
             // Whole groups that were kept below may be what is missing up here.
-            return if self.merge_below(number) { self.find(number, run) } else { None };
+            return if self.merge_below(number) { self.look_again(number, run) } else { None };
         }
         let mut child = self.levels[above].take(0)?;
         for below in (number..above).rev() {
@@ -124,7 +142,7 @@ impl Map {
     }
 
     #[cold]
-    fn find(&mut self, number: usize, run: u32) -> Option<u64> {
+    fn look_again(&mut self, number: usize, run: u32) -> Option<u64> {
         self.levels[number].take(run).or_else(|| self.split(number, run))
     }
 
@@ -146,24 +164,30 @@ impl Map {
             return Err(NotLive { at, order });
         }
         self.free += order.leaves();
-        if let Some(full) = self.levels[number].give(child, run) {
-            self.keep_or_merge(number, full);
-        }
+        self.give(number, child, run);
         Ok(())
     }
 
-    /// Keeps one group that has become whole on each level, as the next request may well be alike; merges a second.
-    fn keep_or_merge(&mut self, mut number: usize, mut group: GroupId) {
-        // The group of the top level has less than 64 children, so it never gets here.
-        while !self.levels[number].keep(group) {
-            self.levels[number].close(group);
-            self.merges += 1;
-            number += 1;
-            match self.levels[number].give(group.child(), 0) {
-                Some(full) => group = full,
-                None => return,
-            }
+    /// Gives a run of children of a level back, and merges it with what is free around it.
+    #[inline]
+    fn give(&mut self, number: usize, child: u64, run: u32) {
+        match self.levels[number].give(child, run) {
+            Given::Run(greatest) => self.best = self.best.max((6 * number as u32 + greatest) as u8),
+            Given::Whole(group) => self.keep_or_merge(number, group),
         }
+    }
+
+    /// Keeps one group that has become whole on each level, as the next request may well be alike; merges a second.
+    fn keep_or_merge(&mut self, number: usize, group: GroupId) {
+        // The group of the top level has less than 64 children, so it never gets here, and this ends.
+        if !self.eager && self.levels[number].keep(group) {
+            // It may be merged later, with what is free around it.
+            self.best = Self::ANY;
+            return;
+        }
+        self.levels[number].close(group);
+        self.merges += 1;
+        self.give(number + 1, group.child(), 0);
     }
 
     /// Merges all that can be merged.
@@ -179,9 +203,7 @@ impl Map {
                 merged = true;
                 self.levels[below].close(group);
                 self.merges += 1;
-                if let Some(full) = self.levels[below + 1].give(group.child(), 0) {
-                    self.keep_or_merge(below + 1, full);
-                }
+                self.give(below + 1, group.child(), 0);
             }
         }
         merged

@@ -4,6 +4,9 @@ use core::ptr::NonNull;
 
 use super::{Local, Remains};
 
+/// Numbers pools whose blocks no thread keeps.
+pub(crate) const PLAIN: u64 = 0;
+
 /// The right to end magazines, of which there are none.
 #[derive(Debug)]
 pub(crate) struct Turn(());

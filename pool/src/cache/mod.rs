@@ -15,7 +15,7 @@ mod thread;
 
 pub(crate) use depot::Depot;
 pub(crate) use local::{Budget, Ledger, Local};
-pub(crate) use thread::{Turn, adopt, new_id, turn, with_local};
+pub(crate) use thread::{PLAIN, Turn, adopt, new_id, turn, with_local};
 
 /// How many classes are kept, 64 B to 8 MiB, with the numbers that are left out among them.
 #[cfg(not(loom))]

@@ -12,6 +12,9 @@ const PLACES: usize = 16;
 /// No pool has this number.
 const NOBODY: u64 = u64::MAX;
 
+/// Numbers pools whose blocks no thread keeps.
+pub(crate) const PLAIN: u64 = 0;
+
 /// The magazines of one pool, which has this number.
 type Named = (u64, NonNull<Local>);
 
@@ -109,7 +112,7 @@ pub(crate) fn turn() -> Turn {
 #[inline]
 pub(crate) fn with_local<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
     TABLE.with(|table| {
-        if table.last.get().0 != id && !table.recall(id) {
+        if table.last.get().0 != id && (id == PLAIN || !table.recall(id)) {
             return None;
         }
         let (_, local) = table.last.get();

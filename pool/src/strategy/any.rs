@@ -86,7 +86,7 @@ impl<P: Pool> AnyPool for P {
 }
 
 /// The strategies, by the names that [`by_name`] and [`visit`] know.
-pub const STRATEGIES: [&str; 5] = ["magazine", "buddy", "buddy1", "buddy2", "none"];
+pub const STRATEGIES: [&str; 6] = ["magazine", "buddy", "buddy-eager", "buddy1", "buddy2", "none"];
 
 /// The storages that [`by_name`] and [`visit`] know.
 pub const STORAGES: [&str; 4] = ["pages", "heap", "huge", "shared"];
@@ -158,6 +158,7 @@ pub fn visit<V: Visitor>(
             match strategy {
                 "magazine" => visitor.visit(Magazine::growing(growth, <$storage>::create)),
                 "buddy" => visitor.visit(Buddy::growing(growth, <$storage>::create)),
+                "buddy-eager" => visitor.visit(Buddy::growing(growth.eager(), <$storage>::create)),
                 "buddy1" => $buddy1,
                 "buddy2" => visitor.visit(Buddy2::growing(growth, <$storage>::create)),
                 "none" => visitor.visit(Unpooled::new(growth.limit, <$storage>::create)),

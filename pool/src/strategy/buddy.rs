@@ -7,7 +7,7 @@ use crate::arena::Arena;
 use crate::class::MAX_ALIGN;
 use crate::{AllocError, Block, Pool, PoolStats, Storage, StorageError};
 
-/// How a pool grows: regions double in size, from the first to the largest, until the limit.
+/// How a pool grows, and shrinks back into whole regions: regions double in size, from the first to the largest, until the limit.
 ///
 /// Blocks of up to half the largest region share regions; a greater one gets a region of its own, of just its size.
 ///
@@ -21,14 +21,15 @@ pub struct Growth {
     pub(crate) first: usize,
     pub(crate) largest: usize,
     pub(crate) limit: usize,
+    pub(crate) eager: bool,
 }
 
 impl Growth {
     /// From 1 MiB to 16 MiB, without limit.
-    pub const DEFAULT: Growth = Growth { first: 1 << 20, largest: 16 << 20, limit: usize::MAX };
+    pub const DEFAULT: Growth = Growth { first: 1 << 20, largest: 16 << 20, limit: usize::MAX, eager: false };
 
     /// As in the mpjbuf paper: from 8 MiB on, doubling up to 1 GiB, without limit.
-    pub const PAPER: Growth = Growth { first: 8 << 20, largest: 1 << 30, limit: usize::MAX };
+    pub const PAPER: Growth = Growth { first: 8 << 20, largest: 1 << 30, limit: usize::MAX, eager: false };
 
     /// Sets the size of the first region, rounded up to a power of two and at least 4096; default 1 MiB.
     pub const fn first(mut self, bytes: usize) -> Growth {
@@ -48,6 +49,24 @@ impl Growth {
     /// system gives. Idle regions are given back before a request fails for it.
     pub const fn limit(mut self, bytes: usize) -> Growth {
         self.limit = bytes;
+        self
+    }
+
+    /// Merges blocks whenever one comes back with all that is free around it, as in the mpjbuf paper.
+    ///
+    /// By default a region leaves a few split that will likely be split again, until a request finds nothing; that saves
+    /// a small block some ten nanoseconds. No request fails for it either way.
+    ///
+    /// ```
+    /// use mpj_pool::{Buddy, Growth, Heap, Pool};
+    /// let pool = Buddy::growing(Growth::default().eager(), Heap::create);
+    /// drop(pool.alloc(64)?);
+    /// let stats = pool.stats();
+    /// assert!(stats.splits > 0 && stats.splits == stats.merges);
+    /// # Ok::<(), mpj_pool::AllocError>(())
+    /// ```
+    pub const fn eager(mut self) -> Growth {
+        self.eager = true;
         self
     }
 
@@ -143,7 +162,7 @@ unsafe impl<S: Storage> Sync for Buddy<S> {}
 impl<S: Storage> Pool for Buddy<S> {
     type Block = Block<S>;
 
-    #[inline]
+    #[inline(always)]
     fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
         self.arena().alloc(len)
     }
