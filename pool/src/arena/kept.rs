@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::state::Place;
 use super::{Arena, Keeping, Region};
 use crate::block::{Block, Terms};
-use crate::cache::{self, Entry, Local, PLAIN, Remains, Turn};
+use crate::cache::{self, Budget, Entry, Local, PLAIN, Remains, Turn};
 use crate::class::Class;
 use crate::{AllocError, Storage};
 
@@ -33,8 +33,10 @@ impl<S: Storage> Arena<S> {
     #[cold]
     #[inline(never)]
     fn fetch(&self, len: usize) -> Result<Block<S>, AllocError> {
+        // A great block comes alone anyway.
         if let Some(keeping) = &self.keeping
             && let Some(class) = self.class(len)
+            && !Budget::is_great(class.bytes())
             && self.adopt(keeping)
             && let Some(Some((entry, _))) = cache::with_local(keeping.id, |local| {
                 let entry = local.pop(class.index(), len);
@@ -113,18 +115,24 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::give(region, base, capacity, terms) }
     }
 
-    /// Makes the magazine of `class` larger if the budget has room, at the cost of others if it must; else puts half
+    /// Makes the magazine of `class` larger if the budget has room, now and then at the cost of another; else puts half
     /// of what is in it elsewhere.
     fn make_room(&self, keeping: &Keeping, local: &Local, class: Class) {
-        while !local.enlarge(class) {
-            let Some(rival) = local.rival(class) else {
-                let count = local.len(class).div_ceil(2);
-                let stored = keeping.depot.store(local, class, count);
-                return self.unload(local, class, count - stored);
-            };
+        if local.enlarge(class) {
+            return;
+        }
+        if local.is_pressed()
+            && let Some(rival) = local.rival(class)
+        {
             self.unload(local, rival, local.len(rival));
             local.shut(rival);
+            if local.enlarge(class) {
+                return;
+            }
         }
+        let count = local.len(class).div_ceil(2);
+        let stored = if count > 0 { keeping.depot.store(local, class, count) } else { 0 };
+        self.unload(local, class, count - stored);
     }
 
     /// Gives `count` blocks that a thread keeps back to their regions.

@@ -127,7 +127,9 @@ impl<S: Storage> Entry<S> {
         self.live += 1;
         tally.blocks += 1;
         tally.bytes += capacity;
-        tally.peak = tally.peak.max(tally.bytes);
+        if tally.bytes > tally.peak {
+            tally.peak = tally.bytes;
+        }
         let base = self.region.get().storage.base();
         // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
         let base = unsafe { base.add(offset) };

@@ -76,10 +76,10 @@ impl Map {
                     return Err(format!("level {number}: list {list} names {at:?}"));
                 };
                 linked += 1;
-                if group.list != List(list) || group.prev != prev || linked > level.groups.len() {
+                if group.list != List(list) || group.links.prev() != prev || linked > level.groups.len() {
                     return Err(format!("level {number}: list {list} is broken at {at:?}"));
                 }
-                (prev, at) = (at, group.next);
+                (prev, at) = (at, group.links.next());
             }
         }
         let claimed = level.groups.iter().filter(|group| group.list.0 <= List::KEPT.0).count();
@@ -87,7 +87,7 @@ impl Map {
             return Err(format!("level {number}: {claimed} groups claim to be in lists, {linked} are"));
         }
         if let Some(kept) = level.kept()
-            && level.groups[kept.child() as usize].next != GroupId::NONE
+            && level.groups[kept.child() as usize].links.next() != GroupId::NONE
         {
             return Err(format!("level {number}: more than one whole group was kept"));
         }

@@ -75,9 +75,38 @@ pub(super) struct Group {
     pub(super) free: Word,
     /// The children where a live block starts, or that are split into a group of the level below. None while closed.
     pub(super) starts: Word,
-    pub(super) prev: GroupId,
-    pub(super) next: GroupId,
+    pub(super) links: Links,
     pub(super) list: List,
+}
+
+/// The neighbours of a group in its list. One word: if it were written in halves and read as a whole, the reader would
+/// have to wait until both are in the cache.
+#[derive(Clone, Copy)]
+pub(super) struct Links(u64);
+
+impl Links {
+    const NONE: Links = Links::new(GroupId::NONE, GroupId::NONE);
+
+    #[inline]
+    const fn new(prev: GroupId, next: GroupId) -> Links {
+        Links((prev.0 as u64) << 32 | next.0 as u64)
+    }
+
+    #[inline]
+    pub(super) const fn prev(self) -> GroupId {
+        GroupId((self.0 >> 32) as u32)
+    }
+
+    #[inline]
+    pub(super) const fn next(self) -> GroupId {
+        GroupId(self.0 as u32)
+    }
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}..{:?}", self.prev(), self.next())
+    }
 }
 
 const _: () = assert!(size_of::<Group>() == 32, "two groups a cache line");
@@ -103,8 +132,7 @@ impl Level {
         let closed = Group {
             free: Word::NONE,
             starts: Word::NONE,
-            prev: GroupId::NONE,
-            next: GroupId::NONE,
+            links: Links::NONE,
             list: List::CLOSED,
         };
         let mut groups = Vec::new();
@@ -159,12 +187,13 @@ impl Level {
         if enough == 0 {
             return None;
         }
-        let id = self.heads[enough.trailing_zeros() as usize];
+        let most = enough.trailing_zeros();
+        let id = self.heads[most as usize];
         let group = &mut self.groups[id.index()];
         let bit = group.free.find(run)?;
         group.free = group.free.without(Word::run(bit, run));
         group.starts = group.starts.with(Word::run(bit, 0));
-        let list = List::of(group.free);
+        let list = group.free.greatest_within(most.min(5)).map_or(List::FULL, |run| List(run as u8));
         self.relist(id, list);
         Some(id.child() << 6 | u64::from(bit))
     }
@@ -263,19 +292,22 @@ impl Level {
     /// Moves an open group from the list it is in to `to`.
     #[inline]
     fn relist(&mut self, id: GroupId, to: List) {
-        let Group { prev, next, list, .. } = self.groups[id.index()];
+        let Group { links, list, .. } = self.groups[id.index()];
         if list == to {
             return;
         }
         if list.is_linked() {
+            let (prev, next) = (links.prev(), links.next());
             if prev == GroupId::NONE {
                 self.heads[usize::from(list.0)] = next;
                 self.linked &= !(u8::from(next == GroupId::NONE) << list.0);
             } else {
-                self.groups[prev.index()].next = next;
+                let before = &mut self.groups[prev.index()].links;
+                *before = Links::new(before.prev(), next);
             }
             if next != GroupId::NONE {
-                self.groups[next.index()].prev = prev;
+                let after = &mut self.groups[next.index()].links;
+                *after = Links::new(prev, after.next());
             }
         }
         let mut first = GroupId::NONE;
@@ -283,12 +315,12 @@ impl Level {
             first = core::mem::replace(&mut self.heads[usize::from(to.0)], id);
             self.linked |= 1 << to.0;
             if first != GroupId::NONE {
-                self.groups[first.index()].prev = id;
+                let after = &mut self.groups[first.index()].links;
+                *after = Links::new(id, after.next());
             }
         }
         let group = &mut self.groups[id.index()];
-        group.prev = GroupId::NONE;
-        group.next = first;
+        group.links = Links::new(GroupId::NONE, first);
         group.list = to;
     }
 }

@@ -172,7 +172,12 @@ impl Map {
     #[inline]
     fn give(&mut self, number: usize, child: u64, run: u32) {
         match self.levels[number].give(child, run) {
-            Given::Run(greatest) => self.best = self.best.max((6 * number as u32 + greatest) as u8),
+            Given::Run(greatest) => {
+                let order = (6 * number as u32 + greatest) as u8;
+                if order > self.best {
+                    self.best = order;
+                }
+            }
             Given::Whole(group) => self.keep_or_merge(number, group),
         }
     }

@@ -26,6 +26,11 @@ impl Budget {
     /// Above this, magazines hold one block each, and share a budget of their own.
     const SMALL: usize = 512 << 10;
 
+    /// Says whether blocks of so many bytes are kept one by one.
+    pub(crate) fn is_great(bytes: usize) -> bool {
+        bytes > Self::SMALL
+    }
+
     /// Returns how many blocks of a class a magazine may hold.
     fn entries(&self, class: Class) -> usize {
         let bytes = class.bytes();
@@ -125,6 +130,8 @@ pub(crate) struct Local {
     misses: Count,
     /// Bytes not yet set aside, for small blocks and great.
     room: [Cell<usize>; 2],
+    /// How often the budget did not suffice.
+    pressure: Cell<u32>,
     /// The pool is gone: nothing more is to be kept.
     pub(crate) orphaned: Flag,
     /// The memory is gone: nothing may be touched any more.
@@ -156,6 +163,7 @@ impl Local {
             dismissed: Count::new(),
             misses: Count::new(),
             room: [Cell::new(budget.thread), Cell::new(budget.thread)],
+            pressure: Cell::new(0),
             orphaned: Flag::new(),
             closed: Flag::new(),
         }
@@ -225,6 +233,15 @@ impl Local {
         room.set(room.get() - more as usize * stack.bytes);
         stack.most.set(most + more);
         stack.len() < most + more
+    }
+
+    /// Says, after every so manyth time that the budget did not suffice, that it is to be spent otherwise.
+    ///
+    /// Not every time: where sizes come at random, what is kept for one is worth as much as what is kept for another.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let pressure = self.pressure.get().wrapping_add(1);
+        self.pressure.set(pressure);
+        pressure.is_multiple_of(8)
     }
 
     /// Returns the class for which most bytes are set aside from the same budget, if that would help `class`.
@@ -323,7 +340,7 @@ impl Stack {
 
     /// Returns which budget counts: 0 for small blocks, 1 for great ones.
     fn size(&self) -> usize {
-        usize::from(self.bytes > Budget::SMALL)
+        usize::from(Budget::is_great(self.bytes))
     }
 }
 
