@@ -56,13 +56,6 @@ impl Word {
         count.checked_sub(1)
     }
 
-    /// Returns the greatest `run` for which an aligned run of `1 << run` set bits exists, if it is known not to be above
-    /// `most` ≤ 5; none if no bit is set.
-    #[inline]
-    pub(super) fn greatest_within(self, most: u32) -> Option<u32> {
-        (0..=most).rev().find(|&run| self.find(run).is_some())
-    }
-
     /// Returns the greatest run, up to 5, of which the free aligned run of `1 << run` bits at `at` is part.
     #[inline]
     pub(super) fn greatest_around(self, at: u32, mut run: u32) -> u32 {
@@ -134,7 +127,6 @@ mod tests {
             }
             let greatest = (0..=6).rev().find(|&run| find(word, run).is_some());
             assert_eq!(Word(word).greatest(), greatest, "{word:#x}");
-            assert!(greatest == Some(6) || Word(word).greatest_within(greatest.unwrap_or(0)) == greatest);
             for run in 0..6 {
                 let Some(at) = find(word, run) else { continue };
                 let holds = |run: &u32| find(word >> (at >> run << run), *run) == Some(0);

@@ -44,8 +44,12 @@ impl Map {
         if free.meets(starts) {
             return Err("a child is free and live");
         }
-        let right = free.greatest().map_or(List::FULL, |run| List(run as u8));
-        if list != right {
+        let right = match free.greatest() {
+            None => true,
+            Some(6) => list == List::KEPT,
+            Some(run) => (run as u8..=5).contains(&list.0),
+        };
+        if !right {
             return Err("in the wrong list");
         }
         if number < self.top {

@@ -45,14 +45,14 @@ pub(super) enum Given {
     Whole(GroupId),
 }
 
-/// Where a group is: in the list of the groups whose greatest free run is `1 << n`, or in none.
+/// Where a group is: in the list of the groups whose greatest free run is at most `1 << n`, or in none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct List(pub(super) u8);
 
 impl List {
     /// All 64 children are free, but the group was kept instead of merged.
     pub(super) const KEPT: List = List(6);
-    /// Split, in no list: nothing is free.
+    /// Split, in no list: nothing was free when it got there, and nothing came back since.
     pub(super) const FULL: List = List(7);
     /// Not split: one block, or part of one, of the level above.
     pub(super) const CLOSED: List = List(8);
@@ -111,6 +111,15 @@ impl fmt::Debug for Links {
 
 const _: () = assert!(size_of::<Group>() == 32, "two groups a cache line");
 
+impl Group {
+    /// Makes a free run a live block.
+    #[inline]
+    fn take(&mut self, bit: u32, run: u32) {
+        self.free = self.free.without(Word::run(bit, run));
+        self.starts = self.starts.with(Word::run(bit, 0));
+    }
+}
+
 /// All groups of one level.
 #[derive(Debug)]
 pub(super) struct Level {
@@ -154,12 +163,6 @@ impl Level {
         Some(level)
     }
 
-    /// Says whether nothing at all is free on this level.
-    #[inline]
-    pub(super) fn is_exhausted(&self) -> bool {
-        self.linked == 0
-    }
-
     /// Says whether `group` is split.
     #[inline]
     pub(super) fn is_open(&self, group: GroupId) -> bool {
@@ -181,21 +184,28 @@ impl Level {
     }
 
     /// Takes `1 << run` free children from the group that has the least to offer; none if none has enough.
+    ///
+    /// The group stays in its list, although it may have less now: most of the time it gets that back before anybody
+    /// looks for so much again. Who does, and is disappointed, moves it.
     #[inline]
     pub(super) fn take(&mut self, run: u32) -> Option<u64> {
-        let enough = self.linked >> run << run;
-        if enough == 0 {
-            return None;
+        loop {
+            let enough = self.linked >> run << run;
+            if enough == 0 {
+                return None;
+            }
+            let id = self.heads[enough.trailing_zeros() as usize];
+            let group = &mut self.groups[id.index()];
+            if let Some(bit) = group.free.find(run) {
+                group.take(bit, run);
+                if group.list == List::KEPT {
+                    self.relist(id, List(5));
+                }
+                return Some(id.child() << 6 | u64::from(bit));
+            }
+            let list = List::of(group.free);
+            self.relist(id, list);
         }
-        let most = enough.trailing_zeros();
-        let id = self.heads[most as usize];
-        let group = &mut self.groups[id.index()];
-        let bit = group.free.find(run)?;
-        group.free = group.free.without(Word::run(bit, run));
-        group.starts = group.starts.with(Word::run(bit, 0));
-        let list = group.free.greatest_within(most.min(5)).map_or(List::FULL, |run| List(run as u8));
-        self.relist(id, list);
-        Some(id.child() << 6 | u64::from(bit))
     }
 
     /// Splits a closed group and takes its first `1 << run` children.
@@ -233,10 +243,11 @@ impl Level {
         if group.free.with(block) != group.free {
             return false;
         }
-        group.free = group.free.without(block);
-        group.starts = group.starts.with(Word::run(bit, 0));
-        let list = List::of(group.free);
-        self.relist(id, list);
+        group.take(bit, run);
+        if group.list == List::KEPT {
+            let list = List::of(group.free);
+            self.relist(id, list);
+        }
         true
     }
 

@@ -125,15 +125,11 @@ impl Map {
 
     /// Takes a run on level `number` out of a block from further up.
     fn split(&mut self, number: usize, run: u32) -> Option<u64> {
-        let mut above = number + 1;
-        while above <= self.top && self.levels[above].is_exhausted() {
-            above += 1;
-        }
-        if above > self.top {
+        let found = (number + 1..=self.top).find_map(|above| Some((above, self.levels[above].take(0)?)));
+        let Some((above, mut child)) = found else {
             // Whole groups that were kept below may be what is missing up here.
             return if self.merge_below(number) { self.look_again(number, run) } else { None };
-        }
-        let mut child = self.levels[above].take(0)?;
+        };
         for below in (number..above).rev() {
             self.splits += 1;
             child = self.levels[below].open(GroupId::of(child), if below == number { run } else { 0 });

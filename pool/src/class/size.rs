@@ -59,7 +59,11 @@ impl Class {
     /// Returns the smallest class that is a power of two and holds `len` bytes; none if none does.
     #[inline]
     pub(crate) const fn power_for_len(len: usize) -> Option<Class> {
-        if len > MOST { None } else { Self::for_len(len.next_power_of_two()) }
+        if len > MOST {
+            return None;
+        }
+        let last = len.saturating_sub(1) | (MIN_BLOCK - 1);
+        Some(Class((last.ilog2() * 4 + 3 - Self::FIRST) as u8))
     }
 
     /// Returns the size in bytes.
