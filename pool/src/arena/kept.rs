@@ -33,18 +33,22 @@ impl<S: Storage> Arena<S> {
     #[cold]
     #[inline(never)]
     fn fetch(&self, len: usize) -> Result<Block<S>, AllocError> {
-        // A great block comes alone anyway.
         if let Some(keeping) = &self.keeping
             && let Some(class) = self.class(len)
-            && !Budget::is_great(class.bytes())
             && self.adopt(keeping)
-            && let Some(Some((entry, _))) = cache::with_local(keeping.id, |local| {
-                let entry = local.pop(class.index(), len);
-                entry.or_else(|| {
-                    local.enlarge(class);
-                    let entry = self.restock(keeping, local, class).then(|| local.pop(class.index(), len))?;
-                    entry.inspect(|_| local.miss())
-                })
+            && let Some(Some((entry, class))) = cache::with_local(keeping.id, |local| {
+                // The magazine may have been another pool's a moment ago.
+                let near = local.near(class);
+                if let Some(class) = near {
+                    return local.pop(class.index(), len).map(|(entry, _)| (entry, class));
+                }
+                // A great block comes alone anyway.
+                if Budget::is_great(class.bytes()) {
+                    return None;
+                }
+                local.enlarge(class);
+                let entry = self.restock(keeping, local, class).then(|| local.pop(class.index(), len))?;
+                entry.map(|(entry, _)| (entry, class)).inspect(|_| local.miss())
             })
         {
             // SAFETY: as in `alloc_kept`.

@@ -198,6 +198,17 @@ impl Local {
         self.stacks.get(class.index()).map_or(0, |stack| stack.len() as usize)
     }
 
+    /// Returns the smallest class that there is a block of, from `class` to one of at most half as many bytes again.
+    ///
+    /// That much is wasted as long as the block lives, but nobody else had the bytes either, and what is wasted is less
+    /// than a region that must be split for it.
+    pub(crate) fn near(&self, class: Class) -> Option<Class> {
+        let most = class.bytes() + class.bytes() / 2;
+        let stacks = self.stacks.iter().enumerate().skip(class.index());
+        let mut near = stacks.take_while(|(_, stack)| stack.bytes <= most);
+        near.find(|(_, stack)| stack.len() > 0).and_then(|(index, _)| Class::new(index))
+    }
+
     /// Says how many blocks of a class to fetch at once.
     pub(crate) fn wanted(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
