@@ -1,15 +1,6 @@
-//! 64 neighbours in one word: finding, taking and giving back aligned runs of them.
+//! 64 neighbours in one word: finding, taking and giving back runs of them.
 
 use core::fmt;
-
-/// Returns a word with the lowest of each `1 << run` bits set: where an aligned run of that length may start.
-const fn starts(run: u32) -> u64 {
-    u64::MAX / ((1 << (1 << run)) - 1)
-}
-
-const STARTS: [u64; 6] = [u64::MAX, starts(1), starts(2), starts(3), starts(4), starts(5)];
-
-const _: () = assert!(STARTS[1] == 0x5555_5555_5555_5555 && STARTS[5] == 0x0000_0001_0000_0001);
 
 /// 64 bits, one for each neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,49 +15,55 @@ impl Word {
         Word((1 << count) - 1)
     }
 
-    /// Returns the bits of the run of `1 << run` neighbours from `at`; `run` ≤ 5.
+    /// Returns the bits of the `count` neighbours from `at`; `count` is 1 to 63.
     #[inline]
-    pub(super) const fn run(at: u32, run: u32) -> Word {
-        Word(((1 << (1 << run)) - 1) << at)
+    pub(super) const fn run(at: u32, count: u32) -> Word {
+        Word(((1 << count) - 1) << at)
     }
 
-    /// Returns the lowest aligned run of `1 << run` set bits; `run` ≤ 5.
+    /// Returns the first place where `count` bits in a row are set, 1 to 63, among those in `places`.
     #[inline]
-    pub(super) fn find(self, run: u32) -> Option<u32> {
+    pub(super) fn find(self, count: u32, places: Word) -> Option<u32> {
         let mut bits = self.0;
-        // After step s, bit i says that the bits i .. i + 2^(s+1) were all set.
-        for step in 0..run {
-            bits &= bits >> (1 << step);
+        // Bit i says that the bits i .. i + len were all set.
+        let mut len = 1;
+        while 2 * len <= count {
+            bits &= bits >> len;
+            len *= 2;
         }
-        bits &= STARTS[run as usize];
+        bits &= bits >> (count - len);
+        bits &= places.0;
         (bits != 0).then(|| bits.trailing_zeros())
     }
 
-    /// Returns the greatest `run` for which an aligned run of `1 << run` set bits exists, 0..=6; none if no bit is set.
-    #[inline]
-    pub(super) fn greatest(self) -> Option<u32> {
-        let mut bits = self.0;
-        let mut count = u32::from(bits != 0);
-        for step in 0..6 {
-            // Runs of 2^step that start a run of 2^(step+1) with their right neighbour.
-            bits &= bits >> (1 << step);
-            bits &= if step < 5 { STARTS[step + 1] } else { 1 };
-            count += u32::from(bits != 0);
+    /// Returns the length of the longest run of set bits.
+    pub(super) fn longest(self) -> u32 {
+        let mut runs = [self.0; 6];
+        for step in 1..6 {
+            // Bit i of the word says that 2^step bits from i are set.
+            runs[step] = runs[step - 1] & runs[step - 1] >> (1 << (step - 1));
         }
-        count.checked_sub(1)
+        if self == Word::ALL {
+            return 64;
+        }
+        // Runs of `len` bits start at `starts`; may one of 2^step follow?
+        let (mut starts, mut len) = (u64::MAX, 0);
+        for step in (0..6).rev() {
+            let longer = starts & (runs[step] >> len);
+            if longer != 0 {
+                (starts, len) = (longer, len + (1 << step));
+            }
+        }
+        len
     }
 
-    /// Returns the greatest run, up to 5, of which the free aligned run of `1 << run` bits at `at` is part.
+    /// Returns the length of the run of set bits that the `count` set bits at `at` are part of, not all 64.
     #[inline]
-    pub(super) fn greatest_around(self, at: u32, mut run: u32) -> u32 {
-        while run < 5 {
-            let whole = Word::run(at & !((2 << run) - 1), run + 1);
-            if self.with(whole) != self {
-                break;
-            }
-            run += 1;
-        }
-        run
+    pub(super) fn around(self, at: u32, count: u32) -> u32 {
+        let end = at + count;
+        let before = if at == 0 { 0 } else { (self.0 << (64 - at)).leading_ones() };
+        let after = if end == 64 { 0 } else { (self.0 >> end).trailing_ones() };
+        before + count + after
     }
 
     #[inline]
@@ -105,10 +102,10 @@ impl fmt::Debug for Word {
 mod tests {
     use super::*;
 
-    /// The definition: looks at each aligned place.
-    fn find(word: u64, run: u32) -> Option<u32> {
-        let mask = if run == 6 { u64::MAX } else { (1 << (1 << run)) - 1 };
-        (0..64).step_by(1 << run).find(|at| word >> at & mask == mask)
+    /// The definition: looks at each place.
+    fn find(word: u64, count: u32) -> Option<u32> {
+        let mask = if count == 64 { u64::MAX } else { (1 << count) - 1 };
+        (0..=64 - count).find(|at| word >> at & mask == mask)
     }
 
     #[test]
@@ -122,17 +119,27 @@ mod tests {
             words.push([mixed, mixed | mixed << 1 | mixed << 2, mixed & mixed << 7][i % 3]);
         }
         for word in words {
-            for run in 0..6 {
-                assert_eq!(Word(word).find(run), find(word, run), "{word:#x} {run}");
+            for count in 1..64 {
+                let found = find(word, count);
+                assert_eq!(Word(word).find(count, Word::ALL), found, "{word:#x} {count}");
+                let Some(at) = found.filter(|_| word != u64::MAX) else { continue };
+                let (mut first, mut end) = (at, at + count);
+                while first > 0 && word >> (first - 1) & 1 == 1 {
+                    first -= 1;
+                }
+                while end < 64 && word >> end & 1 == 1 {
+                    end += 1;
+                }
+                assert_eq!(Word(word).around(at, count), end - first, "{word:#x} {at} {count}");
             }
-            let greatest = (0..=6).rev().find(|&run| find(word, run).is_some());
-            assert_eq!(Word(word).greatest(), greatest, "{word:#x}");
-            for run in 0..6 {
-                let Some(at) = find(word, run) else { continue };
-                let holds = |run: &u32| find(word >> (at >> run << run), *run) == Some(0);
-                let around = (run..6).take_while(holds).last();
-                assert_eq!(Some(Word(word).greatest_around(at, run)), around, "{word:#x} {at} {run}");
-            }
+            let longest = (1..=64).rev().find(|&count| find(word, count).is_some());
+            assert_eq!(Word(word).longest(), longest.unwrap_or(0), "{word:#x}");
         }
+    }
+
+    #[test]
+    fn looks_only_where_it_may() {
+        assert_eq!(Word(0b11_1110).find(2, Word(0b1_0101)), Some(2));
+        assert_eq!(Word(0b11_1110).find(5, Word(0b1_0101)), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::bitmap::Word;
 use super::level::{Group, GroupId, List};
-use super::{LEVELS, Map};
+use super::{LEVELS, Map, rank};
 
 impl Map {
     /// Checks every invariant in `README.md`.
@@ -20,8 +20,8 @@ impl Map {
             }
         }
         for (number, level) in self.levels.iter().enumerate() {
-            if level.linked != 0 && (6 * number as u32 + level.linked.ilog2()) as u8 > self.best {
-                return Err(format!("level {number} has more than order {}", self.best));
+            if level.linked != 0 && number > 0 && rank(number, List(level.linked.ilog2() as u8)) > self.best {
+                return Err(format!("level {number} has more than rank {}", self.best));
             }
         }
         if free != self.free {
@@ -44,10 +44,12 @@ impl Map {
         if free.meets(starts) {
             return Err("a child is free and live");
         }
-        let right = match free.greatest() {
-            None => true,
-            Some(6) => list == List::KEPT,
-            Some(run) => (run as u8..=5).contains(&list.0),
+        let right = match free.longest() {
+            0 => true,
+            64 => list == List::KEPT,
+            // Leaves that do not start where a block may are no use.
+            _ if number == 0 => list < List::KEPT || list == List::FULL,
+            longest => (List::of(longest)..List::KEPT).contains(&list),
         };
         if !right {
             return Err("in the wrong list");

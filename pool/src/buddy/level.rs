@@ -39,34 +39,55 @@ impl fmt::Debug for GroupId {
 /// What became of children that were given back.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Given {
-    /// They are part of a free run of `1 << n`.
-    Run(u32),
+    /// They are part of a free run that this list is for.
+    Part(List),
     /// All their group is free now.
     Whole(GroupId),
 }
 
-/// Where a group is: in the list of the groups whose greatest free run is at most `1 << n`, or in none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Where a group is: in the list of the groups whose longest free run is at most so and so long, or in none.
+///
+/// There is a list for each of the lengths that blocks have: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … 56.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct List(pub(super) u8);
 
 impl List {
     /// All 64 children are free, but the group was kept instead of merged.
-    pub(super) const KEPT: List = List(6);
+    pub(super) const KEPT: List = List(19);
     /// Split, in no list: nothing was free when it got there, and nothing came back since.
-    pub(super) const FULL: List = List(7);
+    pub(super) const FULL: List = List(20);
     /// Not split: one block, or part of one, of the level above.
-    pub(super) const CLOSED: List = List(8);
+    pub(super) const CLOSED: List = List(21);
+    /// How many lists there are.
+    pub(super) const COUNT: usize = 20;
 
+    /// Returns the list for runs of `len` children, 1 to 64.
     #[inline]
-    fn of(free: Word) -> List {
-        free.greatest().map_or(List::FULL, |run| List(run as u8))
+    pub(super) const fn of(len: u32) -> List {
+        if len < 4 {
+            return List(len as u8 - 1);
+        }
+        // Four a power of two, as the classes of blocks.
+        let bits = len.ilog2();
+        List((bits * 4 + (len >> (bits - 2)) - 9) as u8)
     }
 
     #[inline]
     fn is_linked(self) -> bool {
         self.0 <= Self::KEPT.0
     }
+
+    /// Returns the list for the groups that turned out not to have what this one is for.
+    fn below(self, longest: u32) -> List {
+        match self.0.checked_sub(1) {
+            Some(below) if longest > 0 => List(below).min(List::of(longest)),
+            _ => List::FULL,
+        }
+    }
 }
+
+const _: () = assert!(List::of(4).0 == 3 && List::of(9).0 == 7 && List::of(10).0 == 8);
+const _: () = assert!(List::of(63).0 == 18 && List::of(64).0 == List::KEPT.0);
 
 /// 64 neighbouring children.
 #[derive(Clone, Debug)]
@@ -114,9 +135,9 @@ const _: () = assert!(size_of::<Group>() == 32, "two groups a cache line");
 impl Group {
     /// Makes a free run a live block.
     #[inline]
-    fn take(&mut self, bit: u32, run: u32) {
-        self.free = self.free.without(Word::run(bit, run));
-        self.starts = self.starts.with(Word::run(bit, 0));
+    fn take(&mut self, bit: u32, count: u32) {
+        self.free = self.free.without(Word::run(bit, count));
+        self.starts = self.starts.with(Word::run(bit, 1));
     }
 }
 
@@ -124,30 +145,27 @@ impl Group {
 #[derive(Debug)]
 pub(super) struct Level {
     pub(super) groups: Box<[Group]>,
-    pub(super) heads: [GroupId; 7],
+    pub(super) heads: [GroupId; List::COUNT],
     /// Bit n says that `heads[n]` is not empty.
-    pub(super) linked: u8,
+    pub(super) linked: u32,
+    /// Leaves are aligned by where blocks of them start; greater children are aligned as well as need be anyway.
+    is_lowest: bool,
 }
 
 impl Level {
     pub(super) fn empty() -> Level {
-        Level { groups: Box::default(), heads: [GroupId::NONE; 7], linked: 0 }
+        Level { groups: Box::default(), heads: [GroupId::NONE; List::COUNT], linked: 0, is_lowest: false }
     }
 
     /// Returns level `number` of a region of `leaves` free leaves; none if there is no memory for it.
     pub(super) fn new(leaves: u64, number: usize, is_top: bool) -> Option<Level> {
         let children = leaves >> (6 * number);
         let count = leaves.div_ceil(64 << (6 * number)) as usize;
-        let closed = Group {
-            free: Word::NONE,
-            starts: Word::NONE,
-            links: Links::NONE,
-            list: List::CLOSED,
-        };
+        let closed = Group { free: Word::NONE, starts: Word::NONE, links: Links::NONE, list: List::CLOSED };
         let mut groups = Vec::new();
         groups.try_reserve_exact(count).ok()?;
         groups.resize(count, closed);
-        let mut level = Level { groups: groups.into_boxed_slice(), heads: [GroupId::NONE; 7], linked: 0 };
+        let mut level = Level { groups: groups.into_boxed_slice(), is_lowest: number == 0, ..Level::empty() };
         // At the end of the region a group has fewer than 64 whole children; it stays split for ever, and the children
         // that are cut short or missing count as split too.
         let last = count as u64 - 1;
@@ -158,7 +176,9 @@ impl Level {
             group.free = free;
             group.starts = Word::ALL.without(free);
             group.list = List::FULL;
-            level.relist(GroupId::of(last), List::of(free));
+            if whole > 0 {
+                level.relist(GroupId::of(last), List::of(whole as u32));
+            }
         }
         Some(level)
     }
@@ -169,60 +189,79 @@ impl Level {
         self.groups[group.index()].list != List::CLOSED
     }
 
-    /// Says whether a block of exactly `1 << run` children starts at `child`, or a split child if `run` is 0.
+    /// Says whether a block of exactly `count` children starts at `child`, or a split child if that is 1.
     #[inline]
-    pub(super) fn is_live(&self, child: u64, run: u32) -> bool {
+    pub(super) fn is_live(&self, child: u64, count: u32) -> bool {
         let (group, bit) = locate(child);
         let Group { free, starts, .. } = self.groups[group.index()];
-        let block = Word::run(bit, run);
-        let end = bit + (1 << run);
+        let end = bit + count;
+        if end > 64 {
+            return false;
+        }
+        let block = Word::run(bit, count);
         // A block ends where something else begins.
         starts.has(bit)
             && !free.meets(block)
-            && !starts.without(Word::run(bit, 0)).meets(block)
+            && !starts.without(Word::run(bit, 1)).meets(block)
             && (end == 64 || free.with(starts).has(end))
     }
 
-    /// Takes `1 << run` free children from the group that has the least to offer; none if none has enough.
+    /// Takes `count` free children in a row from the group that has the least to offer; none if none has enough.
     ///
     /// The group stays in its list, although it may have less now: most of the time it gets that back before anybody
     /// looks for so much again. Who does, and is disappointed, moves it.
     #[inline]
-    pub(super) fn take(&mut self, run: u32) -> Option<u64> {
+    pub(super) fn take(&mut self, count: u32) -> Option<u64> {
+        let (list, places) = (List::of(count), self.places(count));
         loop {
-            let enough = self.linked >> run << run;
+            let enough = self.linked >> list.0 << list.0;
             if enough == 0 {
                 return None;
             }
             let id = self.heads[enough.trailing_zeros() as usize];
             let group = &mut self.groups[id.index()];
-            if let Some(bit) = group.free.find(run) {
-                group.take(bit, run);
+            if let Some(bit) = group.free.find(count, places) {
+                group.take(bit, count);
                 if group.list == List::KEPT {
-                    self.relist(id, List(5));
+                    let list = List::of(64 - count);
+                    self.relist(id, list);
                 }
                 return Some(id.child() << 6 | u64::from(bit));
             }
-            let list = List::of(group.free);
+            let list = list.below(group.free.longest());
             self.relist(id, list);
         }
     }
 
-    /// Splits a closed group and takes its first `1 << run` children.
-    pub(super) fn open(&mut self, id: GroupId, run: u32) -> u64 {
+    /// Returns where blocks of `count` children may start: leaves at the largest power of two that is not above `count`.
+    #[inline]
+    fn places(&self, count: u32) -> Word {
+        const EACH: [Word; 6] = {
+            let mut each = [Word::ALL; 6];
+            let mut power = 1;
+            while power < 6 {
+                each[power] = Word(u64::MAX / ((1 << (1 << power)) - 1));
+                power += 1;
+            }
+            each
+        };
+        if self.is_lowest { EACH[count.ilog2() as usize] } else { Word::ALL }
+    }
+
+    /// Splits a closed group and takes its first `count` children.
+    pub(super) fn open(&mut self, id: GroupId, count: u32) -> u64 {
         let group = &mut self.groups[id.index()];
-        group.free = Word::ALL.without(Word::run(0, run));
-        group.starts = Word::run(0, 0);
+        group.free = Word::ALL.without(Word::run(0, count));
+        group.starts = Word::run(0, 1);
         group.list = List::FULL;
-        // The second half is all free.
-        self.relist(id, List(5));
+        self.relist(id, List::of(64 - count));
         id.child() << 6
     }
 
     /// Splits a closed group, part of a live block, into two live halves.
     pub(super) fn open_halved(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
-        group.starts = Word::run(0, 0).with(Word::run(32, 0));
+        group.starts = Word::run(0, 1).with(Word::run(32, 1));
         group.list = List::FULL;
     }
 
@@ -235,17 +274,17 @@ impl Level {
         self.relist(id, List::KEPT);
     }
 
-    /// Takes just the `1 << run` children from `child`; says no if they are not all free.
-    pub(super) fn claim(&mut self, child: u64, run: u32) -> bool {
+    /// Takes just the `count` children from `child`; says no if they are not all free, or not in one group.
+    pub(super) fn claim(&mut self, child: u64, count: u32) -> bool {
         let (id, bit) = locate(child);
+        let fits = bit + count <= 64 && self.places(count).has(bit);
         let group = &mut self.groups[id.index()];
-        let block = Word::run(bit, run);
-        if group.free.with(block) != group.free {
+        if !fits || group.free.with(Word::run(bit, count)) != group.free {
             return false;
         }
-        group.take(bit, run);
+        group.take(bit, count);
         if group.list == List::KEPT {
-            let list = List::of(group.free);
+            let list = List::of(group.free.longest());
             self.relist(id, list);
         }
         true
@@ -256,25 +295,25 @@ impl Level {
     pub(super) fn start(&mut self, child: u64) {
         let (id, bit) = locate(child);
         let group = &mut self.groups[id.index()];
-        group.starts = group.starts.with(Word::run(bit, 0));
+        group.starts = group.starts.with(Word::run(bit, 1));
     }
 
-    /// Gives `1 << run` children back. If that makes their group whole, takes it out of its list, to be kept or closed.
+    /// Gives `count` children back. If that makes their group whole, takes it out of its list, to be kept or closed.
     #[inline]
-    pub(super) fn give(&mut self, child: u64, run: u32) -> Given {
+    pub(super) fn give(&mut self, child: u64, count: u32) -> Given {
         let (id, bit) = locate(child);
         let group = &mut self.groups[id.index()];
-        group.free = group.free.with(Word::run(bit, run));
-        group.starts = group.starts.without(Word::run(bit, 0));
+        group.free = group.free.with(Word::run(bit, count));
+        group.starts = group.starts.without(Word::run(bit, 1));
         if group.free == Word::ALL {
             self.relist(id, List::FULL);
             return Given::Whole(id);
         }
-        // A greater run than before can only be one that these children are part of.
-        let run = group.free.greatest_around(bit, run);
-        let list = if group.list == List::FULL { run as u8 } else { group.list.0.max(run as u8) };
-        self.relist(id, List(list));
-        Given::Run(run)
+        // A longer run than before can only be one that these children are part of.
+        let part = List::of(group.free.around(bit, count));
+        let list = if group.list == List::FULL { part } else { group.list.max(part) };
+        self.relist(id, list);
+        Given::Part(part)
     }
 
     /// Keeps a whole group as it is, unless this level keeps one already.
@@ -311,7 +350,7 @@ impl Level {
             let (prev, next) = (links.prev(), links.next());
             if prev == GroupId::NONE {
                 self.heads[usize::from(list.0)] = next;
-                self.linked &= !(u8::from(next == GroupId::NONE) << list.0);
+                self.linked &= !(u32::from(next == GroupId::NONE) << list.0);
             } else {
                 let before = &mut self.groups[prev.index()].links;
                 *before = Links::new(before.prev(), next);

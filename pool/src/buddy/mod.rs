@@ -12,7 +12,7 @@ mod tests;
 use core::fmt;
 
 use crate::class::Order;
-use level::{Given, GroupId, Level};
+use level::{Given, GroupId, Level, List};
 
 /// Levels that [`Map::MAX_LEAVES`] leaves need.
 const LEVELS: usize = 7;
@@ -51,7 +51,7 @@ pub(crate) struct Map {
     merges: u64,
     /// Keeps no whole group.
     eager: bool,
-    /// No block of a greater order can be had: so far that nobody looks where there is nothing.
+    /// Nothing of a greater rank can be had: so that nobody looks where there is nothing.
     best: u8,
 }
 
@@ -102,44 +102,45 @@ impl Map {
         Order::of_block(crate::MIN_BLOCK << leaves.max(1).ilog2())
     }
 
-    /// Takes a free block; none if no aligned run of free leaves is long enough.
+    /// Takes a free block; none if no run of free children is long enough.
     #[inline]
     pub(crate) fn alloc(&mut self, order: Order) -> Option<Leaf> {
-        if order.get() > self.best { None } else { self.find(order) }
+        self.alloc_span(Span::of(order))
     }
 
-    fn find(&mut self, order: Order) -> Option<Leaf> {
-        let (number, run) = place(order);
-        let mut child = None;
-        if number <= self.top {
-            child = self.levels[number].take(run).or_else(|| self.split(number, run));
-        }
-        let Some(child) = child else {
-            // What was kept is merged by now. An order that is not even there is not told from 0.
-            self.best = order.get().saturating_sub(1);
+    #[inline]
+    fn alloc_span(&mut self, span: Span) -> Option<Leaf> {
+        if span.rank() > self.best || span.level > self.top { None } else { self.find(span) }
+    }
+
+    fn find(&mut self, span: Span) -> Option<Leaf> {
+        let Some(child) = self.levels[span.level].take(span.count).or_else(|| self.split(span)) else {
+            // What was kept is merged by now.
+            self.best = span.rank().saturating_sub(1);
             return None;
         };
-        self.free -= order.leaves();
-        Some(Leaf(child << (6 * number)))
+        self.free -= span.leaves();
+        Some(Leaf(child << (6 * span.level)))
     }
 
-    /// Takes a run on level `number` out of a block from further up.
-    fn split(&mut self, number: usize, run: u32) -> Option<u64> {
-        let found = (number + 1..=self.top).find_map(|above| Some((above, self.levels[above].take(0)?)));
+    /// Takes children of a level out of a block from further up.
+    fn split(&mut self, span: Span) -> Option<u64> {
+        let Span { level, count } = span;
+        let found = (level + 1..=self.top).find_map(|above| Some((above, self.levels[above].take(1)?)));
         let Some((above, mut child)) = found else {
             // Whole groups that were kept below may be what is missing up here.
-            return if self.merge_below(number) { self.look_again(number, run) } else { None };
+            return if self.merge_below(level) { self.look_again(span) } else { None };
         };
-        for below in (number..above).rev() {
+        for below in (level..above).rev() {
             self.splits += 1;
-            child = self.levels[below].open(GroupId::of(child), if below == number { run } else { 0 });
+            child = self.levels[below].open(GroupId::of(child), if below == level { count } else { 1 });
         }
         Some(child)
     }
 
     #[cold]
-    fn look_again(&mut self, number: usize, run: u32) -> Option<u64> {
-        self.levels[number].take(run).or_else(|| self.split(number, run))
+    fn look_again(&mut self, span: Span) -> Option<u64> {
+        self.levels[span.level].take(span.count).or_else(|| self.split(span))
     }
 
     /// Gives a block back.
@@ -148,33 +149,38 @@ impl Map {
     /// [`NotLive`] if no live block starts there with exactly that order.
     #[inline]
     pub(crate) fn free(&mut self, at: Leaf, order: Order) -> Result<(), NotLive> {
-        let (number, run) = place(order);
-        let fits = at.0.checked_add(order.leaves()).is_some_and(|end| end <= self.leaves);
-        if !fits || at.0 & (order.leaves() - 1) != 0 || number > self.top {
-            return Err(NotLive { at, order });
-        }
-        let child = at.0 >> (6 * number);
-        // A child that is split into a group of its own looks like a live block of run 0 from here.
-        let is_split = run == 0 && number > 0 && self.levels[number - 1].is_open(GroupId::of(child));
-        if is_split || !self.levels[number].is_live(child, run) {
-            return Err(NotLive { at, order });
-        }
-        self.free += order.leaves();
-        self.give(number, child, run);
-        Ok(())
+        self.free_span(at, Span::of(order)).ok_or(NotLive { at, order })
     }
 
-    /// Gives a run of children of a level back, and merges it with what is free around it.
+    /// Gives a block back; none if it is not one.
     #[inline]
-    fn give(&mut self, number: usize, child: u64, run: u32) {
-        match self.levels[number].give(child, run) {
-            Given::Run(greatest) => {
-                let order = (6 * number as u32 + greatest) as u8;
-                if order > self.best {
-                    self.best = order;
+    fn free_span(&mut self, at: Leaf, span: Span) -> Option<()> {
+        let Span { level, count } = span;
+        let fits = at.0.checked_add(span.leaves()).is_some_and(|end| end <= self.leaves);
+        let child = at.0 >> (6 * level);
+        if !fits || child << (6 * level) != at.0 || level > self.top {
+            return None;
+        }
+        // A child that is split into a group of its own looks like a live block of one child from here.
+        let is_split = count == 1 && level > 0 && self.levels[level - 1].is_open(GroupId::of(child));
+        if is_split || !self.levels[level].is_live(child, count) {
+            return None;
+        }
+        self.free += span.leaves();
+        self.give(level, child, count);
+        Some(())
+    }
+
+    /// Gives children of a level back, and merges them with what is free around them.
+    #[inline]
+    fn give(&mut self, level: usize, child: u64, count: u32) {
+        match self.levels[level].give(child, count) {
+            Given::Part(list) => {
+                if rank(level, list) > self.best {
+                    self.best = rank(level, list);
                 }
             }
-            Given::Whole(group) => self.keep_or_merge(number, group),
+            Given::Whole(group) => self.keep_or_merge(level, group),
         }
     }
 
@@ -188,7 +194,7 @@ impl Map {
         }
         self.levels[number].close(group);
         self.merges += 1;
-        self.give(number + 1, group.child(), 0);
+        self.give(number + 1, group.child(), 1);
     }
 
     /// Merges all that can be merged.
@@ -204,15 +210,43 @@ impl Map {
                 merged = true;
                 self.levels[below].close(group);
                 self.merges += 1;
-                self.give(below + 1, group.child(), 0);
+                self.give(below + 1, group.child(), 1);
             }
         }
         merged
     }
 }
 
-/// Returns the level on which blocks of `order` are, and the logarithm of how many children they are there.
-#[inline]
-fn place(order: Order) -> (usize, u32) {
-    (usize::from(order.get() / 6), u32::from(order.get() % 6))
+/// Neighbours on one level: what a block is to the map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Span {
+    level: usize,
+    /// How many, 1 to 63.
+    count: u32,
 }
+
+impl Span {
+    /// Returns what blocks of an order are.
+    #[inline]
+    fn of(order: Order) -> Span {
+        Span { level: usize::from(order.get() / 6), count: 1 << (order.get() % 6) }
+    }
+
+    #[inline]
+    fn leaves(self) -> u64 {
+        u64::from(self.count) << (6 * self.level)
+    }
+
+    #[inline]
+    fn rank(self) -> u8 {
+        rank(self.level, List::of(self.count))
+    }
+}
+
+/// Returns a number that grows with what a run is good for: all that one can be cut into has a lower one.
+#[inline]
+fn rank(level: usize, list: List) -> u8 {
+    level as u8 * List::COUNT as u8 + list.0
+}
+
+const _: () = assert!(LEVELS * List::COUNT < Map::ANY as usize);

@@ -1,4 +1,7 @@
-//! Blocks of five, six or seven eighths of a power of two: cut from one, and given back in its pieces.
+//! Blocks of five, six or seven eighths of a power of two.
+//!
+//! Most are so many children of a level, side by side: 5, 6, 7, 10, … 56. Where an eighth of the power is less than a
+//! child, as for 5 KiB of children of 4 KiB, the block is cut from the whole power, and given back in its pieces:
 //!
 //! ```text
 //! 0               4       6   7   8 eighths of the outer block
@@ -8,19 +11,38 @@
 //! ```
 //! Each piece is a block of the map like any other, so nothing else has to know.
 
-use super::{GroupId, Leaf, Map, NotLive, place};
+use super::{GroupId, Leaf, Map, NotLive, Span};
 use crate::class::{Class, Order};
 
+impl Span {
+    /// Returns what blocks of a class are, if they are not pieced together.
+    #[inline]
+    pub(super) fn of_class(class: Class) -> Option<Span> {
+        let (order, eighths) = (u32::from(class.outer().get()), class.eighths());
+        if eighths == 8 {
+            return Some(Span::of(class.outer()));
+        }
+        // A single child of a level is 64 of the one below.
+        let (level, run) = if order.is_multiple_of(6) { (order / 6 - 1, 6) } else { (order / 6, order % 6) };
+        let count = eighths << run;
+        count.is_multiple_of(8).then_some(Span { level: level as usize, count: count / 8 })
+    }
+}
+
 impl Map {
-    /// Takes a free block of a class; none if there is no room for its outer block.
+    /// Takes a free block of a class; none if there is no room for it, or for its outer block if it is cut from one.
     #[inline]
     pub(crate) fn alloc_class(&mut self, class: Class) -> Option<Leaf> {
+        match Span::of_class(class) {
+            Some(span) => self.alloc_span(span),
+            None => self.alloc_pieces(class),
+        }
+    }
+
+    fn alloc_pieces(&mut self, class: Class) -> Option<Leaf> {
         let outer = class.outer();
         let at = self.alloc(outer)?;
-        let eighths = class.eighths();
-        if eighths < 8 {
-            self.cut(at, outer, eighths);
-        }
+        self.cut(at, outer, class.eighths());
         Some(at)
     }
 
@@ -30,10 +52,10 @@ impl Map {
     /// [`NotLive`] if no such block starts there; pieces in front of the one that is missing are back nevertheless.
     #[inline]
     pub(crate) fn free_class(&mut self, at: Leaf, class: Class) -> Result<(), NotLive> {
-        if class.eighths() == 8 {
-            return self.free(at, class.outer());
+        match Span::of_class(class) {
+            Some(span) => self.free_span(at, span).ok_or(NotLive { at, order: class.outer() }),
+            None => pieces(at, class).try_for_each(|(at, order)| self.free(at, order)),
         }
-        pieces(at, class).try_for_each(|(at, order)| self.free(at, order))
     }
 
     /// Makes a live block of class `from` one of class `to` where it is; says no if what it takes is not free.
@@ -54,7 +76,10 @@ impl Map {
 
     /// Takes a block just there; says no, and takes nothing, if it is not all free.
     fn claim_class(&mut self, at: Leaf, class: Class) -> bool {
-        let failed = pieces(at, class).find(|&(at, order)| !self.claim(at, order));
+        if let Some(span) = Span::of_class(class) {
+            return self.claim(at, span);
+        }
+        let failed = pieces(at, class).find(|&(at, order)| !self.claim(at, Span::of(order)));
         if let Some((end, _)) = failed {
             for (at, order) in pieces(at, class).take_while(|&(at, _)| at < end) {
                 let given = self.free(at, order);
@@ -65,17 +90,17 @@ impl Map {
     }
 
     /// Takes a block of the map just there; says no if it is not all free.
-    fn claim(&mut self, at: Leaf, order: Order) -> bool {
-        let (number, run) = place(order);
-        let fits = at.0.checked_add(order.leaves()).is_some_and(|end| end <= self.leaves);
-        let child = at.0 >> (6 * number);
+    fn claim(&mut self, at: Leaf, span: Span) -> bool {
+        let Span { level, count } = span;
+        let fits = at.0.checked_add(span.leaves()).is_some_and(|end| end <= self.leaves);
+        let child = at.0 >> (6 * level);
         let claimed = fits
-            && at.0 & (order.leaves() - 1) == 0
-            && number <= self.top
-            && self.open_above(number, child)
-            && self.levels[number].claim(child, run);
+            && child << (6 * level) == at.0
+            && level <= self.top
+            && self.open_above(level, child)
+            && self.levels[level].claim(child, count);
         if claimed {
-            self.free -= order.leaves();
+            self.free -= span.leaves();
         }
         claimed
     }
@@ -88,7 +113,7 @@ impl Map {
             return true;
         }
         let opened =
-            self.open_above(number + 1, group.child()) && self.levels[number + 1].claim(group.child(), 0);
+            self.open_above(number + 1, group.child()) && self.levels[number + 1].claim(group.child(), 1);
         if opened {
             self.levels[number].open_free(group);
             self.splits += 1;
@@ -119,12 +144,12 @@ impl Map {
 
     /// Makes two live blocks of a live one, and returns where the second starts.
     fn halve(&mut self, at: Leaf, order: Order) -> Leaf {
-        let (number, run) = place(order);
-        let child = at.0 >> (6 * number);
-        if run > 0 {
-            self.levels[number].start(child + (1 << (run - 1)));
+        let Span { level, count } = Span::of(order);
+        let child = at.0 >> (6 * level);
+        if count > 1 {
+            self.levels[level].start(child + u64::from(count / 2));
         } else {
-            self.levels[number - 1].open_halved(GroupId::of(child));
+            self.levels[level - 1].open_halved(GroupId::of(child));
             self.splits += 1;
         }
         Leaf(at.0 + order.half().leaves())

@@ -11,9 +11,19 @@ impl Oracle {
         Oracle { taken: vec![false; leaves as usize] }
     }
 
-    /// Says whether some aligned run is free: the map must find one if and only if there is one.
+    /// Says whether some run of children in one group is free: the map must find one if and only if there is one.
     fn has_room(&self, order: Order) -> bool {
-        self.taken.chunks_exact(order.leaves() as usize).any(|run| !run.contains(&true))
+        let Span { level, count } = Span::of(order);
+        let (child, count) = (1 << (6 * level), count as usize);
+        // Leaves start at multiples of the block, greater children anywhere.
+        let step = if level == 0 { count } else { 1 };
+        let groups = self.taken.chunks(child * 64);
+        groups.into_iter().any(|group| {
+            let children: Vec<bool> = group.chunks_exact(child).map(|child| !child.contains(&true)).collect();
+            (0..(children.len() + 1).saturating_sub(count))
+                .step_by(step)
+                .any(|at| !children[at..at + count].contains(&false))
+        })
     }
 
     fn mark(&mut self, at: Leaf, order: Order, taken: bool) {
@@ -50,7 +60,7 @@ fn walk(leaves: u64, steps: u64, seed: u64) {
             let got = map.alloc(order);
             assert_eq!(got.is_some(), oracle.has_room(order), "{leaves} leaves, {order:?}");
             if let Some(at) = got {
-                assert_eq!(at.0 % order.leaves(), 0);
+                assert_eq!(at.0 % order.leaves().min(64), 0);
                 oracle.mark(at, order, true);
                 live.push((at, order));
             }
@@ -164,7 +174,7 @@ fn blocks_of_eighths_leave_the_rest_to_others() {
                 let most = u64::from(Map::greatest(leaves).get()) * 4;
                 let class = classes[random.below(most).min(random.below(most)) as usize];
                 if let Some(at) = map.alloc_class(class) {
-                    assert_eq!(at.0 % class.outer().leaves(), 0);
+                    assert_eq!(at.0 as usize % (crate::alignment(class.bytes()) / crate::MIN_BLOCK), 0);
                     mark(&mut taken, at, class, true);
                     live.push((at, class));
                 }
@@ -179,7 +189,15 @@ fn blocks_of_eighths_leave_the_rest_to_others() {
             {
                 let (start, end) = (at.0 as usize + from.bytes() / 64, at.0 as usize + to.bytes() / 64);
                 let room = taken.get(start..end).is_some_and(|run| !run.contains(&true));
-                let fits = pieces(at, to).all(|(at, order)| at.0 % order.leaves() == 0);
+                let fits = |at: Leaf, Span { level, count }| {
+                    let first = at.0 >> (6 * level);
+                    let start = if level == 0 { 1 << count.ilog2() } else { 1 };
+                    first << (6 * level) == at.0 && first % start == 0 && first % 64 + u64::from(count) <= 64
+                };
+                let fits = match Span::of_class(to) {
+                    Some(span) => fits(at, span),
+                    None => pieces(at, to).all(|(at, order)| fits(at, Span::of(order))),
+                };
                 assert_eq!(map.grow(at, from, to), room && fits, "{at:?} {from:?} {to:?}");
                 if room && fits {
                     taken[start..end].fill(true);
