@@ -266,8 +266,9 @@ impl<S: Storage> State<S> {
         match &mut entry.plan {
             Plan::Split(map) => {
                 let leaf = Leaf((offset / MIN_BLOCK) as u64);
-                let freed = Class::for_len(capacity).map(|class| map.free_class(leaf, class));
-                self.tally.strays += u64::from(freed != Some(Ok(())));
+                if Class::for_len(capacity).is_none_or(|class| map.free_class(leaf, class).is_err()) {
+                    self.tally.strays += 1;
+                }
             }
             Plan::Whole { taken } => *taken = false,
         }

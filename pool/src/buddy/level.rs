@@ -253,8 +253,7 @@ impl Level {
         let group = &mut self.groups[id.index()];
         group.free = Word::ALL.without(Word::run(0, count));
         group.starts = Word::run(0, 1);
-        group.list = List::FULL;
-        self.relist(id, List::of(64 - count));
+        self.link(id, List::of(64 - count));
         id.child() << 6
     }
 
@@ -270,8 +269,7 @@ impl Level {
         let group = &mut self.groups[id.index()];
         group.free = Word::ALL;
         group.starts = Word::NONE;
-        group.list = List::FULL;
-        self.relist(id, List::KEPT);
+        self.link(id, List::KEPT);
     }
 
     /// Takes just the `count` children from `child`; says no if they are not all free, or not in one group.
@@ -306,7 +304,7 @@ impl Level {
         group.free = group.free.with(Word::run(bit, count));
         group.starts = group.starts.without(Word::run(bit, 1));
         if group.free == Word::ALL {
-            self.relist(id, List::FULL);
+            self.unlink(id);
             return Given::Whole(id);
         }
         // A longer run than before can only be one that these children are part of.
@@ -320,7 +318,7 @@ impl Level {
     pub(super) fn keep(&mut self, id: GroupId) -> bool {
         let is_first = self.kept().is_none();
         if is_first {
-            self.relist(id, List::KEPT);
+            self.link(id, List::KEPT);
         }
         is_first
     }
@@ -333,7 +331,7 @@ impl Level {
 
     /// Closes a whole group; its child of the level above is to be given back next.
     pub(super) fn close(&mut self, id: GroupId) {
-        self.relist(id, List::FULL);
+        self.unlink(id);
         let group = &mut self.groups[id.index()];
         group.free = Word::NONE;
         group.list = List::CLOSED;
@@ -342,32 +340,45 @@ impl Level {
     /// Moves an open group from the list it is in to `to`.
     #[inline]
     fn relist(&mut self, id: GroupId, to: List) {
-        let Group { links, list, .. } = self.groups[id.index()];
-        if list == to {
+        if self.groups[id.index()].list != to {
+            self.unlink(id);
+            if to.is_linked() {
+                self.link(id, to);
+            }
+        }
+    }
+
+    /// Takes an open group out of the list it is in, if it is in one.
+    #[inline]
+    fn unlink(&mut self, id: GroupId) {
+        let group = &mut self.groups[id.index()];
+        let (links, list) = (group.links, group.list);
+        group.list = List::FULL;
+        if !list.is_linked() {
             return;
         }
-        if list.is_linked() {
-            let (prev, next) = (links.prev(), links.next());
-            if prev == GroupId::NONE {
-                self.heads[usize::from(list.0)] = next;
-                self.linked &= !(u32::from(next == GroupId::NONE) << list.0);
-            } else {
-                let before = &mut self.groups[prev.index()].links;
-                *before = Links::new(before.prev(), next);
-            }
-            if next != GroupId::NONE {
-                let after = &mut self.groups[next.index()].links;
-                *after = Links::new(prev, after.next());
-            }
+        let (prev, next) = (links.prev(), links.next());
+        if prev == GroupId::NONE {
+            self.heads[usize::from(list.0)] = next;
+            self.linked &= !(u32::from(next == GroupId::NONE) << list.0);
+        } else {
+            let before = &mut self.groups[prev.index()].links;
+            *before = Links::new(before.prev(), next);
         }
-        let mut first = GroupId::NONE;
-        if to.is_linked() {
-            first = core::mem::replace(&mut self.heads[usize::from(to.0)], id);
-            self.linked |= 1 << to.0;
-            if first != GroupId::NONE {
-                let after = &mut self.groups[first.index()].links;
-                *after = Links::new(id, after.next());
-            }
+        if next != GroupId::NONE {
+            let after = &mut self.groups[next.index()].links;
+            *after = Links::new(prev, after.next());
+        }
+    }
+
+    /// Puts an open group that is in no list in front of `to`.
+    #[inline]
+    fn link(&mut self, id: GroupId, to: List) {
+        let first = core::mem::replace(&mut self.heads[usize::from(to.0)], id);
+        self.linked |= 1 << to.0;
+        if first != GroupId::NONE {
+            let after = &mut self.groups[first.index()].links;
+            *after = Links::new(id, after.next());
         }
         let group = &mut self.groups[id.index()];
         group.links = Links::new(GroupId::NONE, first);
