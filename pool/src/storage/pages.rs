@@ -1,8 +1,9 @@
 //! Private anonymous pages: the paper's direct buffers.
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 
-use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::io::Errno;
 
 use super::{Backing, Storage, StorageError, whole_pages};
@@ -11,6 +12,10 @@ use super::{Backing, Storage, StorageError, whole_pages};
 const HUGE: usize = 2 << 20;
 
 /// A private anonymous mapping, aligned to 2 MiB, advised to use huge pages, faulted in when made.
+///
+/// The first 4 MiB are there when [`create`](Pages::create) returns. A short-lived thread faults the rest of a larger
+/// mapping in, 2 MiB at a time from its start, which is where a pool hands out blocks first; who is faster than that
+/// thread, or has none because the system gives no more threads, waits for the kernel at the first access to a page.
 ///
 /// ```
 /// use mpj_pool::{Pages, Storage};
@@ -23,13 +28,17 @@ const HUGE: usize = 2 << 20;
 /// 1. `base..base + size` lies in `map`, `base` is a multiple of 2 MiB, and `size` is at least one page.
 #[derive(Debug)]
 pub struct Pages {
-    map: MmapRaw,
+    /// Shared with the thread that faults the rest in, which touches no byte.
+    map: Arc<MmapRaw>,
     start: usize,
     size: usize,
     thp: bool,
 }
 
 impl Pages {
+    /// How many bytes are faulted in at once.
+    const AT_ONCE: usize = 2 * HUGE;
+
     /// Maps `len` bytes, rounded up to whole pages, and faults them in.
     ///
     /// # Errors
@@ -39,34 +48,50 @@ impl Pages {
         let page = rustix::param::page_size();
         let size = whole_pages(len, page, MOST)?;
         // Address space is cheap: one huge page more lets the start be aligned, and is never touched.
-        let map = MmapOptions::new()
+        let mut map = MmapOptions::new()
             .len(size + HUGE)
             .map_anon()
             .map_err(|error| StorageError::os(len, "mmap", error))?;
         let start = map.as_ptr().align_offset(HUGE);
         let thp = map.advise_range(Advice::HugePage, start, size).is_ok();
-        let map =
-            populate(map, start, size, page).map_err(|error| StorageError::os(len, "madvise", error))?;
-        Ok(Pages { map: map.into(), start, size, thp })
+        let first = size.min(Self::AT_ONCE);
+        match map.advise_range(Advice::PopulateWrite, start, first) {
+            Ok(()) => {}
+            // Kernels before 5.14 do not know the advice.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                map[start..start + first].iter_mut().step_by(page).for_each(|byte| *byte = 0);
+            }
+            Err(error) => return Err(StorageError::os(len, "madvise", error)),
+        }
+        let map = Arc::new(MmapRaw::from(map));
+        if size > first {
+            populate(&map, start + first, start + size);
+        }
+        Ok(Pages { map, start, size, thp })
     }
 }
 
-/// Faults `size` bytes from `start` in, so that no later access waits for the kernel.
-fn populate(mut map: MmapMut, start: usize, size: usize, page: usize) -> std::io::Result<MmapMut> {
-    match map.advise_range(Advice::PopulateWrite, start, size) {
-        Ok(()) => Ok(map),
-        // Kernels before 5.14 do not know the advice.
-        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-            map[start..start + size].iter_mut().step_by(page).for_each(|byte| *byte = 0);
-            Ok(map)
+/// Faults a range in behind the back of everybody, or leaves it as it is.
+///
+/// The advice makes pages as a write would, and changes no byte, so it does not matter who uses them meanwhile.
+fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
+    let map = Arc::clone(map);
+    let work = move || {
+        for at in (from..to).step_by(HUGE) {
+            // The last one to have the mapping has nobody to fault pages in for.
+            let is_alone = Arc::strong_count(&map) == 1;
+            if is_alone || map.advise_range(Advice::PopulateWrite, at, HUGE.min(to - at)).is_err() {
+                return;
+            }
         }
-        Err(error) => Err(error),
-    }
+    };
+    // Without the thread, pages are made at their first access.
+    drop(std::thread::Builder::new().name("mpj-pool-pages".to_owned()).spawn(work));
 }
 
 // SAFETY: 1: by invariant 1 the range lies in a private anonymous mapping, which nothing can truncate and which is
-// unmapped when `map` is dropped, with the value. 2: invariant 1. 3: no field changes. 4: the mapping is this value's
-// own.
+// unmapped when `map` is dropped, with the value or later. 2: invariant 1. 3: no field changes. 4: the mapping is this
+// value's own; the thread that shares it gives advice on it, and never its address.
 unsafe impl Storage for Pages {
     fn base(&self) -> NonNull<u8> {
         // SAFETY: `start` is within the mapping by invariant 1, so the sum is neither out of bounds nor null.
