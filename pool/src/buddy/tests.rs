@@ -192,7 +192,9 @@ fn blocks_of_eighths_leave_the_rest_to_others() {
                 let fits = |at: Leaf, Span { level, count }| {
                     let first = at.0 >> (6 * level);
                     let start = if level == 0 { 1 << count.ilog2() } else { 1 };
-                    first << (6 * level) == at.0 && first % start == 0 && first % 64 + u64::from(count) <= 64
+                    first << (6 * level) == at.0
+                        && first.is_multiple_of(start)
+                        && first % 64 + u64::from(count) <= 64
                 };
                 let fits = match Span::of_class(to) {
                     Some(span) => fits(at, span),

@@ -14,7 +14,8 @@ use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 /// depot have no room for goes back to regions, which are those of [`Buddy`](crate::Buddy).
 ///
 /// From 256 bytes on there are four block sizes to each power of two, so a block is at most a quarter larger than the
-/// request, and 9 % on average.
+/// request, and 9 % on average. A thread that keeps none of the right size, but one of up to half as many bytes again,
+/// gets that.
 ///
 /// ```
 /// use mpj_pool::{Growth, Magazine, Pages, Pool, RawBuffer};
