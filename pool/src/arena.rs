@@ -12,9 +12,11 @@ use crate::class::{Class, MAX_ALIGN, MOST, alignment};
 use crate::sync::Lock;
 use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, StorageError};
 
+mod entry;
 mod kept;
 mod state;
-use state::{Place, Plan, State};
+use entry::{Place, Plan};
+use state::State;
 
 /// Makes storages of at least so many bytes.
 pub(crate) type Source<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
@@ -344,7 +346,7 @@ impl<S: Storage> Arena<S> {
         let idle = if self.source.is_some() { state.remove_idle() } else { Vec::new() };
         drop(state);
         // Unmapping is slow, so it happens here, with the lock open.
-        idle.iter().map(state::Entry::size).sum()
+        idle.iter().map(entry::Entry::size).sum()
     }
 
     pub(crate) fn stats(&self) -> PoolStats {

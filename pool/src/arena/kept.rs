@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::state::Place;
+use super::entry::Place;
 use super::{Arena, Keeping, Region};
 use crate::block::{Block, Terms};
 use crate::cache::{self, Budget, Entry, Local, PLAIN, Remains, Turn};

@@ -2,8 +2,9 @@
 
 use core::ptr::NonNull;
 
+use super::entry::{Entry, Owned, Place, Plan, Tally};
 use super::{Arena, Region};
-use crate::buddy::{Leaf, Map};
+use crate::buddy::Leaf;
 use crate::cache::{self, Ledger, Local};
 use crate::class::Class;
 use crate::{MIN_BLOCK, PoolStats, Storage};
@@ -40,109 +41,8 @@ impl Registered {
     }
 }
 
-/// Where a block that comes back lies.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) slot: usize,
-    pub(super) base: NonNull<u8>,
-    pub(super) capacity: usize,
-}
-
-/// Counters of what the regions have given out, whether it lives or is kept for the next request.
-#[derive(Debug, Default)]
-struct Tally {
-    blocks: u64,
-    bytes: usize,
-    peak: usize,
-    /// Blocks that could not be taken back, because the map says that they are not live. Never seen; see `validate`.
-    strays: u64,
-    /// Splits and merges of regions that are gone.
-    splits: u64,
-    merges: u64,
-}
-
 /// Idle regions of one block that are kept for the next.
 const IDLE: usize = 8;
-
-/// One region and the state of its bytes.
-#[derive(Debug)]
-pub(super) struct Entry<S: Storage> {
-    region: Owned<S>,
-    plan: Plan,
-    live: u64,
-    /// When it fell idle, counted in frees.
-    idle_since: u64,
-}
-
-/// How a region is handed out.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a pool has few regions, and a box would be one more step on the way"
-)]
-pub(super) enum Plan {
-    /// In many blocks.
-    Split(Map),
-    /// As one block.
-    Whole {
-        /// It is a live block.
-        taken: bool,
-    },
-}
-
-/// A region in a box that blocks point to.
-///
-/// # Invariants
-/// 1. Made by `Box::leak`, freed when this value is dropped and not before.
-#[derive(Debug)]
-struct Owned<S: Storage>(NonNull<Region<S>>);
-
-impl<S: Storage> Owned<S> {
-    #[inline]
-    fn get(&self) -> &Region<S> {
-        // SAFETY: invariant 1; a region never changes, so there is no unique reference to it.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl<S: Storage> Drop for Owned<S> {
-    fn drop(&mut self) {
-        // SAFETY: invariant 1.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-// SAFETY: it is a box of a region; the region's storage is Send and Sync, and the arena it points to may be used from
-// any thread.
-unsafe impl<S: Storage> Send for Owned<S> {}
-
-impl<S: Storage> Entry<S> {
-    pub(super) fn size(&self) -> usize {
-        self.region.get().storage.size()
-    }
-
-    /// Counts bytes that have just been taken.
-    #[inline]
-    fn count(&mut self, offset: usize, capacity: usize, tally: &mut Tally) -> cache::Entry {
-        self.live += 1;
-        tally.blocks += 1;
-        tally.bytes += capacity;
-        if tally.bytes > tally.peak {
-            tally.peak = tally.bytes;
-        }
-        let base = self.region.get().storage.base();
-        // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
-        let base = unsafe { base.add(offset) };
-        cache::Entry { base, region: self.region.0.cast() }
-    }
-
-    #[inline]
-    fn take(&mut self, class: Class, tally: &mut Tally) -> Option<cache::Entry> {
-        let Plan::Split(map) = &mut self.plan else { return None };
-        let Leaf(leaf) = map.alloc_class(class)?;
-        Some(self.count(leaf as usize * MIN_BLOCK, class.bytes(), tally))
-    }
-}
 
 impl<S: Storage> State<S> {
     pub(super) fn new() -> State<S> {
@@ -163,8 +63,8 @@ impl<S: Storage> State<S> {
         if free.is_none() {
             self.slots.push(None);
         }
-        let region = NonNull::from(Box::leak(Box::new(Region { storage, arena, id, slot })));
-        self.slots[slot] = Some(Entry { region: Owned(region), plan, live: 0, idle_since: 0 });
+        let region = Owned::new(Region { storage, arena, id, slot });
+        self.slots[slot] = Some(Entry { region, plan, live: 0, idle_since: 0 });
     }
 
     /// Counts a block that is handed out.

@@ -1,7 +1,7 @@
 //! Walks a whole map and names the first thing that is wrong with it.
 
 use super::bitmap::Word;
-use super::level::{Group, GroupId, List};
+use super::group::{Group, GroupId, List};
 use super::{LEVELS, Map, rank};
 
 impl Map {

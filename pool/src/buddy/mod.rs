@@ -4,6 +4,7 @@
 
 mod bitmap;
 mod check;
+mod group;
 mod level;
 mod part;
 #[cfg(test)]
@@ -12,7 +13,8 @@ mod tests;
 use core::fmt;
 
 use crate::class::Order;
-use level::{Given, GroupId, Level, List};
+use group::{GroupId, List};
+use level::{Given, Level};
 
 /// Levels that [`Map::MAX_LEAVES`] leaves need.
 const LEVELS: usize = 7;

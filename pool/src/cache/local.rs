@@ -2,10 +2,10 @@
 
 use core::cell::Cell;
 use core::fmt;
-use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::{CLASSES, Class, Entry};
+use super::stack::{Slots, Stack};
+use super::{CLASSES, Class, Entry, Ledger};
 use crate::block::Terms;
 use crate::sync::{Count, Flag};
 
@@ -20,7 +20,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Entries of the largest magazines.
-    const ENTRIES: usize = 64;
+    pub(super) const ENTRIES: usize = 64;
     /// Bytes in one magazine, unless a single block has more.
     const CLASS: usize = 1 << 20;
     /// Above this, magazines hold one block each, and share a budget of their own.
@@ -40,82 +40,6 @@ impl Budget {
         (Self::CLASS.min(self.thread) / bytes).clamp(1, Self::ENTRIES)
     }
 }
-
-/// Blocks that were handed out and came back, in one place; the sum over all places says what lives.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Ledger {
-    pub(crate) allocs: u64,
-    pub(crate) frees: u64,
-    /// Bytes asked for, and bytes no longer asked for.
-    pub(crate) asked: u64,
-    pub(crate) dismissed: u64,
-    /// Bytes granted, and bytes given back.
-    pub(crate) granted: u64,
-    pub(crate) returned: u64,
-    /// Requests that a magazine met by itself.
-    pub(crate) hits: u64,
-}
-
-impl Ledger {
-    pub(crate) fn add(&mut self, other: &Ledger) {
-        self.allocs += other.allocs;
-        self.frees += other.frees;
-        self.asked += other.asked;
-        self.dismissed += other.dismissed;
-        self.granted += other.granted;
-        self.returned += other.returned;
-        self.hits += other.hits;
-    }
-
-    pub(crate) fn live_blocks(&self) -> u64 {
-        self.allocs.wrapping_sub(self.frees)
-    }
-
-    pub(crate) fn live_requested(&self) -> u64 {
-        self.asked.wrapping_sub(self.dismissed)
-    }
-
-    pub(crate) fn live_granted(&self) -> u64 {
-        self.granted.wrapping_sub(self.returned)
-    }
-}
-
-/// The free blocks of one class that a thread keeps.
-///
-/// How many there are is not written down but counted: `kept + frees - allocs`. So taking a block writes one number, and
-/// putting it back another. If both wrote the same one, each would wait for the other's to come back out of the store
-/// buffer, and that is longer than all the rest takes.
-///
-/// # Invariants
-/// 1. `slots` points to the slots of this stack in `Local::slots`, which live as long.
-/// 2. `len() ≤ most ≤ limit ≤ Budget::ENTRIES`, and as many slots, from the first, were written.
-#[repr(align(64))]
-struct Stack {
-    /// Blocks handed out from here.
-    allocs: Count,
-    /// Blocks that came back to here.
-    frees: Count,
-    /// Blocks that came from behind, less those that went there.
-    kept: Cell<u64>,
-    /// How many it may hold for now: the bytes for them are set aside from the budget.
-    most: Cell<u64>,
-    /// Bytes of a block.
-    bytes: usize,
-    slots: NonNull<Slots>,
-    /// How many it may ever hold.
-    limit: u64,
-}
-
-const _: () = assert!(size_of::<Stack>() == 64, "one cache line");
-
-/// The places of one stack, bases and regions apart: a thread that reads 16 bytes which it has just written as twice 8
-/// waits until they are in the cache.
-struct Slots {
-    bases: [Slot<u8>; Budget::ENTRIES],
-    regions: [Slot<()>; Budget::ENTRIES],
-}
-
-type Slot<T> = Cell<MaybeUninit<NonNull<T>>>;
 
 /// All magazines of one thread for one pool, and what they count.
 ///
@@ -299,59 +223,6 @@ impl Local {
         sum.asked = self.asked.get();
         sum.hits = sum.allocs.saturating_sub(self.misses.get());
         sum
-    }
-}
-
-impl Stack {
-    #[inline]
-    fn len(&self) -> u64 {
-        self.kept.get().wrapping_add(self.frees.own()).wrapping_sub(self.allocs.own())
-    }
-
-    /// Returns the block that was put here last, to be counted as gone by the caller.
-    #[inline]
-    fn top(&self) -> Option<Entry> {
-        let top = self.len().checked_sub(1)? as usize;
-        // SAFETY: `top < len() ≤ Budget::ENTRIES` by invariant 2.
-        let (base, region) = unsafe { self.slot(top) };
-        // SAFETY: it was written, by invariant 2.
-        let base = unsafe { base.get().assume_init() };
-        // SAFETY: as above.
-        let region = unsafe { region.get().assume_init() };
-        Some(Entry { base, region })
-    }
-
-    /// # Safety
-    /// `at` is less than `Budget::ENTRIES`.
-    #[inline]
-    unsafe fn slot(&self, at: usize) -> (&Slot<u8>, &Slot<()>) {
-        debug_assert!(at < Budget::ENTRIES);
-        // SAFETY: invariant 1; slots are only ever shared, as cells.
-        let slots = unsafe { self.slots.as_ref() };
-        // SAFETY: the caller's promise.
-        let base = unsafe { slots.bases.get_unchecked(at) };
-        // SAFETY: the caller's promise.
-        let region = unsafe { slots.regions.get_unchecked(at) };
-        (base, region)
-    }
-
-    /// Puts a block here, to be counted by the caller; says no if there is no room.
-    #[inline]
-    fn lay(&self, entry: Entry) -> bool {
-        let len = self.len();
-        if len >= self.most.get() {
-            return false;
-        }
-        // SAFETY: `len < most ≤ Budget::ENTRIES` by invariant 2.
-        let (base, region) = unsafe { self.slot(len as usize) };
-        base.set(MaybeUninit::new(entry.base));
-        region.set(MaybeUninit::new(entry.region));
-        true
-    }
-
-    /// Returns which budget counts: 0 for small blocks, 1 for great ones.
-    fn size(&self) -> usize {
-        usize::from(Budget::is_great(self.bytes))
     }
 }
 

@@ -7,14 +7,18 @@ use core::ptr::NonNull;
 use crate::class::Class;
 
 mod depot;
-#[allow(unsafe_code, reason = "slots by pointer: a bounds check is a tenth of the way")]
+mod ledger;
+#[allow(unsafe_code, reason = "slots that nobody writes before they are used")]
 mod local;
+#[allow(unsafe_code, reason = "slots by pointer: a bounds check is a tenth of the way")]
+mod stack;
 #[cfg_attr(loom, path = "alone.rs")]
 #[allow(unsafe_code, reason = "reaches the magazines of the calling thread by pointer")]
 mod thread;
 
 pub(crate) use depot::Depot;
-pub(crate) use local::{Budget, Ledger, Local};
+pub(crate) use ledger::Ledger;
+pub(crate) use local::{Budget, Local};
 pub(crate) use thread::{PLAIN, Turn, adopt, new_id, turn, with_local};
 
 /// How many classes are kept, 64 B to 8 MiB, with the numbers that are left out among them.

@@ -1,0 +1,114 @@
+//! One region among those of an arena, and how it is handed out.
+
+use core::ptr::NonNull;
+
+use super::Region;
+use crate::buddy::{Leaf, Map};
+use crate::cache;
+use crate::class::Class;
+use crate::{MIN_BLOCK, Storage};
+
+/// Where a block that comes back lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) slot: usize,
+    pub(super) base: NonNull<u8>,
+    pub(super) capacity: usize,
+}
+
+/// Counters of what the regions have given out, whether it lives or is kept for the next request.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) blocks: u64,
+    pub(super) bytes: usize,
+    pub(super) peak: usize,
+    /// Blocks that could not be taken back, because the map says that they are not live. Never seen; see `validate`.
+    pub(super) strays: u64,
+    /// Splits and merges of regions that are gone.
+    pub(super) splits: u64,
+    pub(super) merges: u64,
+}
+
+/// One region and the state of its bytes.
+#[derive(Debug)]
+pub(super) struct Entry<S: Storage> {
+    pub(super) region: Owned<S>,
+    pub(super) plan: Plan,
+    pub(super) live: u64,
+    /// When it fell idle, counted in frees.
+    pub(super) idle_since: u64,
+}
+
+/// How a region is handed out.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a pool has few regions, and a box would be one more step on the way"
+)]
+pub(super) enum Plan {
+    /// In many blocks.
+    Split(Map),
+    /// As one block.
+    Whole {
+        /// It is a live block.
+        taken: bool,
+    },
+}
+
+/// A region in a box that blocks point to.
+///
+/// # Invariants
+/// 1. Made by `Box::leak`, freed when this value is dropped and not before.
+#[derive(Debug)]
+pub(super) struct Owned<S: Storage>(NonNull<Region<S>>);
+
+impl<S: Storage> Owned<S> {
+    pub(super) fn new(region: Region<S>) -> Owned<S> {
+        Owned(NonNull::from(Box::leak(Box::new(region))))
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> &Region<S> {
+        // SAFETY: invariant 1; a region never changes, so there is no unique reference to it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<S: Storage> Drop for Owned<S> {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+// SAFETY: it is a box of a region; the region's storage is Send and Sync, and the arena it points to may be used from
+// any thread.
+unsafe impl<S: Storage> Send for Owned<S> {}
+
+impl<S: Storage> Entry<S> {
+    pub(super) fn size(&self) -> usize {
+        self.region.get().storage.size()
+    }
+
+    /// Counts bytes that have just been taken.
+    #[inline]
+    pub(super) fn count(&mut self, offset: usize, capacity: usize, tally: &mut Tally) -> cache::Entry {
+        self.live += 1;
+        tally.blocks += 1;
+        tally.bytes += capacity;
+        if tally.bytes > tally.peak {
+            tally.peak = tally.bytes;
+        }
+        let base = self.region.get().storage.base();
+        // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
+        let base = unsafe { base.add(offset) };
+        cache::Entry { base, region: self.region.0.cast() }
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, class: Class, tally: &mut Tally) -> Option<cache::Entry> {
+        let Plan::Split(map) = &mut self.plan else { return None };
+        let Leaf(leaf) = map.alloc_class(class)?;
+        Some(self.count(leaf as usize * MIN_BLOCK, class.bytes(), tally))
+    }
+}

@@ -1,0 +1,133 @@
+//! One group of a level: 64 children in two words, and the list that it is in.
+
+use core::fmt;
+
+use super::bitmap::Word;
+
+/// Names a group of one level, and so a child of the level above.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct GroupId(u32);
+
+impl GroupId {
+    /// Ends lists.
+    pub(super) const NONE: GroupId = GroupId(u32::MAX);
+
+    /// Returns the group that child number `child` of the level above is, once split.
+    #[inline]
+    pub(super) const fn of(child: u64) -> GroupId {
+        GroupId(child as u32)
+    }
+
+    /// Returns the number of this group among the children of the level above.
+    #[inline]
+    pub(super) const fn child(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline]
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::NONE { f.write_str("G-") } else { write!(f, "G{}", self.0) }
+    }
+}
+
+/// Where a group is: in the list of the groups whose longest free run is at most so and so long, or in none.
+///
+/// There is a list for each of the lengths that blocks have: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … 56.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct List(pub(super) u8);
+
+impl List {
+    /// All 64 children are free, but the group was kept instead of merged.
+    pub(super) const KEPT: List = List(19);
+    /// Split, in no list: nothing was free when it got there, and nothing came back since.
+    pub(super) const FULL: List = List(20);
+    /// Not split: one block, or part of one, of the level above.
+    pub(super) const CLOSED: List = List(21);
+    /// How many lists there are.
+    pub(super) const COUNT: usize = 20;
+
+    /// Returns the list for runs of `len` children, 1 to 64.
+    #[inline]
+    pub(super) const fn of(len: u32) -> List {
+        if len < 4 {
+            return List(len as u8 - 1);
+        }
+        // Four a power of two, as the classes of blocks.
+        let bits = len.ilog2();
+        List((bits * 4 + (len >> (bits - 2)) - 9) as u8)
+    }
+
+    #[inline]
+    pub(super) fn is_linked(self) -> bool {
+        self.0 <= Self::KEPT.0
+    }
+
+    /// Returns the list for the groups that turned out not to have what this one is for.
+    pub(super) fn below(self, longest: u32) -> List {
+        match self.0.checked_sub(1) {
+            Some(below) if longest > 0 => List(below).min(List::of(longest)),
+            _ => List::FULL,
+        }
+    }
+}
+
+const _: () = assert!(List::of(4).0 == 3 && List::of(9).0 == 7 && List::of(10).0 == 8);
+const _: () = assert!(List::of(63).0 == 18 && List::of(64).0 == List::KEPT.0);
+
+/// 64 neighbouring children.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// The children that are free. None while closed.
+    pub(super) free: Word,
+    /// The children where a live block starts, or that are split into a group of the level below. None while closed.
+    pub(super) starts: Word,
+    pub(super) links: Links,
+    pub(super) list: List,
+}
+
+/// The neighbours of a group in its list. One word: if it were written in halves and read as a whole, the reader would
+/// have to wait until both are in the cache.
+#[derive(Clone, Copy)]
+pub(super) struct Links(u64);
+
+impl Links {
+    pub(super) const NONE: Links = Links::new(GroupId::NONE, GroupId::NONE);
+
+    #[inline]
+    pub(super) const fn new(prev: GroupId, next: GroupId) -> Links {
+        Links((prev.0 as u64) << 32 | next.0 as u64)
+    }
+
+    #[inline]
+    pub(super) const fn prev(self) -> GroupId {
+        GroupId((self.0 >> 32) as u32)
+    }
+
+    #[inline]
+    pub(super) const fn next(self) -> GroupId {
+        GroupId(self.0 as u32)
+    }
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}..{:?}", self.prev(), self.next())
+    }
+}
+
+const _: () = assert!(size_of::<Group>() == 32, "two groups a cache line");
+
+impl Group {
+    /// Makes a free run a live block.
+    #[inline]
+    pub(super) fn take(&mut self, bit: u32, count: u32) {
+        self.free = self.free.without(Word::run(bit, count));
+        self.starts = self.starts.with(Word::run(bit, 1));
+    }
+}

@@ -1,0 +1,40 @@
+//! What lives, by sums over all who hand out and take back.
+
+/// Blocks that were handed out and came back, in one place; the sum over all places says what lives.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Ledger {
+    pub(crate) allocs: u64,
+    pub(crate) frees: u64,
+    /// Bytes asked for, and bytes no longer asked for.
+    pub(crate) asked: u64,
+    pub(crate) dismissed: u64,
+    /// Bytes granted, and bytes given back.
+    pub(crate) granted: u64,
+    pub(crate) returned: u64,
+    /// Requests that a magazine met by itself.
+    pub(crate) hits: u64,
+}
+
+impl Ledger {
+    pub(crate) fn add(&mut self, other: &Ledger) {
+        self.allocs += other.allocs;
+        self.frees += other.frees;
+        self.asked += other.asked;
+        self.dismissed += other.dismissed;
+        self.granted += other.granted;
+        self.returned += other.returned;
+        self.hits += other.hits;
+    }
+
+    pub(crate) fn live_blocks(&self) -> u64 {
+        self.allocs.wrapping_sub(self.frees)
+    }
+
+    pub(crate) fn live_requested(&self) -> u64 {
+        self.asked.wrapping_sub(self.dismissed)
+    }
+
+    pub(crate) fn live_granted(&self) -> u64 {
+        self.granted.wrapping_sub(self.returned)
+    }
+}

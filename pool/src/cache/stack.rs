@@ -1,0 +1,98 @@
+//! The free blocks of one class that a thread keeps.
+
+use core::cell::Cell;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use super::{Budget, Entry};
+use crate::sync::Count;
+
+/// The free blocks of one class that a thread keeps.
+///
+/// How many there are is not written down but counted: `kept + frees - allocs`. So taking a block writes one number, and
+/// putting it back another. If both wrote the same one, each would wait for the other's to come back out of the store
+/// buffer, and that is longer than all the rest takes.
+///
+/// # Invariants
+/// 1. `slots` points to the slots of this stack in `Local::slots`, which live as long.
+/// 2. `len() ≤ most ≤ limit ≤ Budget::ENTRIES`, and as many slots, from the first, were written.
+#[repr(align(64))]
+pub(super) struct Stack {
+    /// Blocks handed out from here.
+    pub(super) allocs: Count,
+    /// Blocks that came back to here.
+    pub(super) frees: Count,
+    /// Blocks that came from behind, less those that went there.
+    pub(super) kept: Cell<u64>,
+    /// How many it may hold for now: the bytes for them are set aside from the budget.
+    pub(super) most: Cell<u64>,
+    /// Bytes of a block.
+    pub(super) bytes: usize,
+    pub(super) slots: NonNull<Slots>,
+    /// How many it may ever hold.
+    pub(super) limit: u64,
+}
+
+const _: () = assert!(size_of::<Stack>() == 64, "one cache line");
+
+/// The places of one stack, bases and regions apart: a thread that reads 16 bytes which it has just written as twice 8
+/// waits until they are in the cache.
+pub(super) struct Slots {
+    bases: [Slot<u8>; Budget::ENTRIES],
+    regions: [Slot<()>; Budget::ENTRIES],
+}
+
+type Slot<T> = Cell<MaybeUninit<NonNull<T>>>;
+
+impl Stack {
+    #[inline]
+    pub(super) fn len(&self) -> u64 {
+        self.kept.get().wrapping_add(self.frees.own()).wrapping_sub(self.allocs.own())
+    }
+
+    /// Returns the block that was put here last, to be counted as gone by the caller.
+    #[inline]
+    pub(super) fn top(&self) -> Option<Entry> {
+        let top = self.len().checked_sub(1)? as usize;
+        // SAFETY: `top < len() ≤ Budget::ENTRIES` by invariant 2.
+        let (base, region) = unsafe { self.slot(top) };
+        // SAFETY: it was written, by invariant 2.
+        let base = unsafe { base.get().assume_init() };
+        // SAFETY: as above.
+        let region = unsafe { region.get().assume_init() };
+        Some(Entry { base, region })
+    }
+
+    /// # Safety
+    /// `at` is less than `Budget::ENTRIES`.
+    #[inline]
+    unsafe fn slot(&self, at: usize) -> (&Slot<u8>, &Slot<()>) {
+        debug_assert!(at < Budget::ENTRIES);
+        // SAFETY: invariant 1; slots are only ever shared, as cells.
+        let slots = unsafe { self.slots.as_ref() };
+        // SAFETY: the caller's promise.
+        let base = unsafe { slots.bases.get_unchecked(at) };
+        // SAFETY: the caller's promise.
+        let region = unsafe { slots.regions.get_unchecked(at) };
+        (base, region)
+    }
+
+    /// Puts a block here, to be counted by the caller; says no if there is no room.
+    #[inline]
+    pub(super) fn lay(&self, entry: Entry) -> bool {
+        let len = self.len();
+        if len >= self.most.get() {
+            return false;
+        }
+        // SAFETY: `len < most ≤ Budget::ENTRIES` by invariant 2.
+        let (base, region) = unsafe { self.slot(len as usize) };
+        base.set(MaybeUninit::new(entry.base));
+        region.set(MaybeUninit::new(entry.region));
+        true
+    }
+
+    /// Returns which budget counts: 0 for small blocks, 1 for great ones.
+    pub(super) fn size(&self) -> usize {
+        usize::from(Budget::is_great(self.bytes))
+    }
+}
