@@ -81,12 +81,12 @@ fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
     }
     let before = pool.stats();
     let time = least(15, 1 << 16, || {
-        let (size, place) = (sizes[at & 0xffff], random.below(256));
+        let (size, place) = (sizes[at & 0xffff], &mut live[random.below(256)]);
         at += 1;
-        live[place] = None;
+        *place = None;
         let mut block = pool.alloc(black_box(size))?;
         block.as_uninit_mut()[0].write(1);
-        live[place] = Some(block);
+        *place = Some(block);
         Ok(())
     })?;
     let after = pool.stats();
@@ -104,7 +104,9 @@ fn two<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
         let mut random = Random(seed);
         let mut live = (0..16).map(|_| pool.alloc(size)).collect::<Result<Vec<_>, _>>()?;
         least(25, 100_000, || {
-            live[random.below(16)] = pool.alloc(black_box(size))?;
+            // The place first: a block in hand while an index is checked has to be kept in memory, in case of a panic.
+            let place = &mut live[random.below(16)];
+            *place = pool.alloc(black_box(size))?;
             Ok(())
         })
     };
