@@ -299,6 +299,28 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     let error = unsafe { raw::recv(comm, into(&mut got), 1, &twice, 0, 1) }.expect_err("an overlap");
     let text = "recv: the type names byte 1 more than once: it cannot be received into";
     assert_eq!((error.class(), error.to_string().as_str(), got), (Class::Type, text, [7; 4]));
+    let mine = Items::new(out(&[1u8, 2, 3, 4]).cast_mut(), 1, &twice);
+    let room = Items::new(into(&mut got), 1, &twice);
+    for (call, outcome) in [
+        // SAFETY: all that the type names lies in the arrays, also below.
+        ("allgather", unsafe { raw::allgather(comm, &mine, &room, Layout::Even(1)) }),
+        // SAFETY: as above.
+        ("alltoall", unsafe { raw::alltoall(comm, &mine, Layout::Even(1), &room, Layout::Even(1)) }),
+        // SAFETY: as above.
+        ("gather", unsafe { raw::gather(comm, &mine, &room, Layout::Even(1), 0) }),
+        // SAFETY: as above.
+        ("scatter", unsafe { raw::scatter(comm, &mine, Layout::Even(1), &room, 0) }),
+        // SAFETY: as above.
+        ("reduce", unsafe { raw::reduce(comm, &mine, &room, &Op::Sum, 0) }),
+        // SAFETY: as above.
+        ("allreduce", unsafe { raw::allreduce(comm, &mine, &room, &Op::Sum) }),
+        // SAFETY: as above.
+        ("scan", unsafe { raw::scan(comm, &mine, &room, &Op::Sum) }),
+    ] {
+        let text = format!("{call}: the type names byte 1 more than once: it cannot be received into");
+        assert_eq!(outcome.expect_err("an overlap").to_string(), text);
+    }
+    assert_eq!(got, [7; 4]);
     // Sending is another matter.
     // SAFETY: room for four.
     let request = unsafe { raw::irecv(comm, into(&mut got), 4, &bytes, 0, 1, None) }?;

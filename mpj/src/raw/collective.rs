@@ -6,7 +6,7 @@ use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::Shape;
 
 use super::comm::Comm;
-use super::p2p::too_large;
+use super::p2p::{disjoint, too_large};
 use crate::collective::schedule::{Area, Memory, Schedule, Span, Step};
 use crate::collective::{all, reduce as reduction, rooted, scan as prefix};
 use crate::error::{Class, Error, Result};
@@ -39,6 +39,11 @@ impl Items {
 
     fn bytes(&self, call: &'static str) -> Result<usize> {
         self.shape.bytes(self.count).ok_or_else(|| too_large(call, self.count))
+    }
+
+    /// Checks what must be checked before they are received into.
+    fn receivable(&self, call: &'static str) -> Result<()> {
+        disjoint(call, self.count, &self.shape)
     }
 }
 
@@ -159,6 +164,9 @@ pub unsafe fn bcast(comm: &Comm, items: &Items, root: i32) -> Result<()> {
     comm.usable("bcast")?;
     let root = comm.member("bcast", Class::Root, root)?;
     items.bytes("bcast")?;
+    if comm.rank() != root {
+        items.receivable("bcast")?;
+    }
     let steps = rooted::bcast(comm.rank(), comm.size(), root, items.count);
     // SAFETY: the caller's contract; the root's steps only send.
     unsafe { run(comm, "bcast", steps, Memory::none(), items.memory(), 0, None) }
@@ -177,6 +185,7 @@ pub unsafe fn reduce(comm: &Comm, send: &Items, recv: &Items, op: &Op, root: i32
     let root = comm.member("reduce", Class::Root, root)?;
     if comm.rank() == root {
         same_items("reduce", send, recv)?;
+        recv.receivable("reduce")?;
     }
     let recv = if comm.rank() == root { recv } else { send };
     check_op("reduce", op, recv)?;
@@ -199,6 +208,7 @@ const RING: usize = 32 << 10;
 pub unsafe fn allreduce(comm: &Comm, send: &Items, recv: &Items, op: &Op) -> Result<()> {
     comm.usable("allreduce")?;
     same_items("allreduce", send, recv)?;
+    recv.receivable("allreduce")?;
     check_op("allreduce", op, recv)?;
     let (rank, size, mine, count) = (comm.rank(), comm.size(), send.whole(), recv.count);
     let ring = size > 1 && op.is_commutative() && recv.bytes("allreduce")? >= RING && count >= size as usize;
@@ -221,6 +231,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Items, recv: &Items, op: &Op) -> Res
 pub unsafe fn scan(comm: &Comm, send: &Items, recv: &Items, op: &Op) -> Result<()> {
     comm.usable("scan")?;
     same_items("scan", send, recv)?;
+    recv.receivable("scan")?;
     check_op("scan", op, recv)?;
     let steps = prefix::scan(comm.rank(), comm.size(), send.whole(), recv.count);
     // SAFETY: the caller's contract.
@@ -240,6 +251,7 @@ pub unsafe fn gather(comm: &Comm, send: &Items, recv: &Items, layout: Layout<'_>
     send.bytes("gather")?;
     if comm.rank() == root {
         layout.check("gather", comm.size(), recv.count)?;
+        recv.receivable("gather")?;
         let own = Items { count: layout.block(root).1, ..recv.clone() };
         same_items("gather", send, &own)?;
     }
@@ -259,6 +271,7 @@ pub unsafe fn scatter(comm: &Comm, send: &Items, layout: Layout<'_>, recv: &Item
     comm.usable("scatter")?;
     let root = comm.member("scatter", Class::Root, root)?;
     recv.bytes("scatter")?;
+    recv.receivable("scatter")?;
     if comm.rank() == root {
         layout.check("scatter", comm.size(), send.count)?;
         let own = Items { count: layout.block(root).1, ..send.clone() };
@@ -279,6 +292,7 @@ pub unsafe fn scatter(comm: &Comm, send: &Items, layout: Layout<'_>, recv: &Item
 pub unsafe fn allgather(comm: &Comm, send: &Items, recv: &Items, layout: Layout<'_>) -> Result<()> {
     comm.usable("allgather")?;
     layout.check("allgather", comm.size(), recv.count)?;
+    recv.receivable("allgather")?;
     let own = Items { count: layout.block(comm.rank()).1, ..recv.clone() };
     same_items("allgather", send, &own)?;
     let total = total(&layout, comm.size(), recv, "allgather")?;
@@ -305,6 +319,7 @@ pub unsafe fn alltoall(
     comm.usable(CALL)?;
     out.check(CALL, comm.size(), send.count)?;
     back.check(CALL, comm.size(), recv.count)?;
+    recv.receivable(CALL)?;
     let own_out = Items { count: out.block(comm.rank()).1, ..send.clone() };
     let own_back = Items { count: back.block(comm.rank()).1, ..recv.clone() };
     same_items(CALL, &own_out, &own_back)?;

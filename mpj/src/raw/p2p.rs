@@ -23,7 +23,7 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
 
 /// Checks that no byte would be received twice.
 #[inline]
-fn disjoint(call: &'static str, count: usize, shape: &Shape) -> Result<()> {
+pub(super) fn disjoint(call: &'static str, count: usize, shape: &Shape) -> Result<()> {
     match shape {
         Shape::Flat(_) => Ok(()),
         Shape::Typed(datatype) => datatype
