@@ -200,6 +200,7 @@ impl Datatype {
     /// assert_eq!(backwards.bounds(0)?, (0, 0));
     /// # Ok(()) }
     /// ```
+    #[inline]
     pub fn bounds(&self, count: usize) -> Result<(i64, i64), TypeError> {
         extent::bounds(&self.node().extent, count)
     }
@@ -208,6 +209,7 @@ impl Datatype {
     ///
     /// # Errors
     /// [`TypeError::Size`] if they are more than `isize::MAX`, which no buffer can hold.
+    #[inline]
     pub fn packed_size(&self, count: usize) -> Result<usize, TypeError> {
         let size = self.size();
         match size.checked_mul(count) {
@@ -217,10 +219,12 @@ impl Datatype {
     }
 
     /// The same for callers that only cut at the end: saturates instead of failing.
+    #[inline]
     pub(crate) fn packed_size_or_max(&self, count: usize) -> usize {
         self.size().saturating_mul(count)
     }
 
+    #[inline]
     pub(crate) fn plan(&self) -> &Plan {
         &self.node().plan
     }

@@ -5,6 +5,7 @@ use crate::{Datatype, Equivalent, OutOfRange, range};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
+use std::borrow::Cow;
 
 impl Datatype {
     /// Packs into `out` the packed bytes of `count` items from `position` on, as many as there are or as fit, and
@@ -30,6 +31,7 @@ impl Datatype {
     /// assert_eq!(unsafe { out[0].assume_init() }, 3);
     /// # Ok(()) }
     /// ```
+    #[inline]
     pub unsafe fn pack(
         &self,
         src: *const u8,
@@ -74,12 +76,13 @@ impl Datatype {
 /// ```compile_fail
 /// use mpj_datatypes::{Datatype, Packer};
 /// let mut data = vec![0u8; 4];
-/// let packer = Packer::new(&Datatype::of::<u8>(), &data, 0, 4).unwrap();
+/// let bytes = Datatype::of::<u8>();
+/// let packer = Packer::new(&bytes, &data, 0, 4).unwrap();
 /// data.clear();
 /// drop(packer);
 /// ```
 pub struct Packer<'a> {
-    datatype: Datatype,
+    datatype: Cow<'a, Datatype>,
     /// The origin of the first item. Invariant: the bytes that `count` items there name are initialised, and borrowed
     /// for `'a`. (Not those between: another one may be writing them.)
     at: *const u8,
@@ -94,13 +97,14 @@ impl<'a> Packer<'a> {
     ///
     /// # Errors
     /// [`OutOfRange`] if a byte named lies outside of `src`.
+    #[inline]
     pub fn new(
-        datatype: &Datatype,
+        datatype: &'a Datatype,
         src: &'a [u8],
         origin: usize,
         count: usize,
     ) -> Result<Packer<'a>, OutOfRange> {
-        Packer::over(datatype, range::view(src), origin, count)
+        Packer::over(Cow::Borrowed(datatype), range::view(src), origin, count)
     }
 
     /// Starts to pack all elements of `src` as items of [`T::datatype()`](Equivalent::datatype).
@@ -108,19 +112,20 @@ impl<'a> Packer<'a> {
     /// # Errors
     /// [`OutOfRange`] if the type names bytes outside of the slice, which no correct `Equivalent` does.
     pub fn typed<T: Equivalent>(src: &'a [T]) -> Result<Packer<'a>, OutOfRange> {
-        Packer::over(&T::datatype(), range::view(src), 0, src.len())
+        Packer::over(Cow::Owned(T::datatype()), range::view(src), 0, src.len())
     }
 
     /// `src` must be initialised wherever the type names it.
+    #[inline]
     fn over(
-        datatype: &Datatype,
+        datatype: Cow<'a, Datatype>,
         src: &'a [MaybeUninit<u8>],
         origin: usize,
         count: usize,
     ) -> Result<Packer<'a>, OutOfRange> {
-        let total = range::check(datatype, origin, count, src.len())?;
+        let total = range::check(&datatype, origin, count, src.len())?;
         let at = src.as_ptr().cast::<u8>().wrapping_add(origin);
-        Ok(Packer { datatype: datatype.clone(), at, borrow: PhantomData, count, position: 0, total })
+        Ok(Packer { datatype, at, borrow: PhantomData, count, position: 0, total })
     }
 
     /// One item.
@@ -130,7 +135,7 @@ impl<'a> Packer<'a> {
     #[cfg(feature = "ndarray")]
     pub(crate) unsafe fn borrowed(datatype: Datatype, at: *const u8) -> Packer<'a> {
         let total = datatype.size();
-        Packer { datatype, at, borrow: PhantomData, count: 1, position: 0, total }
+        Packer { datatype: Cow::Owned(datatype), at, borrow: PhantomData, count: 1, position: 0, total }
     }
 
     /// What the raw entries take.
@@ -139,6 +144,7 @@ impl<'a> Packer<'a> {
     }
 
     /// Writes the next packed bytes to `out` and returns how many: `min(out.len(), self.remaining())`.
+    #[inline]
     pub fn fill(&mut self, out: &mut [MaybeUninit<u8>]) -> usize {
         // SAFETY: the bytes named are initialised and borrowed, by the invariant of `at`.
         let n = unsafe { self.datatype.pack(self.at, self.count, self.position, out) };
@@ -147,6 +153,7 @@ impl<'a> Packer<'a> {
     }
 
     /// The same as [`fill`](Packer::fill) for memory that is initialised already.
+    #[inline]
     pub fn fill_bytes(&mut self, out: &mut [u8]) -> usize {
         self.fill(range::view_mut(out))
     }

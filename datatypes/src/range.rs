@@ -5,6 +5,7 @@ use core::mem::MaybeUninit;
 
 /// Checks that `count` items at byte `origin` of a slice of `available` bytes stay inside, and returns their packed
 /// size.
+#[inline]
 pub(crate) fn check(
     datatype: &Datatype,
     origin: usize,

@@ -5,6 +5,7 @@ use crate::{Datatype, OutOfRange, Receivable, TooLong, range};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
+use std::borrow::Cow;
 
 impl Datatype {
     /// Unpacks `input`, which holds the packed bytes of `count` items from `position` on, and returns how many were
@@ -17,6 +18,7 @@ impl Datatype {
     /// With `(low, high) = self.bounds(count)`, which must be `Ok`: every byte in `dst + low .. dst + high` that the
     /// type names is writable, in one allocation, is not accessed otherwise meanwhile, and is not part of `input`.
     /// Where the memory is seen as `bool` or `char` later, [`Datatype::validate`] must come first.
+    #[inline]
     pub unsafe fn unpack(&self, dst: *mut u8, count: usize, position: usize, input: &[u8]) -> usize {
         let left = self.packed_size_or_max(count).saturating_sub(position);
         let len = left.min(input.len());
@@ -50,7 +52,7 @@ impl Datatype {
 /// # Ok(()) }
 /// ```
 pub struct Unpacker<'a> {
-    datatype: Datatype,
+    datatype: Cow<'a, Datatype>,
     /// The origin of the first item. Invariant: the bytes that `count` items there name may hold any initialised bytes,
     /// and are exclusively borrowed for `'a`.
     at: *mut u8,
@@ -65,28 +67,40 @@ impl<'a> Unpacker<'a> {
     ///
     /// # Errors
     /// [`OutOfRange`] if a byte named lies outside of `dst`.
+    #[inline]
     pub fn new(
-        datatype: &Datatype,
+        datatype: &'a Datatype,
         dst: &'a mut [u8],
         origin: usize,
         count: usize,
     ) -> Result<Unpacker<'a>, OutOfRange> {
-        Unpacker::uninit(datatype, range::view_mut(dst), origin, count)
+        Unpacker::over(Cow::Borrowed(datatype), range::view_mut(dst), origin, count)
     }
 
     /// Starts to unpack into memory that need not be initialised; see [`Unpacker::new`].
     ///
     /// # Errors
     /// [`OutOfRange`] if a byte named lies outside of `dst`.
+    #[inline]
     pub fn uninit(
-        datatype: &Datatype,
+        datatype: &'a Datatype,
         dst: &'a mut [MaybeUninit<u8>],
         origin: usize,
         count: usize,
     ) -> Result<Unpacker<'a>, OutOfRange> {
-        let total = range::check(datatype, origin, count, dst.len())?;
+        Unpacker::over(Cow::Borrowed(datatype), dst, origin, count)
+    }
+
+    #[inline]
+    fn over(
+        datatype: Cow<'a, Datatype>,
+        dst: &'a mut [MaybeUninit<u8>],
+        origin: usize,
+        count: usize,
+    ) -> Result<Unpacker<'a>, OutOfRange> {
+        let total = range::check(&datatype, origin, count, dst.len())?;
         let at = dst.as_mut_ptr().cast::<u8>().wrapping_add(origin);
-        Ok(Unpacker { datatype: datatype.clone(), at, borrow: PhantomData, count, position: 0, total })
+        Ok(Unpacker { datatype, at, borrow: PhantomData, count, position: 0, total })
     }
 
     /// One item.
@@ -96,7 +110,7 @@ impl<'a> Unpacker<'a> {
     #[cfg(feature = "ndarray")]
     pub(crate) unsafe fn borrowed(datatype: Datatype, at: *mut u8) -> Unpacker<'a> {
         let total = datatype.size();
-        Unpacker { datatype, at, borrow: PhantomData, count: 1, position: 0, total }
+        Unpacker { datatype: Cow::Owned(datatype), at, borrow: PhantomData, count: 1, position: 0, total }
     }
 
     /// What the raw entries take.
@@ -116,13 +130,14 @@ impl<'a> Unpacker<'a> {
         if datatype.needs_check() {
             return Err(OutOfRange { lowest: 0, highest: available as i64, origin: 0, available: 0 });
         }
-        Unpacker::uninit(&datatype, range::view_mut(dst), 0, count)
+        Unpacker::over(Cow::Owned(datatype), range::view_mut(dst), 0, count)
     }
 
     /// Unpacks the next packed bytes and returns how many: all of `input`.
     ///
     /// # Errors
     /// [`TooLong`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
+    #[inline]
     pub fn feed(&mut self, input: &[u8]) -> Result<usize, TooLong> {
         let room = self.remaining();
         if input.len() > room {
