@@ -44,19 +44,19 @@ impl Datatype {
     fn look_for_overlap(&self, count: usize) -> Result<(), Overlap> {
         // What does not fit any memory is refused elsewhere.
         if self.packed_size(count).is_ok() && self.bounds(count).is_ok() {
-            search(&normalise::repeat(self.plan(), count, self.extent()), 0)?;
+            search(&normalise::repeat(self.plan(), count, self.extent()), 0, &mut { PATIENCE })?;
         }
         self.node().apart.0.fetch_max(count, Ordering::Relaxed);
         Ok(())
     }
 }
 
-/// Looks for a byte that is named twice by a plan at `base`.
-fn search(plan: &Plan, base: i64) -> Result<(), Overlap> {
+/// Looks for a byte that is named twice by a plan at `base`, in so many steps as are `left`.
+fn search(plan: &Plan, base: i64, left: &mut usize) -> Result<(), Overlap> {
     let base = base.wrapping_add(plan.offset);
     match &plan.body {
         Body::Empty => Ok(()),
-        Body::Strided(strided) => in_loops(strided, base),
+        Body::Strided(strided) => in_loops(strided, base, left),
         Body::Blocks(list) => {
             in_list((0..list.offsets.len()).map(|i| (base.wrapping_add(list.offsets.get(i)), list.block)))
         }
@@ -67,29 +67,29 @@ fn search(plan: &Plan, base: i64) -> Result<(), Overlap> {
         Body::Sequence(sequence) => {
             let mut hulls = Vec::with_capacity(sequence.parts.len());
             for part in &sequence.parts {
-                search(part, base)?;
+                search(part, base, left)?;
                 hulls.push(hull(part, base));
             }
             hulls.sort_unstable();
             let apart = hulls.windows(2).all(|pair| pair[0].1 <= pair[1].0);
-            if apart { Ok(()) } else { one_by_one(plan, base) }
+            if apart { Ok(()) } else { one_by_one(plan, base, left) }
         }
         Body::Repeat(repeat) => {
-            search(&repeat.body, base)?;
+            search(&repeat.body, base, left)?;
             let (low, high) = hull(&repeat.body, base);
             let apart = i128::from(repeat.level.stride).abs() >= high - low;
-            if apart { Ok(()) } else { one_by_one(plan, base) }
+            if apart { Ok(()) } else { one_by_one(plan, base, left) }
         }
     }
 }
 
 /// Looks at all pieces, if they are not too many.
-fn one_by_one(plan: &Plan, base: i64) -> Result<(), Overlap> {
+fn one_by_one(plan: &Plan, base: i64, left: &mut usize) -> Result<(), Overlap> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
-    for run in crate::runs::of_plan(plan, base.wrapping_sub(plan.offset)) {
-        if pieces.len() == PATIENCE {
-            return Ok(());
-        }
+    // Not the runs: one run may be made of any number of pieces.
+    for run in crate::runs::pieces(plan, base.wrapping_sub(plan.offset)) {
+        let Some(rest) = left.checked_sub(1) else { return Ok(()) };
+        *left = rest;
         pieces.push((run.offset, run.len));
     }
     in_list(pieces.into_iter())
@@ -141,7 +141,7 @@ fn hull(plan: &Plan, base: i64) -> (i128, i128) {
 }
 
 /// Two blocks of a nest overlap if and only if there are steps, not all 0, that lead less than a block away.
-fn in_loops(strided: &Strided, base: i64) -> Result<(), Overlap> {
+fn in_loops(strided: &Strided, base: i64, left: &mut usize) -> Result<(), Overlap> {
     let mut loops = [(0i128, 0i128); LEVELS];
     for (place, level) in loops.iter_mut().zip(strided.nest()) {
         *place = (i128::from(level.stride).abs(), level.count as i128);
@@ -161,8 +161,10 @@ fn in_loops(strided: &Strided, base: i64) -> Result<(), Overlap> {
         return Ok(());
     }
     let mut search =
-        Steps { loops, order, reach: strided.block as i128 - 1, left: PATIENCE, taken: [0; LEVELS] };
-    if !search.find(order.len(), 0, false) {
+        Steps { loops, order, reach: strided.block as i128 - 1, left: *left, taken: [0; LEVELS] };
+    let found = search.find(order.len(), 0, false);
+    *left = search.left;
+    if !found {
         return Ok(());
     }
     // One block is where the steps forward lead, the other where those backward would begin.

@@ -16,7 +16,8 @@ pub struct Run {
 
 impl Datatype {
     /// Returns the maximal runs of `count` items in pack order: concatenated, they are the packed form, and no run
-    /// begins where the one before ends. Costs time per run asked for, not per item.
+    /// begins where the one before ends. Costs time per run asked for, not per item; where pieces of a type touch, per
+    /// piece.
     ///
     /// Yields nothing if [`bounds`](Datatype::bounds) or [`packed_size`](Datatype::packed_size) of `count` items is
     /// an error.
@@ -39,9 +40,13 @@ impl Datatype {
 
 /// The maximal runs of a plan at `base`.
 pub(crate) fn of_plan(plan: &Plan, base: i64) -> Runs {
-    let mut walk = Walk { stack: Vec::new() };
-    walk.enter(base, plan);
-    Runs { walk, ahead: None }
+    Runs { walk: Walk::over(plan, base), ahead: None }
+}
+
+/// The pieces of a plan at `base` as they come, also such as touch: each costs the same.
+pub(crate) fn pieces(plan: &Plan, base: i64) -> impl Iterator<Item = Run> {
+    let mut walk = Walk::over(plan, base);
+    core::iter::from_fn(move || walk.next())
 }
 
 /// The iterator of [`Datatype::runs`]; it owns what it needs.
@@ -93,6 +98,12 @@ enum Frame {
 }
 
 impl Walk {
+    fn over(plan: &Plan, base: i64) -> Walk {
+        let mut walk = Walk { stack: Vec::new() };
+        walk.enter(base, plan);
+        walk
+    }
+
     fn enter(&mut self, base: i64, plan: &Plan) {
         let base = base.wrapping_add(plan.offset);
         self.stack.push(match &plan.body {
