@@ -5,9 +5,9 @@ use core::hint::black_box;
 use core::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
-use crate::block::{Block, Terms};
+use crate::block::Block;
 use crate::buddy::Map;
-use crate::cache::{self, Budget, Depot, PLAIN, Remains};
+use crate::cache::{self, Budget, Depot, Home, PLAIN, Remains};
 use crate::class::{Class, MAX_ALIGN, MOST, alignment};
 use crate::sync::Lock;
 use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, StorageError};
@@ -23,6 +23,7 @@ pub(crate) type Source<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send 
 
 /// One storage, and what a block needs to know to find its way home. Never changes.
 #[derive(Debug)]
+#[repr(align(256))]
 pub(crate) struct Region<S: Storage> {
     pub(crate) storage: S,
     pub(crate) arena: NonNull<Arena<S>>,
@@ -30,6 +31,8 @@ pub(crate) struct Region<S: Storage> {
     pub(crate) id: u64,
     slot: usize,
 }
+
+const _: () = assert!(align_of::<Region<crate::Pages>>() == Home::ALIGN);
 
 impl<S: Storage> Region<S> {
     /// Returns the distance in bytes of an address in this region from its start.
@@ -149,7 +152,7 @@ impl<S: Storage> Arena<S> {
             && let Some(entry) = self.grant(class, len)
         {
             // SAFETY: the bytes have just been taken, and are counted as a live block.
-            return Ok(unsafe { Block::granted(entry, class, len) });
+            return Ok(unsafe { Block::new(entry) });
         }
         match self.alloc_slowly(len) {
             Ok(block) => Ok(block.rebuilt()),
@@ -210,18 +213,12 @@ impl<S: Storage> Arena<S> {
 
     /// Takes what is free in a region that is there.
     fn look(state: &mut State<S>, class: Option<Class>, len: usize) -> Option<Block<S>> {
-        match class {
-            Some(class) => {
-                let entry = state.grant(class, len)?;
-                // SAFETY: the bytes have just been taken, and are counted as a live block.
-                Some(unsafe { Block::granted(entry, class, len) })
-            }
-            None => {
-                let (entry, capacity) = state.grant_whole(len)?;
-                // SAFETY: as above.
-                Some(unsafe { Block::new(entry.base, entry.region.cast(), capacity, Terms::new(len, None)) })
-            }
-        }
+        let entry = match class {
+            Some(class) => state.grant(class, len),
+            None => state.grant_whole(len),
+        };
+        // SAFETY: the bytes have just been taken, and are counted as a live block.
+        entry.map(|entry| unsafe { Block::new(entry) })
     }
 
     /// Returns the size for a new region that must hold `needed` bytes, within the limit; gives back what lies idle if
@@ -252,17 +249,15 @@ impl<S: Storage> Arena<S> {
     /// would promise that it outlives the call.
     ///
     /// # Safety
-    /// The block is live, was granted by the arena of `region` with just this base, capacity and terms, and is not
-    /// used again.
+    /// The entry is a live block of an arena of this type, and is not used again.
     #[inline]
-    pub(crate) unsafe fn give(region: NonNull<Region<S>>, base: NonNull<u8>, capacity: usize, terms: Terms) {
-        // SAFETY: the block is live, so its region lives (invariant 2).
-        let Region { arena, slot, .. } = unsafe { region.as_ref() };
-        let (arena, slot) = (*arena, *slot);
+    pub(crate) unsafe fn give(entry: cache::Entry) {
+        // SAFETY: the caller's promise.
+        let (arena, place) = unsafe { Self::place_of(entry) };
         // SAFETY: the block is live, so the arena lives (invariant 1) until the lock is opened below.
         let lock = unsafe { &(*arena.as_ptr()).lock };
         let mut state = lock.lock();
-        let surplus = state.take_back(Place { slot, base, capacity }, terms.requested());
+        let surplus = state.take_back(place);
         let is_last = state.is_over();
         drop(state);
         drop(surplus);
@@ -272,37 +267,30 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Makes room for `len` bytes in a live block where it is; returns its new terms and capacity.
+    /// Makes room for `len` bytes, more than it has, in a live block where it is; returns what it is from now on.
     ///
     /// # Safety
-    /// The block is live, was granted by the arena of `region` with just this base and capacity and these terms, and has
-    /// what is returned from now on.
-    pub(crate) unsafe fn grow(
-        region: NonNull<Region<S>>,
-        base: NonNull<u8>,
-        capacity: usize,
-        terms: Terms,
-        len: usize,
-    ) -> Option<(usize, Terms)> {
-        // SAFETY: the block is live, so its region lives (invariant 2).
-        let Region { arena, slot, .. } = unsafe { region.as_ref() };
+    /// The entry is a live block of an arena of this type, and is only used again if this returns none.
+    pub(crate) unsafe fn grow(entry: cache::Entry, len: usize) -> Option<cache::Entry> {
+        // SAFETY: the caller's promise.
+        let (arena, place) = unsafe { Self::place_of(entry) };
         // SAFETY: the block is live, so the arena lives (invariant 1).
         let arena = unsafe { arena.as_ref() };
-        let from = Class::new(terms.index());
-        let place = Place { slot: *slot, base, capacity };
-        let mut state = arena.lock.lock();
-        let (capacity, class) = if len <= capacity {
-            (capacity, from)
-        } else {
-            let to = arena.class(len)?;
-            let good = base.addr().get() & (alignment(len) - 1) == 0;
-            if !good || !state.grow(place, from?, to) {
-                return None;
-            }
-            (to.bytes(), Some(to))
-        };
-        state.ask(terms.requested(), len);
-        Some((capacity, Terms::new(len, class)))
+        let to = arena.class(len)?;
+        let is_aligned = entry.base.addr().get() & (alignment(len) - 1) == 0;
+        if is_aligned { arena.lock.lock().grow(place, to, len) } else { None }
+    }
+
+    /// Returns where a block lies, and the arena.
+    ///
+    /// # Safety
+    /// The entry is a block of an arena of this type, live or kept, so that its region lives (invariant 2).
+    #[inline]
+    unsafe fn place_of(entry: cache::Entry) -> (NonNull<Arena<S>>, Place) {
+        let region: NonNull<Region<S>> = entry.home.region().cast();
+        // SAFETY: the caller's promise.
+        let Region { arena, slot, .. } = unsafe { region.as_ref() };
+        (*arena, Place { slot: *slot, base: entry.base, class: entry.home.class() })
     }
 
     /// Ends the pool's part: frees what is idle, and the arena too if no block is live.

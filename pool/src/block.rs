@@ -2,11 +2,13 @@
 
 use core::fmt;
 use core::hint::black_box;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use crate::arena::{Arena, Region};
 use crate::cache::Entry;
-use crate::class::{Class, MIN_BLOCK, MOST};
+use crate::class::MIN_BLOCK;
 use crate::{RawBuffer, RegionKey, Storage};
 
 /// One block of a [`Buddy`](crate::Buddy) pool; dropping it, on any thread, gives the memory back.
@@ -23,49 +25,13 @@ use crate::{RawBuffer, RegionKey, Storage};
 /// ```
 ///
 /// # Invariants
-/// 1. `region` lives, and with it its arena, for as long as this block is counted as live in the arena.
-/// 2. `base..base + capacity` lies in the region, and is granted to this block alone until the arena takes it back.
-///    It is at least [`MIN_BLOCK`] long.
-/// 3. `class` is that of the block, or none, if the region is this block.
+/// 1. The region of `entry.home` lives, and with it its arena, for as long as this block is counted as live in the arena.
+/// 2. From `entry.base` on as many bytes as the class has, or the region if there is no class, lie in the region, and are
+///    granted to this block alone until the arena takes it back. They are at least [`MIN_BLOCK`].
 pub struct Block<S: Storage> {
-    base: NonNull<u8>,
-    region: NonNull<Region<S>>,
-    capacity: usize,
-    terms: Terms,
+    entry: Entry,
+    region: PhantomData<NonNull<Region<S>>>,
 }
-
-/// What was asked for, and the class of what was granted, in one word: handles are moved often.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terms(usize);
-
-impl Terms {
-    const NO_CLASS: usize = 255;
-
-    /// `requested` is at most [`MOST`].
-    #[inline]
-    pub(crate) fn new(requested: usize, class: Option<Class>) -> Terms {
-        Terms(requested << 8 | class.map_or(Self::NO_CLASS, Class::index))
-    }
-
-    /// `class` is the index of one that is kept, and holds `requested` bytes.
-    #[inline]
-    pub(crate) fn kept(requested: usize, class: usize) -> Terms {
-        Terms(requested << 8 | class)
-    }
-
-    #[inline]
-    pub(crate) fn requested(self) -> usize {
-        self.0 >> 8
-    }
-
-    /// Returns the place of the class in the list of all; there is none at 255.
-    #[inline]
-    pub(crate) fn index(self) -> usize {
-        self.0 & 255
-    }
-}
-
-const _: () = assert!(MOST <= usize::MAX >> 8);
 
 /// What freed bytes become in debug builds.
 const POISON: u8 = 0xdb;
@@ -74,24 +40,17 @@ const POISONED: usize = 64 << 10;
 
 impl<S: Storage> Block<S> {
     /// # Safety
-    /// The arena of `region` has just granted these bytes on these terms, and counts them as one live block.
+    /// The arena of the entry's home, whose storage is of type `S`, has just granted these bytes, and counts them as one
+    /// live block.
     #[inline]
-    pub(crate) unsafe fn new(
-        base: NonNull<u8>,
-        region: NonNull<Region<S>>,
-        capacity: usize,
-        terms: Terms,
-    ) -> Block<S> {
-        Block { base, region, capacity, terms }
+    pub(crate) unsafe fn new(entry: Entry) -> Block<S> {
+        Block { entry, region: PhantomData }
     }
 
-    /// # Safety
-    /// As for `new`; the region is that of `entry`, and its storage of type `S`.
+    /// Returns what the block is, which is no block any more.
     #[inline]
-    pub(crate) unsafe fn granted(entry: Entry, class: Class, requested: usize) -> Block<S> {
-        let terms = Terms::new(requested, Some(class));
-        // SAFETY: the caller's promise.
-        unsafe { Block::new(entry.base, entry.region.cast(), class.bytes(), terms) }
+    fn into_entry(self) -> Entry {
+        ManuallyDrop::new(self).entry
     }
 
     /// Returns the same block, out of registers.
@@ -101,26 +60,13 @@ impl<S: Storage> Block<S> {
     /// the fast way itself.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
-        let Block { base, region, capacity, terms } = *core::mem::ManuallyDrop::new(self);
-        let (base, region) = (black_box(base), black_box(region));
-        Block { base, region, capacity: black_box(capacity), terms: black_box(terms) }
-    }
-
-    /// Returns the number of bytes that were asked for.
-    ///
-    /// ```
-    /// use mpj_pool::{Pool, RawBuffer};
-    /// let block = mpj_pool::global().alloc(100)?;
-    /// assert_eq!((block.requested(), block.capacity()), (100, 128));
-    /// # Ok::<(), mpj_pool::AllocError>(())
-    /// ```
-    pub fn requested(&self) -> usize {
-        self.terms.requested()
+        let Entry { base, home } = self.into_entry();
+        Block { entry: Entry { base: black_box(base), home: black_box(home) }, region: PhantomData }
     }
 
     /// Makes room for `len` bytes where the block is, if what follows it is free; the bytes in it stay.
     ///
-    /// A block that has the room already just takes note. The handle that comes back, either way, is the only one.
+    /// A block that has the room already is returned as it is. The handle that comes back, either way, is the only one.
     ///
     /// ```
     /// use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer};
@@ -135,11 +81,14 @@ impl<S: Storage> Block<S> {
     /// # Errors
     /// The block as it was.
     pub fn try_grow(self, len: usize) -> Result<Block<S>, Block<S>> {
-        let Block { base, region, capacity, terms } = *core::mem::ManuallyDrop::new(self);
-        // SAFETY: invariants 1 to 3; the handle below says what is returned.
-        match unsafe { Arena::grow(region, base, capacity, terms, len) } {
-            Some((capacity, terms)) => Ok(Block { base, region, capacity, terms }),
-            None => Err(Block { base, region, capacity, terms }),
+        if len <= self.capacity() {
+            return Ok(self);
+        }
+        let entry = self.into_entry();
+        // SAFETY: invariants 1 and 2; the handle below says what is returned.
+        match unsafe { Arena::<S>::grow(entry, len) } {
+            Some(entry) => Ok(Block { entry, region: PhantomData }),
+            None => Err(Block { entry, region: PhantomData }),
         }
     }
 
@@ -150,9 +99,9 @@ impl<S: Storage> Block<S> {
         bytes[..len].fill(core::mem::MaybeUninit::new(POISON));
     }
 
-    fn home(&self) -> &Region<S> {
+    fn region_of(&self) -> &Region<S> {
         // SAFETY: invariant 1: this block is live, so the region lives.
-        unsafe { self.region.as_ref() }
+        unsafe { self.entry.home.region().cast().as_ref() }
     }
 }
 
@@ -166,24 +115,28 @@ unsafe impl<S: Storage> Sync for Block<S> {}
 unsafe impl<S: Storage> RawBuffer for Block<S> {
     #[inline]
     fn as_ptr(&self) -> NonNull<u8> {
-        self.base
+        self.entry.base
     }
 
     #[inline]
     fn capacity(&self) -> usize {
+        let capacity = match self.entry.home.class() {
+            Some(class) => class.bytes(),
+            None => self.region_of().storage.size(),
+        };
         // So that who looks at the first byte needs no check, and no way out in case it fails.
         // SAFETY: invariant 2.
-        unsafe { core::hint::assert_unchecked(self.capacity >= MIN_BLOCK) };
-        self.capacity
+        unsafe { core::hint::assert_unchecked(capacity >= MIN_BLOCK) };
+        capacity
     }
 
     fn region(&self) -> Option<(RegionKey, usize)> {
-        let region = self.home();
-        region.storage.key().map(|key| (key, region.offset(self.base)))
+        let region = self.region_of();
+        region.storage.key().map(|key| (key, region.offset(self.entry.base)))
     }
 
     fn local_key(&self) -> Option<u32> {
-        self.home().storage.local_key()
+        self.region_of().storage.local_key()
     }
 }
 
@@ -194,13 +147,13 @@ impl<S: Storage> Drop for Block<S> {
             self.poison();
         }
         // SAFETY: invariants 1 and 2; this runs once, so the block is live until here and not used afterwards.
-        unsafe { Arena::keep(self.region, self.base, self.capacity, self.terms) }
+        unsafe { Arena::<S>::keep(self.entry) }
     }
 }
 
 impl<S: Storage> fmt::Debug for Block<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let offset = self.home().offset(self.base);
-        write!(f, "Block({} of {} B at +{offset:#x})", self.requested(), self.capacity)
+        let offset = self.region_of().offset(self.entry.base);
+        write!(f, "Block({} B at +{offset:#x})", self.capacity())
     }
 }

@@ -7,7 +7,7 @@
 /// let pool = Buddy::growing(Growth::default(), Heap::create);
 /// let block = pool.alloc(100)?;
 /// let stats = pool.stats();
-/// assert_eq!((stats.live_blocks, stats.live_requested, stats.live_granted), (1, 100, 128));
+/// assert_eq!((stats.live_blocks, stats.live_granted, stats.requested), (1, 128, 100));
 /// drop(block);
 /// assert_eq!(pool.stats().live_blocks, 0);
 /// # Ok::<(), mpj_pool::AllocError>(())
@@ -17,8 +17,6 @@
 pub struct PoolStats {
     /// Blocks handed out and not yet given back.
     pub live_blocks: u64,
-    /// Bytes asked for in live blocks.
-    pub live_requested: u64,
     /// Bytes granted in live blocks.
     pub live_granted: u64,
     /// The most bytes that were ever out of the regions at one time, in live blocks and in what threads keep.
@@ -29,6 +27,10 @@ pub struct PoolStats {
     pub regions: u64,
     /// Bytes in the regions held.
     pub region_bytes: u64,
+    /// Bytes asked for so far.
+    pub requested: u64,
+    /// Bytes granted so far for what was asked.
+    pub granted: u64,
     /// Blocks handed out so far.
     pub allocs: u64,
     /// Blocks given back so far.
@@ -44,7 +46,9 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
-    /// Returns the bytes of live blocks that nobody asked for.
+    /// Returns the bytes granted so far that nobody asked for.
+    ///
+    /// `waste() / granted` is their share; of `live_granted` it is about the same.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};
@@ -54,6 +58,6 @@ impl PoolStats {
     /// # Ok::<(), mpj_pool::AllocError>(())
     /// ```
     pub fn waste(&self) -> u64 {
-        self.live_granted.saturating_sub(self.live_requested)
+        self.granted.saturating_sub(self.requested)
     }
 }

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::Region;
 use crate::buddy::{Leaf, Map};
-use crate::cache;
+use crate::cache::{self, Home};
 use crate::class::Class;
 use crate::{MIN_BLOCK, Storage};
 
@@ -13,7 +13,8 @@ use crate::{MIN_BLOCK, Storage};
 pub(super) struct Place {
     pub(super) slot: usize,
     pub(super) base: NonNull<u8>,
-    pub(super) capacity: usize,
+    /// None for a whole region.
+    pub(super) class: Option<Class>,
 }
 
 /// Counters of what the regions have given out, whether it lives or is kept for the next request.
@@ -72,6 +73,13 @@ impl<S: Storage> Owned<S> {
         // SAFETY: invariant 1; a region never changes, so there is no unique reference to it.
         unsafe { self.0.as_ref() }
     }
+
+    /// Returns where blocks of a class, or one without, in this region are at home.
+    #[inline]
+    pub(super) fn home(&self, class: Option<Class>) -> Home {
+        // SAFETY: it is a region, whose alignment is `Home::ALIGN`, and a size is a multiple of an alignment.
+        unsafe { Home::new(self.0.cast(), class) }
+    }
 }
 
 impl<S: Storage> Drop for Owned<S> {
@@ -92,7 +100,8 @@ impl<S: Storage> Entry<S> {
 
     /// Counts bytes that have just been taken.
     #[inline]
-    pub(super) fn count(&mut self, offset: usize, capacity: usize, tally: &mut Tally) -> cache::Entry {
+    pub(super) fn count(&mut self, offset: usize, class: Option<Class>, tally: &mut Tally) -> cache::Entry {
+        let capacity = class.map_or_else(|| self.size(), Class::bytes);
         self.live += 1;
         tally.blocks += 1;
         tally.bytes += capacity;
@@ -102,13 +111,13 @@ impl<S: Storage> Entry<S> {
         let base = self.region.get().storage.base();
         // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
         let base = unsafe { base.add(offset) };
-        cache::Entry { base, region: self.region.0.cast() }
+        cache::Entry { base, home: self.region.home(class) }
     }
 
     #[inline]
     pub(super) fn take(&mut self, class: Class, tally: &mut Tally) -> Option<cache::Entry> {
         let Plan::Split(map) = &mut self.plan else { return None };
         let Leaf(leaf) = map.alloc_class(class)?;
-        Some(self.count(leaf as usize * MIN_BLOCK, class.bytes(), tally))
+        Some(self.count(leaf as usize * MIN_BLOCK, Some(class), tally))
     }
 }

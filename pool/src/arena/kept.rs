@@ -2,9 +2,9 @@
 
 use core::ptr::NonNull;
 
-use super::entry::Place;
+use super::state::State;
 use super::{Arena, Keeping, Region};
-use crate::block::{Block, Terms};
+use crate::block::Block;
 use crate::cache::{self, Budget, Entry, Local, PLAIN, Remains, Turn};
 use crate::class::Class;
 use crate::{AllocError, Storage};
@@ -19,10 +19,9 @@ impl<S: Storage> Arena<S> {
     #[inline(always)]
     pub(crate) fn alloc_kept(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
-        if let Some(Some((entry, capacity))) = cache::with_local(id, |local| local.pop(class, len)) {
-            let terms = Terms::kept(len, class);
-            // SAFETY: the thread kept a free block of this class and arena, and has just counted it as live.
-            return Ok(unsafe { Block::new(entry.base, entry.region.cast(), capacity, terms) });
+        if let Some(Some(entry)) = cache::with_local(id, |local| local.pop(class, len)) {
+            // SAFETY: the thread kept a free block of this arena, and has just counted it as live.
+            return Ok(unsafe { Block::new(entry) });
         }
         match arena.fetch(len) {
             Ok(block) => Ok(block.rebuilt()),
@@ -36,11 +35,10 @@ impl<S: Storage> Arena<S> {
         if let Some(keeping) = &self.keeping
             && let Some(class) = self.class(len)
             && self.adopt(keeping)
-            && let Some(Some((entry, class))) = cache::with_local(keeping.id, |local| {
+            && let Some(Some(entry)) = cache::with_local(keeping.id, |local| {
                 // The magazine may have been another pool's a moment ago.
-                let near = local.near(class);
-                if let Some(class) = near {
-                    return local.pop(class.index(), len).map(|(entry, _)| (entry, class));
+                if let Some(near) = local.near(class) {
+                    return local.pop(near.index(), len);
                 }
                 // A great block comes alone anyway.
                 if Budget::is_great(class.bytes()) {
@@ -48,11 +46,11 @@ impl<S: Storage> Arena<S> {
                 }
                 local.enlarge(class);
                 let entry = self.restock(keeping, local, class).then(|| local.pop(class.index(), len))?;
-                entry.map(|(entry, _)| (entry, class)).inspect(|_| local.miss())
+                entry.inspect(|_| local.miss())
             })
         {
             // SAFETY: as in `alloc_kept`.
-            return Ok(unsafe { Block::granted(entry, class, len) });
+            return Ok(unsafe { Block::new(entry) });
         }
         self.alloc(len)
     }
@@ -73,42 +71,41 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// As for `give`.
     #[inline]
-    pub(crate) unsafe fn keep(region: NonNull<Region<S>>, base: NonNull<u8>, capacity: usize, terms: Terms) {
+    pub(crate) unsafe fn keep(entry: Entry) {
+        let region: NonNull<Region<S>> = entry.home.region().cast();
         // SAFETY: the block is live, so its region lives (invariant 2 of Arena).
         let id = unsafe { (*region.as_ptr()).id };
-        let entry = Entry { base, region: region.cast() };
-        if cache::with_local(id, |local| local.push(terms, entry)) == Some(true) {
+        if cache::with_local(id, |local| local.push(entry)) == Some(true) {
             return;
         }
         if id == PLAIN {
             // SAFETY: the caller's promise; the block was not taken back above.
-            unsafe { Self::give(region, base, capacity, terms) }
+            unsafe { Self::give(entry) }
         } else {
             // SAFETY: as above.
-            unsafe { Self::keep_slowly(region, base, capacity, terms) }
+            unsafe { Self::keep_slowly(entry) }
         }
     }
 
     /// # Safety
     /// As for `give`.
     #[cold]
-    unsafe fn keep_slowly(region: NonNull<Region<S>>, base: NonNull<u8>, capacity: usize, terms: Terms) {
-        // SAFETY: the block is live, so its region lives (invariant 2 of Arena).
-        let arena = unsafe { (*region.as_ptr()).arena };
+    unsafe fn keep_slowly(entry: Entry) {
+        // SAFETY: the caller's promise.
+        let (arena, place) = unsafe { Self::place_of(entry) };
         // SAFETY: the block is live, so the arena lives (invariant 1), until it is pushed below at least.
         let shared = unsafe { &*arena.as_ptr() };
-        let entry = Entry { base, region: region.cast() };
         if let Some(keeping) = &shared.keeping
-            && let Some(class) = Class::new(terms.index())
+            && let Some(class) = place.class
             && shared.adopt(keeping)
         {
             let kept = cache::with_local(keeping.id, |local| {
-                if local.push(terms, entry) {
+                if local.push(entry) {
                     return true;
                 }
                 !local.orphaned.is_raised() && {
                     shared.make_room(keeping, local, class);
-                    local.push(terms, entry)
+                    local.push(entry)
                 }
             });
             if kept == Some(true) {
@@ -116,7 +113,7 @@ impl<S: Storage> Arena<S> {
             }
         }
         // SAFETY: the caller's promise; the block was not taken back above.
-        unsafe { Self::give(region, base, capacity, terms) }
+        unsafe { Self::give(entry) }
     }
 
     /// Makes the magazine of `class` larger if the budget has room, now and then at the cost of another; else puts half
@@ -144,15 +141,14 @@ impl<S: Storage> Arena<S> {
         if count > 0 {
             let mut state = self.lock.lock();
             let entries = core::iter::from_fn(|| local.unstock(class)).take(count);
-            entries.for_each(|entry| state.untake(Self::place_of(class, entry)));
+            entries.for_each(|entry| Self::untake(&mut state, entry));
         }
     }
 
-    fn place_of(class: Class, entry: Entry) -> Place {
-        let region: NonNull<Region<S>> = entry.region.cast();
+    fn untake(state: &mut State<S>, entry: Entry) {
         // SAFETY: a block that is kept was taken from its region, which is not removed before it comes back.
-        let slot = unsafe { (*region.as_ptr()).slot };
-        Place { slot, base: entry.base, capacity: class.bytes() }
+        let (_, place) = unsafe { Self::place_of(entry) };
+        state.untake(place);
     }
 
     /// Gives all that this thread and the depot keep back to the regions; says whether there was something.
@@ -161,16 +157,16 @@ impl<S: Storage> Arena<S> {
         let mut blocks = 0;
         // What is locked must not be locked again: one list, then the other lock.
         let mut entries = Vec::new();
-        keeping.depot.drain(|class, entry| entries.push((class, entry)));
+        keeping.depot.drain(|entry| entries.push(entry));
         let mut state = self.lock.lock();
-        for (class, entry) in entries {
-            state.untake(Self::place_of(class, entry));
+        for entry in entries {
+            Self::untake(&mut state, entry);
             blocks += 1;
         }
         cache::with_local(keeping.id, |local| {
             for class in (0..cache::CLASSES).filter_map(Class::new) {
                 while let Some(entry) = local.unstock(class) {
-                    state.untake(Self::place_of(class, entry));
+                    Self::untake(&mut state, entry);
                     blocks += 1;
                 }
             }
@@ -202,7 +198,7 @@ impl<S: Storage> Arena<S> {
         let mut state = unsafe { (*arena.as_ptr()).lock.lock() };
         for class in (0..cache::CLASSES).filter_map(Class::new) {
             while let Some(entry) = local.unstock(class) {
-                state.untake(Self::place_of(class, entry));
+                Self::untake(&mut state, entry);
             }
         }
         state.unregister(local);

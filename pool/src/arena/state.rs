@@ -91,7 +91,7 @@ impl<S: Storage> State<S> {
     }
 
     /// Hands out the smallest idle region of one block that holds `len` bytes, and at most twice as many.
-    pub(super) fn grant_whole(&mut self, len: usize) -> Option<(cache::Entry, usize)> {
+    pub(super) fn grant_whole(&mut self, len: usize) -> Option<cache::Entry> {
         let fits = |entry: &&mut Entry<S>| {
             matches!(entry.plan, Plan::Whole { taken: false })
                 && (len..=len.saturating_mul(2)).contains(&entry.size())
@@ -99,22 +99,20 @@ impl<S: Storage> State<S> {
         let entry = self.slots.iter_mut().flatten().filter(fits).min_by_key(|entry| entry.size())?;
         entry.plan = Plan::Whole { taken: true };
         let size = entry.size();
-        let taken = entry.count(0, size, &mut self.tally);
+        let taken = entry.count(0, None, &mut self.tally);
         self.hand_out(size, len);
-        Some((taken, size))
+        Some(taken)
     }
 
     /// Takes a live block back. Returns a region that has been idle for long, to be dropped with the lock open.
     #[inline]
-    pub(super) fn take_back(&mut self, place: Place, requested: usize) -> Option<Entry<S>> {
+    pub(super) fn take_back(&mut self, place: Place) -> Option<Entry<S>> {
         self.ledger.frees += 1;
-        self.ledger.dismissed += requested as u64;
-        self.ledger.returned += place.capacity as u64;
-        self.untake(place);
-        let entry = self.slots.get_mut(place.slot)?.as_mut()?;
-        if matches!(entry.plan, Plan::Split(_)) {
+        self.ledger.returned += self.untake(place) as u64;
+        if place.class.is_some() {
             return None;
         }
+        let entry = self.slots.get_mut(place.slot)?.as_mut()?;
         entry.idle_since = self.ledger.frees;
         self.oldest_idle()
     }
@@ -130,48 +128,47 @@ impl<S: Storage> State<S> {
         slots.min_by_key(|slot| slot.as_ref().map(|entry| entry.idle_since))?.take()
     }
 
-    /// Makes a live block larger where it is; says no if what it takes is not free, or its address is not good enough.
-    pub(super) fn grow(&mut self, place: Place, from: Class, to: Class) -> bool {
-        let Some(Some(entry)) = self.slots.get_mut(place.slot) else { return false };
-        let Plan::Split(map) = &mut entry.plan else { return false };
+    /// Makes a live block larger where it is, for `len` bytes; says no if what it takes is not free.
+    ///
+    /// It counts as one more request, and as a block that comes back, but for the number of blocks.
+    pub(super) fn grow(&mut self, place: Place, to: Class, len: usize) -> Option<cache::Entry> {
+        let from = place.class?;
+        let entry = self.slots.get_mut(place.slot)?.as_mut()?;
+        let Plan::Split(map) = &mut entry.plan else { return None };
         let leaf = Leaf((entry.region.get().offset(place.base) / MIN_BLOCK) as u64);
-        let grown = map.grow(leaf, from, to);
-        if grown {
-            self.tally.bytes += to.bytes() - from.bytes();
-            self.tally.peak = self.tally.peak.max(self.tally.bytes);
-            // So that what its birth and its end count agree.
-            self.ledger.granted += to.bytes() as u64;
-            self.ledger.returned += from.bytes() as u64;
+        if !map.grow(leaf, from, to) {
+            return None;
         }
-        grown
+        self.tally.bytes += to.bytes() - from.bytes();
+        self.tally.peak = self.tally.peak.max(self.tally.bytes);
+        self.ledger.asked += len as u64;
+        self.ledger.granted += to.bytes() as u64;
+        self.ledger.returned += from.bytes() as u64;
+        Some(cache::Entry { base: place.base, home: entry.region.home(Some(to)) })
     }
 
-    /// Notes that a live block is now for another number of bytes.
-    pub(super) fn ask(&mut self, before: usize, now: usize) {
-        self.ledger.dismissed += before as u64;
-        self.ledger.asked += now as u64;
-    }
-
-    /// Gives a block back to its region.
+    /// Gives a block back to its region; returns how many bytes it had.
     #[inline]
-    pub(super) fn untake(&mut self, Place { slot, base, capacity }: Place) {
-        self.tally.blocks -= 1;
-        self.tally.bytes -= capacity;
+    pub(super) fn untake(&mut self, Place { slot, base, class }: Place) -> usize {
         let Some(Some(entry)) = self.slots.get_mut(slot) else {
             self.tally.strays += 1;
-            return;
+            return 0;
         };
+        let capacity = class.map_or_else(|| entry.size(), Class::bytes);
+        self.tally.blocks -= 1;
+        self.tally.bytes -= capacity;
         entry.live -= 1;
         let offset = entry.region.get().offset(base);
-        match &mut entry.plan {
-            Plan::Split(map) => {
-                let leaf = Leaf((offset / MIN_BLOCK) as u64);
-                if Class::for_len(capacity).is_none_or(|class| map.free_class(leaf, class).is_err()) {
+        match (&mut entry.plan, class) {
+            (Plan::Split(map), Some(class)) => {
+                if map.free_class(Leaf((offset / MIN_BLOCK) as u64), class).is_err() {
                     self.tally.strays += 1;
                 }
             }
-            Plan::Whole { taken } => *taken = false,
+            (Plan::Whole { taken }, None) => *taken = false,
+            _ => self.tally.strays += 1,
         }
+        capacity
     }
 
     /// Knows the magazines of one more thread.
@@ -256,11 +253,12 @@ impl<S: Storage> State<S> {
         let ledger = self.ledger();
         let mut stats = PoolStats {
             live_blocks: ledger.live_blocks(),
-            live_requested: ledger.live_requested(),
             live_granted: ledger.live_granted(),
             peak_granted: tally.peak as u64,
             kept: (tally.bytes as u64).saturating_sub(ledger.live_granted()),
             region_bytes: self.region_bytes() as u64,
+            requested: ledger.asked,
+            granted: ledger.granted,
             allocs: ledger.allocs,
             frees: ledger.frees,
             hits: ledger.hits,

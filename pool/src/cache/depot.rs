@@ -58,12 +58,10 @@ impl Depot {
     }
 
     /// Takes everything out.
-    pub(crate) fn drain(&self, mut each: impl FnMut(Class, Entry)) {
-        for (index, shelf) in self.shelves.iter().enumerate() {
+    pub(crate) fn drain(&self, mut each: impl FnMut(Entry)) {
+        for shelf in &self.shelves {
             let entries = core::mem::take(&mut *shelf.lock());
-            if let Some(class) = Class::new(index) {
-                entries.into_iter().for_each(|entry| each(class, entry));
-            }
+            entries.into_iter().for_each(&mut each);
         }
     }
 }

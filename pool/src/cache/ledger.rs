@@ -5,9 +5,8 @@
 pub(crate) struct Ledger {
     pub(crate) allocs: u64,
     pub(crate) frees: u64,
-    /// Bytes asked for, and bytes no longer asked for.
+    /// Bytes asked for.
     pub(crate) asked: u64,
-    pub(crate) dismissed: u64,
     /// Bytes granted, and bytes given back.
     pub(crate) granted: u64,
     pub(crate) returned: u64,
@@ -20,7 +19,6 @@ impl Ledger {
         self.allocs += other.allocs;
         self.frees += other.frees;
         self.asked += other.asked;
-        self.dismissed += other.dismissed;
         self.granted += other.granted;
         self.returned += other.returned;
         self.hits += other.hits;
@@ -28,10 +26,6 @@ impl Ledger {
 
     pub(crate) fn live_blocks(&self) -> u64 {
         self.allocs.wrapping_sub(self.frees)
-    }
-
-    pub(crate) fn live_requested(&self) -> u64 {
-        self.asked.wrapping_sub(self.dismissed)
     }
 
     pub(crate) fn live_granted(&self) -> u64 {

@@ -6,7 +6,6 @@ use core::ptr::NonNull;
 
 use super::stack::{Slots, Stack};
 use super::{CLASSES, Class, Entry, Ledger};
-use crate::block::Terms;
 use crate::sync::{Count, Flag};
 
 /// How much a thread may keep.
@@ -48,8 +47,8 @@ pub(crate) struct Local {
     stacks: [Stack; CLASSES],
     #[expect(dead_code, reason = "reached through the stacks")]
     slots: Box<[Slots]>,
+    /// Bytes that were asked for.
     asked: Count,
-    dismissed: Count,
     /// Requests among `allocs` that something had to be fetched for.
     misses: Count,
     /// Bytes not yet set aside, for small blocks and great.
@@ -84,7 +83,6 @@ impl Local {
             stacks,
             slots,
             asked: Count::new(),
-            dismissed: Count::new(),
             misses: Count::new(),
             room: [Cell::new(budget.thread), Cell::new(budget.thread)],
             pressure: Cell::new(0),
@@ -93,25 +91,24 @@ impl Local {
         }
     }
 
-    /// Hands a block of the class of that index out for `requested` bytes, and says how many it has; none if the magazine
-    /// is empty, or there is none.
+    /// Hands a block of the class of that index out for `requested` bytes; none if the magazine is empty, or there is
+    /// none.
     #[inline]
-    pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<(Entry, usize)> {
+    pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<Entry> {
         let stack = self.stacks.get(class)?;
         let entry = stack.top()?;
         self.asked.add(requested as u64);
         stack.allocs.add(1);
-        Some((entry, stack.bytes))
+        Some(entry)
     }
 
-    /// Takes a block back that was granted on `terms`; says no if it has no room for it.
+    /// Takes a block back that was handed out; says no if it has no room for it.
     #[inline]
-    pub(crate) fn push(&self, terms: Terms, entry: Entry) -> bool {
-        let Some(stack) = self.stacks.get(terms.index()) else { return false };
+    pub(crate) fn push(&self, entry: Entry) -> bool {
+        let Some(stack) = self.stacks.get(entry.home.index()) else { return false };
         if self.orphaned.is_seen() || !stack.lay(entry) {
             return false;
         }
-        self.dismissed.add(terms.requested() as u64);
         // Last: who sees this count sees that its owner is done with the block.
         stack.frees.add(1);
         true
@@ -209,7 +206,7 @@ impl Local {
     ///
     /// Frees are read before allocations: so a block that moves meanwhile looks live rather than freed twice.
     pub(crate) fn ledger(&self) -> Ledger {
-        let mut sum = Ledger { dismissed: self.dismissed.get(), ..Ledger::default() };
+        let mut sum = Ledger::default();
         for stack in &self.stacks {
             let frees = stack.frees.get();
             sum.frees += frees;

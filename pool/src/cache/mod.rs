@@ -7,6 +7,8 @@ use core::ptr::NonNull;
 use crate::class::Class;
 
 mod depot;
+#[allow(unsafe_code, reason = "a number in the address of a region")]
+mod home;
 mod ledger;
 #[allow(unsafe_code, reason = "slots that nobody writes before they are used")]
 mod local;
@@ -17,6 +19,7 @@ mod stack;
 mod thread;
 
 pub(crate) use depot::Depot;
+pub(crate) use home::Home;
 pub(crate) use ledger::Ledger;
 pub(crate) use local::{Budget, Local};
 pub(crate) use thread::{PLAIN, Turn, adopt, new_id, turn, with_local};
@@ -30,12 +33,11 @@ pub(crate) const CLASSES: usize = 2;
 /// What is left of a pool when its last block has gone; to be dropped with no lock held.
 pub(crate) type Remains = Box<dyn Send>;
 
-/// One free block, of a class and a pool that whoever holds it knows.
+/// One block, of a pool that whoever holds it knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) base: NonNull<u8>,
-    /// The region it lies in, whose type the pool knows.
-    pub(crate) region: NonNull<()>,
+    pub(crate) home: Home,
 }
 
 // SAFETY: an entry is two addresses, and owns the block at one of them; a block may be used from any thread.

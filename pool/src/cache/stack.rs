@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::{Budget, Entry};
+use super::{Budget, Entry, Home};
 use crate::sync::Count;
 
 /// The free blocks of one class that a thread keeps.
@@ -35,14 +35,14 @@ pub(super) struct Stack {
 
 const _: () = assert!(size_of::<Stack>() == 64, "one cache line");
 
-/// The places of one stack, bases and regions apart: a thread that reads 16 bytes which it has just written as twice 8
+/// The places of one stack, bases and homes apart: a thread that reads 16 bytes which it has just written as twice 8
 /// waits until they are in the cache.
 pub(super) struct Slots {
-    bases: [Slot<u8>; Budget::ENTRIES],
-    regions: [Slot<()>; Budget::ENTRIES],
+    bases: [Slot<NonNull<u8>>; Budget::ENTRIES],
+    homes: [Slot<Home>; Budget::ENTRIES],
 }
 
-type Slot<T> = Cell<MaybeUninit<NonNull<T>>>;
+type Slot<T> = Cell<MaybeUninit<T>>;
 
 impl Stack {
     #[inline]
@@ -55,26 +55,26 @@ impl Stack {
     pub(super) fn top(&self) -> Option<Entry> {
         let top = self.len().checked_sub(1)? as usize;
         // SAFETY: `top < len() ≤ Budget::ENTRIES` by invariant 2.
-        let (base, region) = unsafe { self.slot(top) };
+        let (base, home) = unsafe { self.slot(top) };
         // SAFETY: it was written, by invariant 2.
         let base = unsafe { base.get().assume_init() };
         // SAFETY: as above.
-        let region = unsafe { region.get().assume_init() };
-        Some(Entry { base, region })
+        let home = unsafe { home.get().assume_init() };
+        Some(Entry { base, home })
     }
 
     /// # Safety
     /// `at` is less than `Budget::ENTRIES`.
     #[inline]
-    unsafe fn slot(&self, at: usize) -> (&Slot<u8>, &Slot<()>) {
+    unsafe fn slot(&self, at: usize) -> (&Slot<NonNull<u8>>, &Slot<Home>) {
         debug_assert!(at < Budget::ENTRIES);
         // SAFETY: invariant 1; slots are only ever shared, as cells.
         let slots = unsafe { self.slots.as_ref() };
         // SAFETY: the caller's promise.
         let base = unsafe { slots.bases.get_unchecked(at) };
         // SAFETY: the caller's promise.
-        let region = unsafe { slots.regions.get_unchecked(at) };
-        (base, region)
+        let home = unsafe { slots.homes.get_unchecked(at) };
+        (base, home)
     }
 
     /// Puts a block here, to be counted by the caller; says no if there is no room.
@@ -85,9 +85,9 @@ impl Stack {
             return false;
         }
         // SAFETY: `len < most ≤ Budget::ENTRIES` by invariant 2.
-        let (base, region) = unsafe { self.slot(len as usize) };
+        let (base, home) = unsafe { self.slot(len as usize) };
         base.set(MaybeUninit::new(entry.base));
-        region.set(MaybeUninit::new(entry.region));
+        home.set(MaybeUninit::new(entry.home));
         true
     }
 

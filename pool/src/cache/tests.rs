@@ -1,12 +1,34 @@
 use super::*;
-use crate::block::Terms;
 
 fn class(bytes: usize) -> Class {
     Class::for_len(bytes).unwrap()
 }
 
-fn entry<T>(at: &T) -> Entry {
-    Entry { base: NonNull::from(at).cast(), region: NonNull::dangling() }
+/// A region as a block sees it.
+#[repr(align(256))]
+struct Region(#[expect(dead_code, reason = "only its address is used")] [u8; Home::ALIGN]);
+
+static REGION: Region = Region([0; Home::ALIGN]);
+
+fn entry<T>(at: &T, class: Class) -> Entry {
+    // SAFETY: it is as long and as aligned as it must be.
+    let home = unsafe { Home::new(NonNull::from(&REGION).cast(), Some(class)) };
+    Entry { base: NonNull::from(at).cast(), home }
+}
+
+#[cfg(not(loom))]
+#[test]
+fn homes_say_which_class_and_region() {
+    let region = NonNull::from(&REGION).cast();
+    for class in (0..Home::ALIGN - 1).map(|index| Class::at(index as u8)) {
+        // SAFETY: as above.
+        let home = unsafe { Home::new(region, Some(class)) };
+        assert_eq!((home.class(), home.index(), home.region()), (Some(class), class.index(), region));
+    }
+    // SAFETY: as above.
+    let whole = unsafe { Home::new(region, None) };
+    assert_eq!((whole.class(), whole.region()), (None, region));
+    assert!(whole.index() >= CLASSES);
 }
 
 #[cfg(not(loom))]
@@ -15,11 +37,10 @@ fn magazines_double_within_their_budget() {
     let local = Local::new(Budget { thread: 64 << 10, greatest: 1 << 30 });
     let (small, large) = (class(64), class(60 << 10));
     let bytes = [0u8; 256];
-    let terms = Terms::new(1, Some(small));
-    assert!(!local.push(terms, entry(&bytes[0])), "they start with nothing");
+    assert!(!local.push(entry(&bytes[0], small)), "they start with nothing");
     let mut kept = 0;
     while local.enlarge(small) {
-        while local.push(terms, entry(&bytes[kept])) {
+        while local.push(entry(&bytes[kept], small)) {
             kept += 1;
         }
     }
@@ -31,7 +52,7 @@ fn magazines_double_within_their_budget() {
     assert!(local.enlarge(large));
     assert!(!local.enlarge(class(128 << 10)), "more than the budget");
     let ledger = local.ledger();
-    assert_eq!((ledger.frees, ledger.returned, ledger.dismissed), (64, 64 * 64, 64));
+    assert_eq!((ledger.frees, ledger.returned), (64, 64 * 64));
 }
 
 #[cfg(not(loom))]
@@ -41,7 +62,7 @@ fn the_depot_moves_what_fits() {
     let bytes = [0u8; 8];
     let class = class(128);
     for byte in &bytes {
-        while !from.push(Terms::new(100, Some(class)), entry(byte)) {
+        while !from.push(entry(byte, class)) {
             assert!(from.enlarge(class));
         }
     }
@@ -52,8 +73,8 @@ fn the_depot_moves_what_fits() {
     assert!(other.enlarge(class) && other.enlarge(class));
     assert_eq!(to.restock(&other, class), 1);
     let mut rest = 0;
-    to.drain(|of, _| {
-        assert_eq!(of, class);
+    to.drain(|entry| {
+        assert_eq!(entry.home.class(), Some(class));
         rest += 1;
     });
     assert_eq!(rest, 4);
@@ -76,8 +97,7 @@ mod models {
     }
 
     fn keep(local: &Local, entry: Entry) {
-        let terms = Terms::new(1, Some(class(64)));
-        while !local.push(terms, entry) {
+        while !local.push(entry) {
             assert!(local.enlarge(class(64)));
         }
     }
@@ -92,8 +112,8 @@ mod models {
                 loom::thread::spawn(move || {
                     let local = Local::new(BUDGET);
                     for cell in &*cells {
-                        touch(entry(cell));
-                        keep(&local, entry(cell));
+                        touch(entry(cell, class(64)));
+                        keep(&local, entry(cell, class(64)));
                     }
                     assert_eq!(depot.store(&local, class(64), 2), 2);
                 })
@@ -101,8 +121,7 @@ mod models {
             let local = Local::new(BUDGET);
             while local.enlarge(class(64)) && local.wanted(class(64)) < 2 {}
             if depot.restock(&local, class(64)) > 0 {
-                while let Some((entry, bytes)) = local.pop(class(64).index(), 1) {
-                    assert_eq!(bytes, 64);
+                while let Some(entry) = local.pop(class(64).index(), 1) {
                     touch(entry);
                 }
             }
@@ -127,14 +146,14 @@ mod models {
                 loom::thread::spawn(move || {
                     let Seen(local) = &*seen;
                     local.enlarge(class(64));
-                    touch(entry(&*cell));
-                    local.push(Terms::new(1, Some(class(64))), entry(&*cell));
+                    touch(entry(&*cell, class(64)));
+                    local.push(entry(&*cell, class(64)));
                 })
             };
             seen.0.orphaned.raise();
             if seen.0.ledger().frees == 1 {
                 // The memory goes; a user who is not done would be seen by loom.
-                touch(entry(&*cell));
+                touch(entry(&*cell, class(64)));
             }
             user.join().unwrap();
         });

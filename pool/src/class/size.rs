@@ -78,6 +78,12 @@ impl Class {
         self.0 as usize
     }
 
+    /// Returns the class whose [`index`](Self::index) this is.
+    #[inline]
+    pub(crate) const fn at(index: u8) -> Class {
+        Class(index)
+    }
+
     /// Returns the class of that place; none behind the last, and at the places that are left out.
     pub(crate) fn new(index: usize) -> Option<Class> {
         let class = Class(u8::try_from(index).ok()?);

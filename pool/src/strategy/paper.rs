@@ -66,7 +66,6 @@ pub struct PaperBlock<S: Storage, B: 'static> {
     shared: Arc<Shared<S, B>>,
     base: NonNull<u8>,
     capacity: usize,
-    requested: usize,
     spot: Spot,
     /// Ends the block; a function, so that this type needs no bound that its users would have to name.
     end: fn(&mut PaperBlock<S, B>),
@@ -116,13 +115,14 @@ impl<S: Storage, B: Book> Shared<S, B> {
         stats.allocs += 1;
         stats.misses += 1;
         stats.live_blocks += 1;
-        stats.live_requested += len as u64;
+        stats.requested += len as u64;
+        stats.granted += capacity as u64;
         stats.live_granted += capacity as u64;
         stats.peak_granted = stats.peak_granted.max(stats.live_granted);
         let base = buddy1::within(&state.regions[spot.region], spot.offset + overhead);
         drop(state);
         let shared = Arc::clone(self);
-        Ok(PaperBlock { shared, base, capacity, requested: len, spot, end: give })
+        Ok(PaperBlock { shared, base, capacity, spot, end: give })
     }
 
     fn grow(&self, state: &mut State<S, B>, len: usize, size: usize) -> Result<(), AllocError> {
@@ -177,7 +177,6 @@ fn give<S: Storage, B: Book>(block: &mut PaperBlock<S, B>) {
     let stats = &mut state.stats;
     stats.frees += 1;
     stats.live_blocks -= 1;
-    stats.live_requested -= block.requested as u64;
     stats.live_granted -= block.capacity as u64;
 }
 
@@ -186,11 +185,6 @@ impl<S: Storage, B> PaperBlock<S, B> {
         let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let storage = &state.regions[self.spot.region];
         storage.key().map(|key| (key, self.base.addr().get() - storage.base().addr().get()))
-    }
-
-    /// Returns the number of bytes that were asked for.
-    pub fn requested(&self) -> usize {
-        self.requested
     }
 }
 
@@ -203,7 +197,7 @@ impl<S: Storage, B> Drop for PaperBlock<S, B> {
 impl<S: Storage, B> fmt::Debug for PaperBlock<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Spot { region, offset, .. } = self.spot;
-        write!(f, "Block({} of {} B in region {region} at +{offset:#x})", self.requested, self.capacity)
+        write!(f, "Block({} B in region {region} at +{offset:#x})", self.capacity)
     }
 }
 

@@ -25,7 +25,6 @@ pub struct Unpooled<S: Storage> {
 /// A block of [`Unpooled`].
 pub struct UnpooledBlock<S: Storage> {
     storage: S,
-    requested: usize,
     stats: Arc<Mutex<PoolStats>>,
 }
 
@@ -66,12 +65,13 @@ impl<S: Storage> Pool for Unpooled<S> {
         stats.misses += 1;
         stats.live_blocks += 1;
         stats.regions += 1;
-        stats.live_requested += len as u64;
+        stats.requested += len as u64;
+        stats.granted += storage.size() as u64;
         stats.live_granted += storage.size() as u64;
         stats.region_bytes += storage.size() as u64;
         stats.peak_granted = stats.peak_granted.max(stats.live_granted);
         drop(stats);
-        Ok(UnpooledBlock { storage, requested: len, stats: Arc::clone(&self.stats) })
+        Ok(UnpooledBlock { storage, stats: Arc::clone(&self.stats) })
     }
 
     fn max_block(&self) -> usize {
@@ -98,7 +98,6 @@ impl<S: Storage> Drop for UnpooledBlock<S> {
         stats.frees += 1;
         stats.live_blocks -= 1;
         stats.regions -= 1;
-        stats.live_requested -= self.requested as u64;
         stats.live_granted -= self.storage.size() as u64;
         stats.region_bytes -= self.storage.size() as u64;
     }
@@ -125,7 +124,7 @@ unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
 
 impl<S: Storage> fmt::Debug for UnpooledBlock<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Block({} of {} B, unpooled)", self.requested, self.storage.size())
+        write!(f, "Block({} B, unpooled)", self.storage.size())
     }
 }
 

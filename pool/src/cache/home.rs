@@ -1,0 +1,57 @@
+//! Where a block goes when it comes back, in one word.
+
+use core::ptr::NonNull;
+
+use crate::class::{Class, MOST};
+
+/// The region that a block lies in, and the class of the block: handles are moved often, so they have two words, and this
+/// is one of them.
+///
+/// What it points to is known to whoever made it. It is aligned to [`Home::ALIGN`] bytes; the number of the class is
+/// added to its address.
+///
+/// # Invariants
+/// 1. It points `index()` bytes behind the start of an object that is at least `ALIGN` bytes long and aligned to as many.
+/// 2. The number is that of a class, or `NO_CLASS`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home(NonNull<()>);
+
+impl Home {
+    pub(crate) const ALIGN: usize = 256;
+    /// Of a block that is a whole region.
+    const NO_CLASS: usize = Self::ALIGN - 1;
+
+    /// # Safety
+    /// `region` points to an object of at least `ALIGN` bytes, aligned to as many.
+    #[inline]
+    pub(crate) unsafe fn new(region: NonNull<()>, class: Option<Class>) -> Home {
+        let index = class.map_or(Self::NO_CLASS, Class::index);
+        // SAFETY: the caller's promise, and the assertion below.
+        Home(unsafe { region.byte_add(index) })
+    }
+
+    /// Returns the place of the class in the list of all; behind it if there is no class.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0.addr().get() % Self::ALIGN
+    }
+
+    /// Returns the class of the block, none if it is a whole region.
+    #[inline]
+    pub(crate) fn class(self) -> Option<Class> {
+        let index = self.index();
+        (index != Self::NO_CLASS).then(|| Class::at(index as u8))
+    }
+
+    /// Returns the region. The caller knows its type, and whether it lives.
+    #[inline]
+    pub(crate) fn region(self) -> NonNull<()> {
+        // SAFETY: invariant 1.
+        unsafe { self.0.byte_sub(self.index()) }
+    }
+}
+
+const _: () = match Class::for_len(MOST) {
+    Some(class) => assert!(class.index() < Home::NO_CLASS),
+    None => panic!("the greatest block has a class"),
+};
