@@ -9,7 +9,7 @@ use crate::block::Block;
 use crate::buddy::Map;
 use crate::cache::{self, Budget, Depot, Home, PLAIN, Remains};
 use crate::class::{Class, MAX_ALIGN, MOST, alignment};
-use crate::sync::Lock;
+use crate::sync::{Lock, Stock};
 use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, StorageError};
 
 mod entry;
@@ -69,12 +69,22 @@ pub(crate) struct Keeping {
     id: u64,
     budget: Budget,
     depot: Depot,
+    /// Bytes of great blocks that threads may set aside.
+    great: Stock,
 }
 
 impl Keeping {
-    /// Returns what an arena needs whose threads keep `budget` bytes each.
+    /// Threads may together keep so manyth of what the regions ever had in great blocks, and twice a thread's budget.
+    const GREAT: u64 = 4;
+
+    /// Returns what an arena needs whose threads keep `budget` bytes each in small blocks, and the depot as many.
     pub(crate) fn new(budget: usize) -> Keeping {
-        Keeping { id: cache::new_id(), budget: Budget { thread: budget, greatest: 0 }, depot: Depot::new() }
+        Keeping {
+            id: cache::new_id(),
+            budget: Budget { thread: budget, greatest: 0 },
+            depot: Depot::new(budget),
+            great: Stock::new(2 * budget as u64),
+        }
     }
 }
 
@@ -113,7 +123,7 @@ impl<S: Storage> Arena<S> {
         });
         // SAFETY: `place` has just made it.
         let shared = unsafe { arena.as_ref() };
-        shared.lock.lock().insert(arena, shared.id(), storage, Plan::Split(map));
+        shared.insert(&mut shared.lock.lock(), storage, Plan::Split(map));
         Ok(arena)
     }
 
@@ -204,11 +214,18 @@ impl<S: Storage> Arena<S> {
         });
         let (storage, plan) = made.map_err(|error| self.refuse(len, Shortage::Storage(error)))?;
         let mut state = self.lock.lock();
-        state.insert(NonNull::from(self), self.id(), storage, plan);
+        self.insert(&mut state, storage, plan);
         // Before anybody else takes it.
         let block = Self::look(&mut state, class, len);
         drop(state);
         block.ok_or_else(|| self.refuse(len, Shortage::Full))
+    }
+
+    fn insert(&self, state: &mut State<S>, storage: S, plan: Plan) {
+        let more = state.insert(NonNull::from(self), self.id(), storage, plan);
+        if let Some(keeping) = &self.keeping {
+            keeping.great.add(more as u64 / Keeping::GREAT);
+        }
     }
 
     /// Takes what is free in a region that is there.

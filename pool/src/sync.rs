@@ -182,6 +182,38 @@ impl Count {
     }
 }
 
+/// An amount that any thread takes from and adds to, never to less than nothing.
+#[derive(Debug)]
+pub(crate) struct Stock(AtomicU64);
+
+impl Stock {
+    pub(crate) fn new(amount: u64) -> Stock {
+        Stock(AtomicU64::new(amount))
+    }
+
+    /// Takes up to `count` portions of `each`, at least 1; returns how many there were.
+    pub(crate) fn take(&self, count: u64, each: u64) -> u64 {
+        let mut left = self.0.load(Ordering::Relaxed);
+        loop {
+            let taken = count.min(left / each);
+            // An amount says nothing about what else is in memory.
+            match self.0.compare_exchange_weak(
+                left,
+                left - taken * each,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return taken,
+                Err(now) => left = now,
+            }
+        }
+    }
+
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
 /// A yes that one thread says once and others hear, with everything that went before it.
 #[derive(Debug)]
 pub(crate) struct Flag(AtomicBool);

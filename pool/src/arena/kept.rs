@@ -44,7 +44,7 @@ impl<S: Storage> Arena<S> {
                 if Budget::is_great(class.bytes()) {
                     return None;
                 }
-                local.enlarge(class);
+                local.enlarge(class, &keeping.great);
                 let entry = self.restock(keeping, local, class).then(|| local.pop(class.index(), len))?;
                 entry.inspect(|_| local.miss())
             })
@@ -119,15 +119,15 @@ impl<S: Storage> Arena<S> {
     /// Makes the magazine of `class` larger if the budget has room, now and then at the cost of another; else puts half
     /// of what is in it elsewhere.
     fn make_room(&self, keeping: &Keeping, local: &Local, class: Class) {
-        if local.enlarge(class) {
+        if local.enlarge(class, &keeping.great) {
             return;
         }
         if local.is_pressed()
             && let Some(rival) = local.rival(class)
         {
             self.unload(local, rival, local.len(rival));
-            local.shut(rival);
-            if local.enlarge(class) {
+            local.shut(rival, &keeping.great);
+            if local.enlarge(class, &keeping.great) {
                 return;
             }
         }
@@ -195,10 +195,14 @@ impl<S: Storage> Arena<S> {
     unsafe fn retire(pool: NonNull<()>, local: &Local, turn: &mut Turn) -> Option<Remains> {
         let arena: NonNull<Arena<S>> = pool.cast();
         // SAFETY: the caller's promise: it lives, and who buries it waits for the turn.
-        let mut state = unsafe { (*arena.as_ptr()).lock.lock() };
+        let shared = unsafe { &*arena.as_ptr() };
+        let (keeping, mut state) = (&shared.keeping, shared.lock.lock());
         for class in (0..cache::CLASSES).filter_map(Class::new) {
             while let Some(entry) = local.unstock(class) {
                 Self::untake(&mut state, entry);
+            }
+            if let Some(keeping) = keeping {
+                local.shut(class, &keeping.great);
             }
         }
         state.unregister(local);

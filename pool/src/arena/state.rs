@@ -14,6 +14,8 @@ use crate::{MIN_BLOCK, PoolStats, Storage};
 pub(super) struct State<S: Storage> {
     slots: Vec<Option<Entry<S>>>,
     tally: Tally,
+    /// The most bytes that the regions had at one time.
+    most_bytes: usize,
     /// What was handed out and taken back under the lock, and by threads that have ended.
     ledger: Ledger,
     locals: Vec<Registered>,
@@ -49,6 +51,7 @@ impl<S: Storage> State<S> {
         State {
             slots: Vec::new(),
             tally: Tally::default(),
+            most_bytes: 0,
             ledger: Ledger::default(),
             locals: Vec::new(),
             orphaned: false,
@@ -56,8 +59,8 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Adds a region.
-    pub(super) fn insert(&mut self, arena: NonNull<Arena<S>>, id: u64, storage: S, plan: Plan) {
+    /// Adds a region; returns how many bytes more than ever there are now.
+    pub(super) fn insert(&mut self, arena: NonNull<Arena<S>>, id: u64, storage: S, plan: Plan) -> usize {
         let free = self.slots.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.slots.len());
         if free.is_none() {
@@ -65,6 +68,9 @@ impl<S: Storage> State<S> {
         }
         let region = Owned::new(Region { storage, arena, id, slot });
         self.slots[slot] = Some(Entry { region, plan, live: 0, idle_since: 0 });
+        let more = self.region_bytes().saturating_sub(self.most_bytes);
+        self.most_bytes += more;
+        more
     }
 
     /// Counts a block that is handed out.

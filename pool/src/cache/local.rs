@@ -6,12 +6,12 @@ use core::ptr::NonNull;
 
 use super::stack::{Slots, Stack};
 use super::{CLASSES, Class, Entry, Ledger};
-use crate::sync::{Count, Flag};
+use crate::sync::{Count, Flag, Stock};
 
 /// How much a thread may keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
-    /// Bytes in all magazines of a thread for classes of up to `Budget::SMALL` bytes, and again in all those above.
+    /// Bytes in all magazines of a thread for classes of up to `Budget::SMALL` bytes.
     pub(crate) thread: usize,
     /// The greatest block that is kept at all.
     pub(crate) greatest: usize,
@@ -21,8 +21,8 @@ impl Budget {
     /// Entries of the largest magazines.
     pub(super) const ENTRIES: usize = 64;
     /// Bytes in one magazine, unless a single block has more.
-    const CLASS: usize = 1 << 20;
-    /// Above this, magazines hold one block each, and share a budget of their own.
+    const CLASS: usize = 4 << 20;
+    /// Greater blocks are great: all threads share one budget for them.
     const SMALL: usize = 512 << 10;
 
     /// Says whether blocks of so many bytes are kept one by one.
@@ -33,12 +33,20 @@ impl Budget {
     /// Returns how many blocks of a class a magazine may hold.
     fn entries(&self, class: Class) -> usize {
         let bytes = class.bytes();
-        if bytes > self.greatest || bytes > self.thread {
-            return 0;
-        }
-        (Self::CLASS.min(self.thread) / bytes).clamp(1, Self::ENTRIES)
+        let most = if Self::is_great(bytes) { Self::CLASS } else { Self::CLASS.min(self.thread) };
+        let is_kept = bytes <= self.greatest && (Self::is_great(bytes) || bytes <= self.thread);
+        if is_kept { (most / bytes).clamp(1, Self::ENTRIES) } else { 0 }
     }
 }
+
+/// The index of the first class of great blocks.
+#[cfg(not(loom))]
+const GREAT: usize = match Class::for_len(Budget::SMALL) {
+    Some(class) => class.index() + 1,
+    None => panic!("a block may have so many bytes"),
+};
+#[cfg(loom)]
+const GREAT: usize = CLASSES;
 
 /// All magazines of one thread for one pool, and what they count.
 ///
@@ -51,8 +59,8 @@ pub(crate) struct Local {
     asked: Count,
     /// Requests among `allocs` that something had to be fetched for.
     misses: Count,
-    /// Bytes not yet set aside, for small blocks and great.
-    room: [Cell<usize>; 2],
+    /// Bytes not yet set aside for small blocks.
+    room: Cell<usize>,
     /// How often the budget did not suffice.
     pressure: Cell<u32>,
     /// The pool is gone: nothing more is to be kept.
@@ -84,7 +92,7 @@ impl Local {
             slots,
             asked: Count::new(),
             misses: Count::new(),
-            room: [Cell::new(budget.thread), Cell::new(budget.thread)],
+            room: Cell::new(budget.thread),
             pressure: Cell::new(0),
             orphaned: Flag::new(),
             closed: Flag::new(),
@@ -155,14 +163,20 @@ impl Local {
 
     /// Lets the magazine of a class hold twice as many as now; says whether it may hold more than it does.
     ///
-    /// Magazines start with nothing and double when they overflow, so bytes are set aside for what is in use only.
-    pub(crate) fn enlarge(&self, class: Class) -> bool {
+    /// Magazines start with nothing and double when they overflow, so bytes are set aside for what is in use only; those
+    /// for great blocks from what all threads have.
+    pub(crate) fn enlarge(&self, class: Class, great: &Stock) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
         let most = stack.most.get();
-        let room = &self.room[stack.size()];
-        let affordable = room.get().checked_div(stack.bytes).unwrap_or(0) as u64;
-        let more = most.max(1).min(stack.limit - most).min(affordable);
-        room.set(room.get() - more as usize * stack.bytes);
+        let wanted = most.max(1).min(stack.limit - most);
+        let more = if Budget::is_great(stack.bytes) {
+            if wanted == 0 { 0 } else { great.take(wanted, stack.bytes as u64) }
+        } else {
+            let affordable = self.room.get().checked_div(stack.bytes).unwrap_or(0) as u64;
+            let more = wanted.min(affordable);
+            self.room.set(self.room.get() - more as usize * stack.bytes);
+            more
+        };
         stack.most.set(most + more);
         stack.len() < most + more
     }
@@ -183,19 +197,24 @@ impl Local {
         if stack.most.get() == stack.limit {
             return None;
         }
-        let others = self.stacks.iter().enumerate().filter(|(_, other)| other.size() == stack.size());
-        let (index, greatest) = others.max_by_key(|(_, other)| aside(other))?;
+        let is_great = Budget::is_great(stack.bytes);
+        let (others, first) =
+            if is_great { (&self.stacks[GREAT..], GREAT) } else { (&self.stacks[..GREAT], 0) };
+        let (index, greatest) = (first..).zip(others).max_by_key(|(_, other)| aside(other))?;
         let helps = index != class.index() && aside(greatest) >= aside(stack).max(1);
         if helps { Class::new(index) } else { None }
     }
 
     /// Lets an empty magazine hold nothing any more.
-    pub(crate) fn shut(&self, class: Class) {
+    pub(crate) fn shut(&self, class: Class, great: &Stock) {
         let Some(stack) = self.stacks.get(class.index()) else { return };
-        let room = &self.room[stack.size()];
-        let freed = (stack.most.get() - stack.len()) as usize;
-        room.set(room.get() + freed * stack.bytes);
+        let freed = (stack.most.get() - stack.len()) as usize * stack.bytes;
         stack.most.set(stack.len());
+        if !Budget::is_great(stack.bytes) {
+            self.room.set(self.room.get() + freed);
+        } else if freed > 0 {
+            great.add(freed as u64);
+        }
     }
 
     pub(crate) fn miss(&self) {

@@ -90,9 +90,4 @@ impl Stack {
         home.set(MaybeUninit::new(entry.home));
         true
     }
-
-    /// Returns which budget counts: 0 for small blocks, 1 for great ones.
-    pub(super) fn size(&self) -> usize {
-        usize::from(Budget::is_great(self.bytes))
-    }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sync::Stock;
 
 fn class(bytes: usize) -> Class {
     Class::for_len(bytes).unwrap()
@@ -37,20 +38,21 @@ fn magazines_double_within_their_budget() {
     let local = Local::new(Budget { thread: 64 << 10, greatest: 1 << 30 });
     let (small, large) = (class(64), class(60 << 10));
     let bytes = [0u8; 256];
+    let great = Stock::new(0);
     assert!(!local.push(entry(&bytes[0], small)), "they start with nothing");
     let mut kept = 0;
-    while local.enlarge(small) {
+    while local.enlarge(small, &great) {
         while local.push(entry(&bytes[kept], small)) {
             kept += 1;
         }
     }
     assert_eq!((kept, local.rival(small)), (64, None));
-    assert!(!local.enlarge(large), "4 KiB of 64 are set aside");
+    assert!(!local.enlarge(large, &great), "4 KiB of 64 are set aside");
     assert_eq!(local.rival(large), Some(small));
     while local.unstock(small).is_some() {}
-    local.shut(small);
-    assert!(local.enlarge(large));
-    assert!(!local.enlarge(class(128 << 10)), "more than the budget");
+    local.shut(small, &great);
+    assert!(local.enlarge(large, &great));
+    assert!(!local.enlarge(class(128 << 10), &great), "more than the budget");
     let ledger = local.ledger();
     assert_eq!((ledger.frees, ledger.returned), (64, 64 * 64));
 }
@@ -58,19 +60,19 @@ fn magazines_double_within_their_budget() {
 #[cfg(not(loom))]
 #[test]
 fn the_depot_moves_what_fits() {
-    let (from, to) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new());
+    let (from, to) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(1 << 20));
     let bytes = [0u8; 8];
     let class = class(128);
     for byte in &bytes {
         while !from.push(entry(byte, class)) {
-            assert!(from.enlarge(class));
+            assert!(from.enlarge(class, &Stock::new(0)));
         }
     }
     assert_eq!(to.store(&from, class, 5), 5);
     assert_eq!(from.len(class), 3);
     let other = Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
     assert_eq!(to.restock(&other, class), 0, "no room yet");
-    assert!(other.enlarge(class) && other.enlarge(class));
+    assert!(other.enlarge(class, &Stock::new(0)) && other.enlarge(class, &Stock::new(0)));
     assert_eq!(to.restock(&other, class), 1);
     let mut rest = 0;
     to.drain(|entry| {
@@ -83,6 +85,7 @@ fn the_depot_moves_what_fits() {
 #[cfg(loom)]
 mod models {
     use super::*;
+    use crate::sync::Stock;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
@@ -98,14 +101,14 @@ mod models {
 
     fn keep(local: &Local, entry: Entry) {
         while !local.push(entry) {
-            assert!(local.enlarge(class(64)));
+            assert!(local.enlarge(class(64), &Stock::new(0)));
         }
     }
 
     #[test]
     fn blocks_freed_here_are_allocated_there() {
         loom::model(|| {
-            let depot = Arc::new(Depot::new());
+            let depot = Arc::new(Depot::new(1 << 20));
             let cells = Arc::new([UnsafeCell::new(0), UnsafeCell::new(0)]);
             let consumer = {
                 let (depot, cells) = (depot.clone(), cells.clone());
@@ -119,7 +122,7 @@ mod models {
                 })
             };
             let local = Local::new(BUDGET);
-            while local.enlarge(class(64)) && local.wanted(class(64)) < 2 {}
+            while local.enlarge(class(64), &Stock::new(0)) && local.wanted(class(64)) < 2 {}
             if depot.restock(&local, class(64)) > 0 {
                 while let Some(entry) = local.pop(class(64).index(), 1) {
                     touch(entry);
@@ -145,7 +148,7 @@ mod models {
                 let (cell, seen) = (cell.clone(), seen.clone());
                 loom::thread::spawn(move || {
                     let Seen(local) = &*seen;
-                    local.enlarge(class(64));
+                    local.enlarge(class(64), &Stock::new(0));
                     touch(entry(&*cell, class(64)));
                     local.push(entry(&*cell, class(64)));
                 })
