@@ -40,10 +40,6 @@ impl<S: Storage> Arena<S> {
                 if let Some(near) = local.near(class) {
                     return local.pop(near.index(), len);
                 }
-                // A great block comes alone anyway.
-                if Budget::is_great(class.bytes()) {
-                    return None;
-                }
                 local.enlarge(class, &keeping.great);
                 let entry = self.restock(keeping, local, class).then(|| local.pop(class.index(), len))?;
                 entry.inspect(|_| local.miss())
@@ -59,6 +55,10 @@ impl<S: Storage> Arena<S> {
     fn restock(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
         if keeping.depot.restock(local, class) > 0 {
             return true;
+        }
+        // A great block comes alone anyway, and straight to whoever asks.
+        if Budget::is_great(class.bytes()) {
+            return false;
         }
         let wanted = local.wanted(class).min((FETCH / class.bytes()).max(1));
         let mut state = self.lock.lock();
@@ -116,8 +116,8 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::give(entry) }
     }
 
-    /// Makes the magazine of `class` larger if the budget has room, now and then at the cost of another; else puts half
-    /// of what is in it elsewhere.
+    /// Makes the magazine of `class` larger if the budget has room, now and then at the cost of another; else puts
+    /// what is too much elsewhere.
     fn make_room(&self, keeping: &Keeping, local: &Local, class: Class) {
         if local.enlarge(class, &keeping.great) {
             return;
@@ -131,7 +131,7 @@ impl<S: Storage> Arena<S> {
                 return;
             }
         }
-        let count = local.len(class).div_ceil(2);
+        let count = local.surplus(class);
         let stored = if count > 0 { keeping.depot.store(local, class, count) } else { 0 };
         self.unload(local, class, count - stored);
     }

@@ -9,31 +9,30 @@ pub(crate) struct Depot {
     shelves: [Lock<Vec<Entry>>; CLASSES],
     /// Bytes of blocks that there is room for.
     room: Stock,
-    /// Bytes of blocks on one shelf.
-    shelf: usize,
+    /// All that there is room for.
+    bytes: usize,
 }
 
 impl Depot {
     /// Blocks on one shelf.
     const ENTRIES: usize = 256;
 
-    /// Returns an empty depot for so many bytes, half of them in blocks of one class; greater blocks than a quarter go
-    /// straight back to their region.
+    /// Returns an empty depot for so many bytes; blocks of more than half as many go straight back to their region.
     pub(crate) fn new(bytes: usize) -> Depot {
         let shelves = core::array::from_fn(|_| Lock::new(Vec::new()));
-        Depot { shelves, room: Stock::new(bytes as u64), shelf: bytes / 2 }
+        Depot { shelves, room: Stock::new(bytes as u64), bytes }
     }
 
     /// Moves blocks from the depot into an empty magazine; returns how many.
     pub(crate) fn restock(&self, local: &Local, class: Class) -> usize {
-        let wanted = local.wanted(class);
+        let wanted = local.space(class);
         let Some(shelf) = self.shelves.get(class.index()) else { return 0 };
         let mut shelf = shelf.lock();
         let mut moved = 0;
         while moved < wanted
             && let Some(entry) = shelf.pop()
         {
-            // `wanted` counts what there is room for.
+            // `space` counts what there is room for.
             if !local.stock(class, entry) {
                 shelf.push(entry);
                 break;
@@ -49,7 +48,7 @@ impl Depot {
 
     /// Moves up to `count` blocks out of a magazine; returns how many found room here.
     pub(crate) fn store(&self, local: &Local, class: Class, count: usize) -> usize {
-        let most = (self.shelf / class.bytes() / 2 * 2).min(Self::ENTRIES);
+        let most = (self.bytes / class.bytes() / 2 * 2).min(Self::ENTRIES);
         let Some(shelf) = self.shelves.get(class.index()) else { return 0 };
         let mut shelf = shelf.lock();
         let count = count.min(most.saturating_sub(shelf.len()));

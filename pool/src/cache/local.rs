@@ -85,6 +85,7 @@ impl Local {
                 bytes: class.map_or(0, Class::bytes),
                 slots: NonNull::from(&slots[index]),
                 limit: class.map_or(0, |class| budget.entries(class)) as u64,
+                at_full: Cell::new(0),
             }
         });
         Local {
@@ -138,10 +139,24 @@ impl Local {
         near.find(|(_, stack)| stack.len() > 0).and_then(|(index, _)| Class::new(index))
     }
 
+    /// Says how many blocks of a full magazine to put elsewhere: half, or all if none was asked for since it was full.
+    pub(crate) fn surplus(&self, class: Class) -> usize {
+        let Some(stack) = self.stacks.get(class.index()) else { return 0 };
+        let allocs = stack.allocs.own();
+        let is_used = stack.at_full.replace(allocs) != allocs;
+        let len = stack.len() as usize;
+        if is_used { len.div_ceil(2) } else { len }
+    }
+
     /// Says how many blocks of a class to fetch at once.
     pub(crate) fn wanted(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         stack.most.get().div_ceil(2).min(stack.most.get() - stack.len()) as usize
+    }
+
+    /// Says how many blocks of a class there is room for.
+    pub(crate) fn space(&self, class: Class) -> usize {
+        self.stacks.get(class.index()).map_or(0, |stack| (stack.most.get() - stack.len()) as usize)
     }
 
     /// Keeps a block that comes from behind; says no if there is no room.

@@ -31,6 +31,8 @@ pub(super) struct Stack {
     pub(super) slots: NonNull<Slots>,
     /// How many it may ever hold.
     pub(super) limit: u64,
+    /// What `allocs` was when it was full.
+    pub(super) at_full: Cell<u64>,
 }
 
 const _: () = assert!(size_of::<Stack>() == 64, "one cache line");
