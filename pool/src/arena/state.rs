@@ -92,8 +92,15 @@ impl<S: Storage> State<S> {
     /// Takes a block of a class out of the first region that has one, so that the last ones fall idle.
     #[inline]
     pub(super) fn take(&mut self, class: Class) -> Option<cache::Entry> {
-        let tally = &mut self.tally;
-        self.slots.iter_mut().flatten().find_map(|entry| entry.take(class, tally))
+        // A loop: `flatten` takes as long as the rest.
+        for slot in &mut self.slots {
+            if let Some(entry) = slot
+                && let Some(taken) = entry.take(class, &mut self.tally)
+            {
+                return Some(taken);
+            }
+        }
+        None
     }
 
     /// Hands out the smallest idle region of one block that holds `len` bytes, and at most twice as many.

@@ -104,6 +104,25 @@ impl Level {
         }
     }
 
+    /// Takes one free child, as [`take`](Self::take) does; none if there is none.
+    #[inline]
+    pub(super) fn take_one(&mut self) -> Option<u64> {
+        while self.linked != 0 {
+            let id = self.heads[self.linked.trailing_zeros() as usize];
+            let group = &mut self.groups[id.index()];
+            if group.free != Word::NONE {
+                let bit = group.free.0.trailing_zeros();
+                group.take(bit, 1);
+                if group.list == List::KEPT {
+                    self.relist(id, List::of(63));
+                }
+                return Some(id.child() << 6 | u64::from(bit));
+            }
+            self.relist(id, List::FULL);
+        }
+        None
+    }
+
     /// Returns where blocks of `count` children may start: leaves at the largest power of two that is not above `count`.
     #[inline]
     fn places(&self, count: u32) -> Word {
@@ -194,15 +213,22 @@ impl Level {
         is_first
     }
 
+    /// Takes the group that is whole and kept out of its list.
+    pub(super) fn take_kept(&mut self) -> Option<GroupId> {
+        let id = self.kept()?;
+        self.unlink(id);
+        Some(id)
+    }
+
     /// Returns the group that is whole and kept.
     pub(super) fn kept(&self) -> Option<GroupId> {
         let id = self.heads[usize::from(List::KEPT.0)];
         (id != GroupId::NONE).then_some(id)
     }
 
-    /// Closes a whole group; its child of the level above is to be given back next.
+    /// Closes a whole group that is in no list; its child of the level above is to be given back next.
+    #[inline]
     pub(super) fn close(&mut self, id: GroupId) {
-        self.unlink(id);
         let group = &mut self.groups[id.index()];
         group.free = Word::NONE;
         group.list = List::CLOSED;

@@ -128,10 +128,16 @@ impl Map {
     /// Takes children of a level out of a block from further up.
     fn split(&mut self, span: Span) -> Option<u64> {
         let Span { level, count } = span;
-        let found = (level + 1..=self.top).find_map(|above| Some((above, self.levels[above].take(1)?)));
-        let Some((above, mut child)) = found else {
-            // Whole groups that were kept below may be what is missing up here.
-            return if self.merge_below(level) { self.look_again(span) } else { None };
+        let mut above = level;
+        let mut child = loop {
+            above += 1;
+            if above > self.top {
+                // Whole groups that were kept below may be what is missing up here.
+                return if self.merge_below(level) { self.look_again(span) } else { None };
+            }
+            if let Some(child) = self.levels[above].take_one() {
+                break child;
+            }
         };
         for below in (level..above).rev() {
             self.splits += 1;
@@ -175,28 +181,29 @@ impl Map {
 
     /// Gives children of a level back, and merges them with what is free around them.
     #[inline]
-    fn give(&mut self, level: usize, child: u64, count: u32) {
-        match self.levels[level].give(child, count) {
-            Given::Part(list) => {
-                if rank(level, list) > self.best {
-                    self.best = rank(level, list);
+    fn give(&mut self, mut level: usize, mut child: u64, mut count: u32) {
+        // The group of the top level has less than 64 children, so it never becomes whole, and this ends.
+        loop {
+            match self.levels[level].give(child, count) {
+                Given::Part(list) => {
+                    if rank(level, list) > self.best {
+                        self.best = rank(level, list);
+                    }
+                    return;
+                }
+                // One group of each level is kept, as the next request may well be alike; a second is merged.
+                Given::Whole(group) if !self.eager && self.levels[level].keep(group) => {
+                    // It may be merged later, with what is free around it.
+                    self.best = Self::ANY;
+                    return;
+                }
+                Given::Whole(group) => {
+                    self.levels[level].close(group);
+                    self.merges += 1;
+                    (level, child, count) = (level + 1, group.child(), 1);
                 }
             }
-            Given::Whole(group) => self.keep_or_merge(level, group),
         }
-    }
-
-    /// Keeps one group that has become whole on each level, as the next request may well be alike; merges a second.
-    fn keep_or_merge(&mut self, number: usize, group: GroupId) {
-        // The group of the top level has less than 64 children, so it never gets here, and this ends.
-        if !self.eager && self.levels[number].keep(group) {
-            // It may be merged later, with what is free around it.
-            self.best = Self::ANY;
-            return;
-        }
-        self.levels[number].close(group);
-        self.merges += 1;
-        self.give(number + 1, group.child(), 1);
     }
 
     /// Merges all that can be merged.
@@ -208,7 +215,7 @@ impl Map {
     fn merge_below(&mut self, number: usize) -> bool {
         let mut merged = false;
         for below in 0..number {
-            if let Some(group) = self.levels[below].kept() {
+            if let Some(group) = self.levels[below].take_kept() {
                 merged = true;
                 self.levels[below].close(group);
                 self.merges += 1;
