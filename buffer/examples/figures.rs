@@ -1,6 +1,6 @@
 //! What the operations of a buffer cost on this machine, beside the plain copy or loop that does the same.
 //!
-//! `cargo run --release -p mpj-buffer --example cost`
+//! `cargo run --release -p mpj-buffer --example figures`
 //!
 //! Both sides run in turns; of 41 rounds the fastest counts, since a busy machine only ever adds.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
