@@ -329,6 +329,22 @@ fn large_values_are_split_here_and_whole_elsewhere() {
 }
 
 #[test]
+fn sequences_on_both_sides_of_a_chunks_end() {
+    type Mixed = (u8, Vec<u16>, [f64; 3], String);
+    for count in 0..40 {
+        // Each count moves the end of the first chunk, of about 4 KiB, to another field of some element.
+        let mixed = |i: u16| (i as u8, (0..i % 5).collect(), [0.5, f64::from(i), -1.0], "x".repeat(count));
+        let values: (Vec<u8>, Vec<Mixed>) = (vec![1; count], (0..300).map(mixed).collect());
+        assert_eq!(decoded::<Fixed, _>(&encoded::<Fixed>(&values)), Ok(values));
+        let numbers: (Vec<u8>, Vec<u32>, Vec<u128>) =
+            (vec![2; count], (0..9000).collect(), (0..3000).collect());
+        let bytes = encoded::<Fixed>(&numbers);
+        assert_eq!(bytes.len(), 24 + count + 4 * 9000 + 16 * 3000);
+        assert_eq!(decoded::<Fixed, _>(&bytes), Ok(numbers));
+    }
+}
+
+#[test]
 fn the_dynamic_part_of_a_pool_of_ones_own() {
     let pool = Arc::new(Buddy::growing(Growth::default().limit(1 << 20), mpj_buffer::pool::Heap::create));
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
@@ -337,6 +353,8 @@ fn the_dynamic_part_of_a_pool_of_ones_own() {
         let value = vec![7u8; 100_000];
         assert!(matches!(buffer.write_dynamic(&vec![0u8; 2 << 20]), Err(WriteError::Alloc(_))));
         assert!(matches!(buffer.write_object(&vec![0u8; 2 << 20]), Err(WriteError::Alloc(_))));
+        let numbers = vec![0u64; 1 << 18];
+        assert!(matches!(buffer.write_object_with::<Fixed, _>(&numbers), Err(WriteError::Alloc(_))));
         buffer.write_object(&value).unwrap();
         assert!(pool.alloc(1 << 20).is_err(), "a part of it is taken");
         let mut reading = buffer.commit();

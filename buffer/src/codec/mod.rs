@@ -21,10 +21,13 @@
 
 mod fixed;
 mod guard;
+mod limits;
 mod postcard;
 pub mod raw;
 #[expect(unsafe_code, reason = "writes through a pointer into the block that is being filled; proofs inside")]
 mod sink;
+#[expect(unsafe_code, reason = "spares strings of ASCII the walk over their bytes; proof inside")]
+mod text;
 
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,8 @@ use postcard::Error;
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
-use super::guard::{Guard, Limits};
+use super::guard::Guard;
+use super::limits::Limits;
 use super::{Codec, Sink};
 use crate::CodecError;
 

@@ -13,6 +13,8 @@ use crate::dynamic::Chain;
 pub struct Sink<'a> {
     chain: &'a mut Chain,
     cursor: Cursor,
+    /// Whether the chain has been asked for room since this was last cleared.
+    split: bool,
 }
 
 /// Two words, so that it is passed and returned in registers.
@@ -49,7 +51,7 @@ impl Cursor {
 
 impl<'a> Sink<'a> {
     pub(crate) fn new(chain: &'a mut Chain) -> Self {
-        Self { cursor: Cursor::of(chain), chain }
+        Self { cursor: Cursor::of(chain), chain, split: false }
     }
 
     /// Tells the chain what was pushed.
@@ -68,6 +70,7 @@ impl<'a> Sink<'a> {
         }
         // The cursor goes and comes by value: in a loop that pushes numbers it can stay in registers.
         self.cursor = push_split(self.chain, self.cursor, bytes);
+        self.split = true;
         self.pushed()
     }
 
@@ -81,6 +84,7 @@ impl<'a> Sink<'a> {
             return Ok(());
         }
         self.cursor = push_array_split(self.chain, self.cursor, bytes);
+        self.split = true;
         self.pushed()
     }
 
@@ -132,6 +136,30 @@ impl<'a> Sink<'a> {
         if self.chain.failure.is_none() { Ok(()) } else { Err(CodecError::NoMemory) }
     }
 
+    /// Pushes what `push` makes of each item.
+    ///
+    /// The inner loop ends where the chain was asked for room: it has no call in it then, and the compiler can make vector
+    /// code of it.
+    #[inline(always)]
+    pub(super) fn each<T>(
+        &mut self,
+        mut items: impl Iterator<Item = T>,
+        mut push: impl FnMut(&mut Sink<'_>, T) -> Result<(), CodecError>,
+    ) -> Result<(), CodecError> {
+        self.apart(|sink| {
+            loop {
+                sink.split = false;
+                loop {
+                    let Some(item) = items.next() else { return Ok(()) };
+                    push(sink, item)?;
+                    if sink.split {
+                        break;
+                    }
+                }
+            }
+        })
+    }
+
     /// Runs `push` with a sink of its own, which lies on the stack of the caller alone: where everything is inlined, its
     /// cursor stays in registers.
     ///
@@ -140,7 +168,7 @@ impl<'a> Sink<'a> {
     pub(super) fn apart<T>(&mut self, push: impl FnOnce(&mut Sink<'_>) -> T) -> T {
         // Moved, not copied: invariant 1.
         let cursor = core::mem::replace(&mut self.cursor, Cursor::NOWHERE);
-        let mut sink = Sink { chain: self.chain, cursor };
+        let mut sink = Sink { chain: self.chain, cursor, split: false };
         let result = push(&mut sink);
         // Where `push` has panicked this is not done, and `settle` will notice.
         self.cursor = sink.cursor;
@@ -157,6 +185,8 @@ impl<'a> Sink<'a> {
 unsafe fn copy_short(to: NonNull<u8>, bytes: &[u8]) {
     match bytes.len() {
         // SAFETY: the caller's promise, and the length.
+        4..=7 => unsafe { copy_ends::<4>(to, bytes) },
+        // SAFETY: as above.
         8..=16 => unsafe { copy_ends::<8>(to, bytes) },
         // SAFETY: as above.
         17..=32 => unsafe { copy_ends::<16>(to, bytes) },

@@ -1,20 +1,21 @@
 //! Reading the fixed-width form from bytes that may lie.
 
-use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
+use serde::de::{self, Visitor};
 
+use super::parts::{Announced, Fields};
 use crate::CodecError;
-use crate::codec::{MAX_DEPTH, MAX_EMPTY};
+use crate::codec::{MAX_DEPTH, MAX_EMPTY, text};
 
 /// A deserializer over the bytes of one record.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'de> {
-    rest: &'de [u8],
+    pub(super) rest: &'de [u8],
     /// How many levels further values may be nested.
     depth: u32,
     /// How many further elements of sequences may take no bytes.
-    empty: u32,
+    pub(super) empty: u32,
     /// For how many further elements sequences may reserve room: an honest value has one byte for each.
-    room: usize,
+    pub(super) room: usize,
 }
 
 impl<'de> Reader<'de> {
@@ -28,7 +29,7 @@ impl<'de> Reader<'de> {
     }
 
     #[inline]
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], CodecError> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], CodecError> {
         let (array, rest) = self.rest.split_first_chunk().ok_or(CodecError::Truncated)?;
         self.rest = rest;
         Ok(*array)
@@ -54,7 +55,7 @@ impl<'de> Reader<'de> {
 
     #[inline]
     fn str(&mut self) -> Result<&'de str, CodecError> {
-        core::str::from_utf8(self.bytes()?).map_err(|_| CodecError::Malformed)
+        text::utf8(self.bytes()?)
     }
 
     #[inline]
@@ -191,7 +192,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 
     #[inline]
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, CodecError> {
-        self.inside(|reader| visitor.visit_seq(Fields { reader, left: len }))
+        self.inside(|reader| visitor.visit_seq(Fields::new(reader, len)))
     }
 
     #[inline]
@@ -226,169 +227,5 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 
     fn is_human_readable(&self) -> bool {
         false
-    }
-}
-
-/// A sequence or map whose length the bytes announce.
-///
-/// Elements that take bytes are no more than the bytes. Those that take none are counted at the end, so that the loop
-/// over the others does not look: until then there may be as many as if they took bytes, and those that may take none.
-///
-/// It reads with a reader of its own, which is in nobody else's hands: where all is inlined that stays in registers. At the
-/// end the one around goes on where this one is.
-struct Announced<'a, 'de> {
-    reader: Reader<'de>,
-    around: &'a mut Reader<'de>,
-    /// Elements that may be read.
-    left: usize,
-    /// How many more are announced.
-    beyond: u64,
-    /// How many were to be read, and what was left of the bytes, at the beginning.
-    count: usize,
-    from: usize,
-    /// For how many room may be reserved.
-    hint: usize,
-}
-
-impl<'a, 'de> Announced<'a, 'de> {
-    #[inline]
-    fn new(around: &'a mut Reader<'de>, announced: u64) -> Self {
-        let mut reader = *around;
-        let from = reader.rest.len();
-        let most = from.saturating_add(reader.empty as usize);
-        let count = usize::try_from(announced).map_or(most, |count| count.min(most));
-        // No more than what the bytes that are there can hold, so that no lie reserves memory: in all, as each level of
-        // a nest could tell the same one.
-        let hint = count.min(from).min(reader.room);
-        reader.room -= hint;
-        Self { reader, around, left: count, beyond: announced - count as u64, count, from, hint }
-    }
-
-    #[inline]
-    fn next<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, CodecError> {
-        match self.left.checked_sub(1) {
-            Some(left) => {
-                self.left = left;
-                seed.deserialize(&mut self.reader).map(Some)
-            }
-            None => self.end().map(|()| None),
-        }
-    }
-
-    /// Charges the elements that took no bytes.
-    fn end(&mut self) -> Result<(), CodecError> {
-        let taken = self.from - self.reader.rest.len();
-        let empty = u32::try_from(self.count.saturating_sub(taken)).unwrap_or(u32::MAX);
-        let rest = self.reader.empty.checked_sub(empty).filter(|_| self.beyond == 0);
-        self.reader.empty = rest.ok_or(CodecError::TooManyEmpty { limit: MAX_EMPTY })?;
-        self.count = 0;
-        Ok(())
-    }
-}
-
-impl Drop for Announced<'_, '_> {
-    #[inline]
-    fn drop(&mut self) {
-        *self.around = self.reader;
-    }
-}
-
-impl<'de> de::SeqAccess<'de> for Announced<'_, 'de> {
-    type Error = CodecError;
-
-    #[inline]
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, CodecError> {
-        self.next(seed)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.hint.min(self.left))
-    }
-}
-
-impl<'de> de::MapAccess<'de> for Announced<'_, 'de> {
-    type Error = CodecError;
-
-    #[inline]
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, CodecError> {
-        self.next(seed)
-    }
-
-    #[inline]
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, CodecError> {
-        seed.deserialize(&mut self.reader)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.hint.min(self.left))
-    }
-}
-
-/// A tuple or struct, whose type says how many fields it has.
-struct Fields<'a, 'de> {
-    reader: &'a mut Reader<'de>,
-    left: usize,
-}
-
-impl<'de> de::SeqAccess<'de> for Fields<'_, 'de> {
-    type Error = CodecError;
-
-    #[inline]
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, CodecError> {
-        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
-        self.left = left;
-        seed.deserialize(&mut *self.reader).map(Some)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.left)
-    }
-}
-
-impl<'de> de::EnumAccess<'de> for &mut Reader<'de> {
-    type Error = CodecError;
-    type Variant = Self;
-
-    #[inline]
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), CodecError> {
-        let index = u32::from_le_bytes(self.array()?);
-        let value = seed.deserialize(IntoDeserializer::<CodecError>::into_deserializer(index))?;
-        Ok((value, self))
-    }
-}
-
-impl<'de> de::VariantAccess<'de> for &mut Reader<'de> {
-    type Error = CodecError;
-
-    fn unit_variant(self) -> Result<(), CodecError> {
-        Ok(())
-    }
-
-    #[inline]
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, CodecError> {
-        seed.deserialize(self)
-    }
-
-    #[inline]
-    fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, CodecError> {
-        visitor.visit_seq(Fields { reader: self, left: len })
-    }
-
-    #[inline]
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, CodecError> {
-        visitor.visit_seq(Fields { reader: self, left: fields.len() })
     }
 }

@@ -10,6 +10,7 @@
 //! of its version 1, `legacy` in version 2).
 
 mod de;
+mod parts;
 mod ser;
 
 use serde::{Deserialize, Serialize};

@@ -154,12 +154,7 @@ impl ser::Serializer for Writer<'_, '_> {
         }
         self.len(len)?;
         let Writer { out, depth } = self.enter()?;
-        out.apart(|out| {
-            for element in elements {
-                element.serialize(Writer { out: &mut *out, depth })?;
-            }
-            Ok(())
-        })
+        out.each(elements, |out, element| element.serialize(Writer { out, depth }))
     }
 
     #[inline]

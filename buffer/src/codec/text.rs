@@ -1,0 +1,62 @@
+//! Strings out of bytes that may lie: short ones of ASCII, which most are, in a few steps instead of one a byte.
+
+use crate::CodecError;
+
+/// Returns the string that the bytes are.
+#[inline]
+pub(super) fn utf8(bytes: &[u8]) -> Result<&str, CodecError> {
+    if is_short_ascii(bytes) {
+        // SAFETY: no byte has its top bit set, and each such byte is a character of its own in UTF-8.
+        return Ok(unsafe { core::str::from_utf8_unchecked(bytes) });
+    }
+    core::str::from_utf8(bytes).map_err(|_| CodecError::Malformed)
+}
+
+/// Returns whether the bytes are few, and all of them ASCII.
+///
+/// Looks at a piece from the front and one of the same size from the end, which may overlap.
+#[inline]
+fn is_short_ascii(bytes: &[u8]) -> bool {
+    match bytes.len() {
+        0..=3 => bytes.iter().all(u8::is_ascii),
+        4..=7 => ends::<4>(bytes),
+        8..=16 => ends::<8>(bytes),
+        17..=32 => ends::<16>(bytes),
+        33..=64 => ends::<32>(bytes),
+        _ => false,
+    }
+}
+
+/// Returns whether the first and the last `N` bytes are there, and are ASCII.
+#[inline(always)]
+fn ends<const N: usize>(bytes: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return false };
+    // Without an exit in the middle: a few instructions.
+    first.iter().zip(last).fold(0, |all, (a, b)| all | a | b) < 0x80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_the_standard_library_for_any_byte_at_any_place() {
+        for len in 0..=80 {
+            let mut bytes = vec![b'a'; len];
+            assert_eq!(utf8(&bytes), Ok("a".repeat(len).as_str()));
+            for at in 0..len {
+                for byte in [0, 0x7F, 0x80, 0xBF, 0xC3, 0xFF] {
+                    bytes[at] = byte;
+                    let expected = core::str::from_utf8(&bytes).map_err(|_| CodecError::Malformed);
+                    assert_eq!(utf8(&bytes), expected, "{byte:#x} at {at} of {len}");
+                }
+                bytes[at] = b'a';
+            }
+            for at in 1..len {
+                bytes[at - 1..=at].copy_from_slice("é".as_bytes());
+                assert_eq!(utf8(&bytes), Ok(core::str::from_utf8(&bytes).unwrap()));
+                bytes[at - 1..=at].fill(b'a');
+            }
+        }
+    }
+}
