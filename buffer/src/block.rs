@@ -117,11 +117,31 @@ impl<R: RawBuffer> Filled<R> {
         count: usize,
         fill: impl FnOnce(&mut Spare<'_>),
     ) -> Result<(), Overflow> {
+        self.push_through(count, None, fill)
+    }
+
+    /// As [`push_with`](Self::push_with), with `turn` between what is put and what is stored.
+    pub(crate) fn push_turned(
+        &mut self,
+        count: usize,
+        turn: Turn,
+        fill: impl FnOnce(&mut Spare<'_>),
+    ) -> Result<(), Overflow> {
+        self.push_through(count, Some(turn), fill)
+    }
+
+    #[inline]
+    fn push_through(
+        &mut self,
+        count: usize,
+        turn: Option<Turn>,
+        fill: impl FnOnce(&mut Spare<'_>),
+    ) -> Result<(), Overflow> {
         let from = self.to;
         let rest = &mut self.all_mut()[from..];
         let left = rest.len();
         let bytes = rest.get_mut(..count).ok_or(Overflow { needed: count, left })?;
-        let mut spare = Spare { bytes, filled: 0 };
+        let mut spare = Spare { bytes, filled: 0, turn };
         fill(&mut spare);
         // As many bytes from `to` on hold values as `spare` has counted: invariant 2.
         let filled = spare.filled;
@@ -168,6 +188,12 @@ impl<R: RawBuffer> Filled<R> {
     }
 }
 
+/// Copies elements into the other byte order: [`swapped`](crate::element::private::Load::swapped) of their type.
+type Turn = fn(&[u8], &mut [u8]);
+
+/// At once so many bytes are turned: whole elements of any type, few enough to stay in the nearest cache.
+const TURN: usize = 1024;
+
 /// Bytes that are being filled from front to back.
 ///
 /// # Invariants
@@ -175,6 +201,8 @@ impl<R: RawBuffer> Filled<R> {
 pub(crate) struct Spare<'a> {
     bytes: &'a mut [MaybeUninit<u8>],
     filled: usize,
+    /// For a section of the other byte order. Known when this is made, so that the others do not look.
+    turn: Option<Turn>,
 }
 
 impl Spare<'_> {
@@ -182,7 +210,17 @@ impl Spare<'_> {
     #[inline]
     pub(crate) fn put(&mut self, src: &[u8]) {
         if let Some(target) = self.bytes.get_mut(self.filled..).and_then(|rest| rest.get_mut(..src.len())) {
-            target.write_copy_of_slice(src);
+            match self.turn {
+                None => drop(target.write_copy_of_slice(src)),
+                Some(turn) => {
+                    let mut turned = [0; TURN];
+                    for (to, from) in target.chunks_mut(TURN).zip(src.chunks(TURN)) {
+                        let turned = &mut turned[..from.len()];
+                        turn(from, turned);
+                        to.write_copy_of_slice(turned);
+                    }
+                }
+            }
             self.filled += src.len();
         }
     }
@@ -198,6 +236,9 @@ impl Spare<'_> {
     /// Puts elements one by one, as many as there are places for.
     #[inline]
     pub(crate) fn put_each<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) {
+        if self.turn.is_some() {
+            return self.put_each_turned(elements);
+        }
         let places = self.bytes[self.filled..].chunks_exact_mut(size_of::<T>());
         let mut put = 0;
         for (place, element) in places.zip(elements) {
@@ -205,6 +246,22 @@ impl Spare<'_> {
             put += 1;
         }
         self.filled += put * size_of::<T>();
+    }
+
+    #[cold]
+    fn put_each_turned<T: NoUninit>(&mut self, mut elements: impl Iterator<Item = T>) {
+        let mut some = [0; TURN];
+        loop {
+            let mut len = 0;
+            for (place, element) in some.chunks_exact_mut(size_of::<T>()).zip(&mut elements) {
+                place.copy_from_slice(bytemuck::bytes_of(&element));
+                len += size_of::<T>();
+            }
+            self.put(&some[..len]);
+            if len < TURN {
+                return;
+            }
+        }
     }
 }
 

@@ -3,15 +3,13 @@
 //! Cost: one step per section and per object record, none per element. Values of elements (bool, char) and of objects
 //! are checked when they are read.
 
-use crate::header::{
-    self, ALIGN, Head, MESSAGE_HEADER, Message, Order, RECORD_ALIGN, RECORD_HEADER, align_up,
-};
-use crate::{FormatError, SECTION_HEADER};
+use crate::header::{self, ALIGN, Head, MESSAGE_HEADER, Message, RECORD_ALIGN, RECORD_HEADER, align_up};
+use crate::{ByteOrder, FormatError, SECTION_HEADER};
 
 /// Where the parts of a checked message lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
-    pub(crate) order: Order,
+    pub(crate) order: ByteOrder,
     /// End of the sections: where the dynamic part begins, or the end of the message.
     pub(crate) sections_end: usize,
 }
@@ -72,7 +70,7 @@ pub(crate) fn message(bytes: &[u8]) -> Result<Layout, FormatError> {
 }
 
 /// Checks that the records from `at` to the end are as many as the object sections announce.
-fn records(bytes: &[u8], mut at: usize, order: Order, announced: u64) -> Result<(), FormatError> {
+fn records(bytes: &[u8], mut at: usize, order: ByteOrder, announced: u64) -> Result<(), FormatError> {
     let mut found = 0u64;
     while at < bytes.len() {
         let (start, rest) = padded(bytes, at, RECORD_ALIGN)?;

@@ -5,7 +5,7 @@ use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Element, FormatError, Kind};
+use crate::{ByteOrder, Element, FormatError, Kind};
 
 /// Bytes of a message header.
 pub const MESSAGE_HEADER: usize = 16;
@@ -33,41 +33,11 @@ const KIND_DYNAMIC: u8 = 33;
 const IN_PLACE: u8 = 0;
 /// Elements are records in the dynamic part.
 const IN_RECORDS: u8 = 1;
+/// Bit of the encoding: elements are in the byte order that the message does not name. Never that of single bytes.
+const TURNED: u8 = 2;
 
 /// Codec id of slices of primitives; their schema is their kind.
 const SLICES: u8 = 3;
-
-/// Byte order of a message; the mark is what Python's `struct` calls it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Order {
-    Little,
-    Big,
-}
-
-impl Order {
-    pub(crate) const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
-
-    fn mark(self) -> u8 {
-        match self {
-            Self::Little => b'<',
-            Self::Big => b'>',
-        }
-    }
-
-    pub(crate) fn u64(self, bytes: [u8; 8]) -> u64 {
-        match self {
-            Self::Little => u64::from_le_bytes(bytes),
-            Self::Big => u64::from_be_bytes(bytes),
-        }
-    }
-
-    fn u32(self, bytes: [u8; 4]) -> u32 {
-        match self {
-            Self::Little => u32::from_le_bytes(bytes),
-            Self::Big => u32::from_be_bytes(bytes),
-        }
-    }
-}
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -96,7 +66,7 @@ const _: () = assert!(size_of::<RawMessage>() == MESSAGE_HEADER && size_of::<Raw
 /// A message header whose fields are checked one by one; `total` is still only a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Message {
-    pub(crate) order: Order,
+    pub(crate) order: ByteOrder,
     pub(crate) dynamic: bool,
     pub(crate) total: u64,
 }
@@ -117,11 +87,7 @@ impl Message {
         if raw.version != VERSION {
             return Err(FormatError::Version { found: raw.version, newest: VERSION });
         }
-        let order = match raw.order {
-            b'<' => Order::Little,
-            b'>' => Order::Big,
-            found => return Err(FormatError::ByteOrder { found }),
-        };
+        let order = ByteOrder::from_mark(raw.order).ok_or(FormatError::ByteOrder { found: raw.order })?;
         if raw.flags & !FLAG_DYNAMIC != 0 {
             return Err(FormatError::Flags { found: raw.flags });
         }
@@ -137,7 +103,7 @@ impl Message {
         zerocopy::transmute!(RawMessage {
             magic: MAGIC,
             version: VERSION,
-            order: Order::NATIVE.mark(),
+            order: ByteOrder::NATIVE.mark(),
             flags: if dynamic { FLAG_DYNAMIC } else { 0 },
             reserved: 0,
             total: (total as u64).to_ne_bytes(),
@@ -155,6 +121,8 @@ pub struct Section {
     pub codec: u8,
     /// What the codec says about the type of its objects; 0 says nothing.
     pub schema: u8,
+    /// The byte order of its elements.
+    pub byte_order: ByteOrder,
     /// Number of elements; in what `peek` returns, of those still unread.
     pub count: u64,
 }
@@ -162,8 +130,16 @@ pub struct Section {
 /// A section header: that of a section the user wrote, or that of the dynamic part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Head {
-    Section { tag: Tag, kind: Kind, count: u64 },
-    Dynamic { len: u64 },
+    /// The tag says nothing of the byte order.
+    Section {
+        tag: Tag,
+        kind: Kind,
+        order: ByteOrder,
+        count: u64,
+    },
+    Dynamic {
+        len: u64,
+    },
 }
 
 /// What a section is, in one word: its kind, encoding, codec and schema, as they lie at the front of its header.
@@ -177,6 +153,11 @@ impl Tag {
     /// Returns the tag of a section of primitives.
     pub(crate) const fn of<T: Element>() -> Self {
         Self(u32::from_ne_bytes([T::KIND as u8, IN_PLACE, 0, 0]))
+    }
+
+    /// Returns the tag of the same section in the other byte order.
+    pub(crate) const fn turned(self) -> Self {
+        Self(self.0 | u32::from_ne_bytes([0, TURNED, 0, 0]))
     }
 
     /// Returns the tag of a section of objects.
@@ -203,8 +184,8 @@ impl Tag {
         self.0.to_ne_bytes()[3]
     }
 
-    pub(crate) fn section(self, count: u64) -> Section {
-        Section { kind: self.kind(), codec: self.codec(), schema: self.schema(), count }
+    pub(crate) fn section(self, byte_order: ByteOrder, count: u64) -> Section {
+        Section { kind: self.kind(), codec: self.codec(), schema: self.schema(), byte_order, count }
     }
 
     /// Returns the bytes of a section header, in native order.
@@ -252,7 +233,7 @@ impl Head {
 
     /// Reads the header at the front of `bytes`, which lie at `at` in the message. The count is still only a claim.
     #[inline]
-    pub(crate) fn parse(bytes: &[u8], at: usize, order: Order) -> Result<Self, FormatError> {
+    pub(crate) fn parse(bytes: &[u8], at: usize, order: ByteOrder) -> Result<Self, FormatError> {
         let at = at as u64;
         let Ok((raw, _)) = RawSection::read_from_prefix(bytes) else {
             return Err(FormatError::Truncated {
@@ -268,17 +249,21 @@ impl Head {
             return if fits { Ok(Self::Dynamic { len: count }) } else { Err(bad) };
         }
         let kind = Kind::from_code(raw.kind).ok_or(FormatError::UnknownKind { at, found: raw.kind })?;
-        let tag = Tag(u32::from_ne_bytes([raw.kind, raw.encoding, raw.codec, raw.schema]));
+        let turned = raw.encoding & TURNED != 0;
+        let encoding = raw.encoding & !TURNED;
+        let tag = Tag(u32::from_ne_bytes([raw.kind, encoding, raw.codec, raw.schema]));
         let fits = element as usize == kind.size()
+            && !(turned && element <= 1)
             && if kind == Kind::Object {
-                raw.encoding == IN_RECORDS && raw.codec != 0
+                encoding == IN_RECORDS && raw.codec != 0
             } else {
-                (raw.encoding, raw.codec, raw.schema) == (IN_PLACE, 0, 0)
+                (encoding, raw.codec, raw.schema) == (IN_PLACE, 0, 0)
             };
         if !fits {
             return Err(bad);
         }
-        Ok(Self::Section { tag, kind, count })
+        let order = if turned { order.other() } else { order };
+        Ok(Self::Section { tag, kind, order, count })
     }
 }
 

@@ -40,7 +40,8 @@
 //!  message  "mpjb" magic │ version u8 │ order u8 │ flags u8 │ 0 │ total length u64
 //!  section  kind u8 │ encoding u8 │ codec u8 │ schema u8 │ element size u32 │ count u64
 //! ```
-//! Numbers are in the byte order of the writer, which the header names; the reader swaps if its own differs. The bytes
+//! Numbers are in the byte order of the writer, which the header names; a section may be in the other one. The reader swaps
+//! where its own differs. The bytes
 //! are specified in this crate's `README.md`, and `tests/golden.rs` holds them fixed.
 //!
 //! # What is promised
@@ -71,6 +72,7 @@ mod element;
 mod error;
 mod header;
 mod object;
+mod order;
 mod place;
 mod read;
 mod slice;
@@ -87,6 +89,7 @@ pub use self::codec::{Codec, Fixed, Postcard, Raw, RawVec, raw};
 pub use self::element::{Element, Kind};
 pub use self::error::{CodecError, FormatError, Overflow, PlaceError, ReadError, Refused, WriteError};
 pub use self::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, Section, VERSION};
+pub use self::order::ByteOrder;
 pub use self::place::Index;
 pub use self::read::Reading;
 pub use self::stream::{ByteWriter, MessageReader, ReceiveError};

@@ -12,13 +12,14 @@ mod walk;
 pub use self::walk::Reading;
 pub(crate) use self::walk::piece;
 use self::walk::{Open, part};
-use crate::header::{MESSAGE_HEADER, Order, Tag};
+use crate::header::{MESSAGE_HEADER, Tag};
 use crate::{Buffer, Element, Kind, ReadError, Section};
 
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Fills `dst` from the open section, or from the next one, and returns the number of elements, `dst.len()`.
     ///
-    /// Bytes are swapped if the message comes from a machine of the other byte order.
+    /// Bytes are swapped if the section is in the other byte order: that of the machine from which the message comes, or
+    /// that in which the section was opened.
     ///
     /// # Errors
     /// [`ReadError`] if the kind differs, if fewer elements are left in the section, or if an element is no value of its
@@ -34,8 +35,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Returns the rest of the open section, or of the next one, where it lies: nothing is copied. It counts as read.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned, or the message
-    /// has the other byte order.
+    /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned, or the section
+    /// is in the other byte order.
     #[inline]
     pub fn view<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let open = self.target(Tag::of::<T>())?;
@@ -57,7 +58,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         let past = ReadError::PastSection { needed: count, left: open.left };
         open.left = open.left.checked_sub(count).ok_or(past)?;
         open.touched |= count > 0;
-        if size_of::<T>() > 1 && self.mode.order != Order::NATIVE {
+        if size_of::<T>() > 1 && open.order.is_foreign() {
             return Err(ReadError::ForeignOrder { kind });
         }
         // Not through `fixed_range`, which borrows all of `self`: the mode changes while the view is held.
@@ -107,8 +108,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Returns what is still unread of the open section, or the next section, or `None` at the end.
     pub fn peek(&self) -> Option<Section> {
         match self.mode.open {
-            Open { left: 1.., tag, .. } => Some(tag.section(self.mode.open.left)),
-            _ => self.next().ok().map(|open| open.tag.section(open.left)),
+            open @ Open { left: 1.., .. } => Some(open.section()),
+            _ => self.next().ok().map(|open| open.section()),
         }
     }
 
@@ -139,7 +140,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         core::iter::from_fn(move || {
             let found = self.next_at(next).ok()?;
             next = found.end;
-            Some(found.tag.section(found.left))
+            Some(found.section())
         })
     }
 
@@ -164,7 +165,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         // Cannot wrap: `open.left` elements lie before `open.end`.
         let end = open.at + count * size_of::<T>();
         let src = self.fixed_range(open.at, end)?;
-        let swap = self.mode.order != Order::NATIVE;
+        let swap = open.order.is_foreign();
         T::check(src, swap).map_err(|index| ReadError::Invalid { kind: T::KIND, index })?;
         take(src, swap)?;
         open.at = end;

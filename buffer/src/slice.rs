@@ -3,7 +3,7 @@
 use mpj_pool::RawBuffer;
 
 use crate::codec::raw;
-use crate::header::{Order, Tag};
+use crate::header::Tag;
 use crate::read::piece;
 use crate::{Buffer, CodecError, Element, ReadError, Reading, WriteError, Writing};
 
@@ -74,7 +74,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     pub fn view_dynamic<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let value = self.next_value(Tag::slices::<T>())?;
         let kind = T::KIND;
-        if size_of::<T>() > 1 && self.mode.order != Order::NATIVE {
+        if size_of::<T>() > 1 && self.mode.order.is_foreign() {
             return Err(ReadError::ForeignOrder { kind });
         }
         let bytes = piece(&self.block.bytes()[self.room..], &self.chain, value.at, value.len)?;
@@ -93,7 +93,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         let value = self.next_value(Tag::slices::<T>())?;
         let bytes = self.range(value.at, value.len)?;
         whole::<T>(&bytes)?;
-        let taken = take(&bytes, self.mode.order != Order::NATIVE)?;
+        let taken = take(&bytes, self.mode.order.is_foreign())?;
         self.mode.took(value);
         Ok(taken)
     }

@@ -3,9 +3,9 @@
 use mpj_pool::RawBuffer;
 
 use crate::block::Spare;
-use crate::header::{ALIGN, COUNT_AT, Message, Order, SECTION_HEADER, Tag, align_up};
+use crate::header::{ALIGN, COUNT_AT, Message, SECTION_HEADER, Tag, align_up};
 use crate::read::Reading;
-use crate::{Buffer, Element, Overflow};
+use crate::{Buffer, ByteOrder, Element, Overflow};
 
 /// The mode of a buffer that takes sections.
 #[derive(Debug)]
@@ -66,6 +66,36 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.open(Tag::of::<T>())
     }
 
+    /// Opens a new section as [`section`](Self::section) does, with elements in the byte order `order`. What appends
+    /// to it turns them; the other sections stay in the order of this machine.
+    ///
+    /// For a receiver of that order, which can look at the elements where they lie then. The reader must call its own `section`
+    /// at the same place; that takes either order.
+    ///
+    /// # Errors
+    /// As `section`.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_buffer::{Buffer, ByteOrder};
+    ///
+    /// let mut buffer = Buffer::with_capacity(256)?;
+    /// buffer.section_in::<u32>(ByteOrder::Big)?;
+    /// buffer.write(&[1u32, 2])?;
+    /// let mut buffer = buffer.commit();
+    /// assert!(buffer.to_vec().ends_with(&[0, 0, 0, 1, 0, 0, 0, 2]));
+    /// assert_eq!(buffer.peek().map(|section| section.byte_order), Some(ByteOrder::Big));
+    /// let mut numbers = [0u32; 2];
+    /// buffer.read(&mut numbers)?;
+    /// assert_eq!(numbers, [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn section_in<T: Element>(&mut self, order: ByteOrder) -> Result<(), Overflow> {
+        // Single bytes have no order.
+        let turned = order.is_foreign() && size_of::<T>() > 1;
+        self.open(if turned { Tag::of::<T>().turned() } else { Tag::of::<T>() })
+    }
+
     /// Ends writing. The message can be read, and sent, from now on.
     #[inline]
     pub fn commit(mut self) -> Buffer<R, Reading> {
@@ -81,7 +111,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         let total = sections_end + self.chain.len();
         self.store(0, &Message::bytes(self.chain.len() > 0, total));
         let Self { block, room, chain, .. } = self;
-        Buffer { block, room, chain, mode: Reading::new(Order::NATIVE, sections_end) }
+        Buffer { block, room, chain, mode: Reading::new(ByteOrder::NATIVE, sections_end) }
     }
 
     /// Returns the bytes of the static part so far, headers and padding included.
@@ -116,6 +146,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
                 return Err(Overflow { needed: bytes, left });
             }
             self.block.push_with(bytes, fill)?;
+        } else if self.is_open(tag.turned()) {
+            self.append_turned::<T>(bytes, fill)?;
         } else {
             let padding = self.fits(bytes)?;
             let at = self.fixed_len() + padding;
@@ -129,6 +161,20 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         }
         self.count(count as u64);
         Ok(())
+    }
+
+    /// Appends elements of so many bytes to the open section, which has the other byte order.
+    #[cold]
+    fn append_turned<T: Element>(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut Spare<'_>),
+    ) -> Result<(), Overflow> {
+        let left = self.left();
+        if bytes > left {
+            return Err(Overflow { needed: bytes, left });
+        }
+        self.block.push_turned(bytes, T::swapped, fill)
     }
 
     #[inline]

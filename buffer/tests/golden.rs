@@ -3,7 +3,7 @@
 mod common;
 
 use common::Heap;
-use mpj_buffer::{Buffer, ReadError, Reading};
+use mpj_buffer::{Buffer, ByteOrder, ReadError, Reading};
 
 /// Returns the bytes of the dump in README.md whose fence is called `name`.
 fn dump(name: &str) -> Vec<u8> {
@@ -58,6 +58,26 @@ fn both_orders_are_read_everywhere() {
     for name in ["golden-little", "golden-big"] {
         check(Buffer::from_bytes(Heap::new(256), &dump(name)).unwrap());
     }
+}
+
+#[test]
+fn a_section_in_the_other_order() {
+    if cfg!(target_endian = "little") {
+        let mut buffer = Buffer::new(Heap::new(256)).unwrap();
+        buffer.section_in::<u16>(ByteOrder::Big).unwrap();
+        buffer.write(&[0x0102u16, 3]).unwrap();
+        buffer.write(&[1u16]).unwrap();
+        buffer.section::<u16>().unwrap();
+        buffer.write(&[5u16]).unwrap();
+        assert_eq!(buffer.commit().to_vec(), dump("golden-mixed"));
+    }
+    let mut buffer = Buffer::from_bytes(Heap::new(256), &dump("golden-mixed")).unwrap();
+    let orders: Vec<_> = buffer.sections().map(|section| section.byte_order).collect();
+    assert_eq!(orders, [ByteOrder::Big, ByteOrder::Little]);
+    let (mut three, mut one) = ([0u16; 3], [0u16]);
+    assert_eq!((buffer.read(&mut three), three), (Ok(3), [0x0102, 3, 1]));
+    assert_eq!(buffer.section::<u16>(), Ok(1));
+    assert_eq!((buffer.read(&mut one), one), (Ok(1), [5]));
 }
 
 #[test]

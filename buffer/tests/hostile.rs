@@ -117,6 +117,11 @@ fn every_lie_has_its_error() {
         ("kind object", 16, &[32], BadSection { at: 16, kind: 32 }),
         ("kind dynamic", 16, &[33], Trailing { total: 35, given: 187 }),
         ("encoding", 17, &[1], BadSection { at: 16, kind: 2 }),
+        ("the other order of single bytes", 17, &[2], BadSection { at: 16, kind: 2 }),
+        ("the other order of objects", 81, &[3], BadSection { at: 80, kind: 32 }),
+        ("the other order of records", 145, &[2], BadSection { at: 144, kind: 33 }),
+        ("numbers as records in the other order", 49, &[3], BadSection { at: 48, kind: 12 }),
+        ("a bit beside that of the order", 49, &[6], BadSection { at: 48, kind: 12 }),
         ("encoding unknown", 17, &[7], BadSection { at: 16, kind: 2 }),
         ("codec of primitives", 18, &[1], BadSection { at: 16, kind: 2 }),
         ("schema of primitives", 19, &[1], BadSection { at: 16, kind: 2 }),
@@ -190,7 +195,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![1u8..19, Just(32u8), Just(33), any::<u8>()];
     let count = prop_oneof![0u64..8, any::<u64>(), Just(1 << 63), Just(u64::MAX)];
     let element = prop_oneof![Just(0u32), Just(1), Just(2), Just(4), Just(8), Just(16), any::<u32>()];
-    (kind, 0u8..2, 0u8..4, element, count, vec(prop_oneof![Just(0u8), any::<u8>()], 0..48)).prop_map(
+    (kind, 0u8..4, 0u8..4, element, count, vec(prop_oneof![Just(0u8), any::<u8>()], 0..48)).prop_map(
         |(kind, encoding, codec, element, count, payload)| {
             let mut bytes = vec![kind, encoding, codec, 0];
             bytes.extend(element.to_ne_bytes());

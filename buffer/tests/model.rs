@@ -3,7 +3,7 @@
 mod common;
 
 use common::Heap;
-use mpj_buffer::{Buffer, Kind, Overflow, ReadError, Reading, WriteError};
+use mpj_buffer::{Buffer, ByteOrder, Kind, Overflow, ReadError, Reading, WriteError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -21,6 +21,7 @@ enum Operation {
     Object(String, Vec<u64>),
     NewBytes,
     NewDoubles,
+    NewInts(ByteOrder),
     NewObjects,
 }
 
@@ -39,6 +40,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         ("[ab]", vec(any::<u64>(), 1000..3000)).prop_map(|(s, v)| Object(s, v)),
         Just(NewBytes),
         Just(NewDoubles),
+        prop_oneof![Just(ByteOrder::Little), Just(ByteOrder::Big)].prop_map(NewInts),
         Just(NewObjects),
     ]
 }
@@ -59,6 +61,7 @@ impl Operation {
             Object(..) => (Kind::Object, 0, false),
             NewBytes => (Kind::U8, 0, true),
             NewDoubles => (Kind::F64, 0, true),
+            NewInts(_) => (Kind::U32, 0, true),
             NewObjects => (Kind::Object, 0, true),
         }
     }
@@ -80,6 +83,7 @@ impl Operation {
             }),
             NewBytes => buffer.section::<u8>(),
             NewDoubles => buffer.section::<f64>(),
+            NewInts(order) => buffer.section_in::<u32>(*order),
             NewObjects => buffer.object_section(),
         }
     }
@@ -107,6 +111,7 @@ impl Operation {
             }
             NewBytes => assert!(buffer.section::<u8>().is_ok()),
             NewDoubles => assert!(buffer.section::<f64>().is_ok()),
+            NewInts(_) => assert!(buffer.section::<u32>().is_ok()),
             NewObjects => assert!(buffer.object_section().is_ok()),
         }
     }

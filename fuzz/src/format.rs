@@ -7,6 +7,8 @@ pub(crate) struct Part {
     pub(crate) codec: u8,
     pub(crate) schema: u8,
     pub(crate) count: u64,
+    /// Whether its elements are in big endian.
+    pub(crate) big: bool,
     /// Where its elements begin.
     pub(crate) at: usize,
 }
@@ -60,12 +62,25 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
             }
             kind => {
                 let known = size(kind)? as u128;
-                if head[1..4] != [0; 3] || each != known || each * count > (bytes.len() - at) as u128 {
+                let encoded = head[1] == 0 || head[1] == 2 && known > 1;
+                if !encoded
+                    || head[2..4] != [0; 2]
+                    || each != known
+                    || each * count > (bytes.len() - at) as u128
+                {
                     return None;
                 }
             }
         }
-        message.parts.push(Part { kind: head[0], codec: head[2], schema: head[3], count: count as u64, at });
+        let big = big != (head[1] == 2);
+        message.parts.push(Part {
+            kind: head[0],
+            codec: head[2],
+            schema: head[3],
+            count: count as u64,
+            big,
+            at,
+        });
         at += (each * count) as usize;
     }
     if let Some(start) = message.dynamic {

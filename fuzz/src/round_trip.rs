@@ -4,7 +4,9 @@ use std::fmt::Debug;
 use std::io::Write;
 
 use bytemuck::cast_slice;
-use mpj_buffer::{Buffer, Element, Fixed, Overflow, Postcard, Raw, RawVec, ReadError, Reading, WriteError};
+use mpj_buffer::{
+    Buffer, ByteOrder, Element, Fixed, Overflow, Postcard, Raw, RawVec, ReadError, Reading, WriteError,
+};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use crate::format;
@@ -22,7 +24,7 @@ pub fn round_trip(bytes: &[u8]) {
     let capacity = (block.capacity() - start) / 16 * 16;
     let mut buffer =
         Buffer::with_room(block, room).map_err(|refused| refused.error).expect("room for a header");
-    let mut model = Model { capacity, len: 16, open: None };
+    let mut model = Model { capacity, len: 16, open: None, turned: false };
     let mut written = Vec::new();
     for _ in 0..40 {
         if input.is_empty() {
@@ -33,7 +35,7 @@ pub fn round_trip(bytes: &[u8]) {
         assert_eq!(operation.write(&mut buffer), expected, "{operation:?}");
         assert_eq!(buffer.len(), model.len, "after {operation:?}");
         if expected.is_ok() {
-            written.push(operation);
+            written.push((operation, model.turned));
         }
     }
     let ways = input.rest();
@@ -47,8 +49,8 @@ pub fn round_trip(bytes: &[u8]) {
     };
     for (mut buffer, native) in [(local, true), (from(&wire), true), (from(&turned), false)] {
         let mut ways = Input::new(ways);
-        for operation in &written {
-            operation.read(&mut buffer, native, &mut ways);
+        for (operation, turned) in &written {
+            operation.read(&mut buffer, native != *turned, &mut ways);
         }
         assert_eq!((buffer.remaining(), buffer.peek()), (0, None));
         assert_eq!(buffer.skip_section(), Err(ReadError::End));
@@ -200,7 +202,9 @@ fn placed(done: Result<(), WriteError>) -> Result<(), Overflow> {
 }
 
 /// What opens a new section on its own.
-const NEW: usize = 4;
+const NEW: usize = 8;
+
+const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
 
 impl Operation {
     fn choose(input: &mut Input<'_>) -> Self {
@@ -255,7 +259,9 @@ impl Operation {
             Self::Bytes(_) => ("u8", 0, false),
             Self::Object(_) => ("postcard", 0, false),
             Self::Fixed(_) | Self::Marked(_) => ("fixed", 0, false),
-            Self::NewSection(which) => (["u8", "f64", "char", "postcard"][*which], 0, true),
+            Self::NewSection(which) => {
+                (["u8", "f64", "char", "postcard", "u32", "f64", "char", "u8"][*which], 0, true)
+            }
         }
     }
 
@@ -281,7 +287,11 @@ impl Operation {
             Self::NewSection(0) => buffer.section::<u8>(),
             Self::NewSection(1) => buffer.section::<f64>(),
             Self::NewSection(2) => buffer.section::<char>(),
-            Self::NewSection(_) => buffer.object_section(),
+            Self::NewSection(3) => buffer.object_section(),
+            Self::NewSection(4) => buffer.section_in::<u32>(FOREIGN),
+            Self::NewSection(5) => buffer.section_in::<f64>(FOREIGN),
+            Self::NewSection(6) => buffer.section_in::<char>(FOREIGN),
+            Self::NewSection(_) => buffer.section_in::<u8>(FOREIGN),
         }
     }
 
@@ -313,9 +323,10 @@ impl Operation {
                 let RawVec(found) = buffer.read_object_with::<Fixed, RawVec<f64>>().expect("a value");
                 assert_eq!(cast_slice::<f64, u8>(&found), cast_slice::<f64, u8>(value));
             }
-            Self::NewSection(0) => drop(buffer.section::<u8>().expect("a section")),
-            Self::NewSection(1) => drop(buffer.section::<f64>().expect("a section")),
-            Self::NewSection(2) => drop(buffer.section::<char>().expect("a section")),
+            Self::NewSection(0 | 7) => drop(buffer.section::<u8>().expect("a section")),
+            Self::NewSection(1 | 5) => drop(buffer.section::<f64>().expect("a section")),
+            Self::NewSection(2 | 6) => drop(buffer.section::<char>().expect("a section")),
+            Self::NewSection(4) => drop(buffer.section::<u32>().expect("a section")),
             Self::NewSection(_) => drop(buffer.object_section().expect("a section")),
         }
     }
@@ -326,6 +337,8 @@ struct Model {
     capacity: usize,
     len: usize,
     open: Option<&'static str>,
+    /// Whether that is in the other byte order than the message.
+    turned: bool,
 }
 
 impl Model {
@@ -340,6 +353,9 @@ impl Model {
         }
         self.len += needed;
         self.open = Some(kind);
+        if opens {
+            self.turned = matches!(operation, Operation::NewSection(4..=6));
+        }
         if let Operation::Bytes(bytes) = operation {
             self.len += bytes.len().min(self.capacity - self.len);
         }

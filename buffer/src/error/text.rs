@@ -89,7 +89,7 @@ impl fmt::Display for ReadError {
             Self::Invalid { kind, index } => write!(f, "element {index} is no {kind}"),
             Self::Misaligned { kind } => write!(f, "the block is not aligned for a view of {kind}"),
             Self::ForeignOrder { kind } => {
-                write!(f, "no view of {kind}: the message has the other byte order")
+                write!(f, "no view of {kind}: the section is in the other byte order")
             }
             Self::Place(e) => e.fmt(f),
             Self::Split { len } => write!(f, "no view: the {len} bytes lie in several blocks"),

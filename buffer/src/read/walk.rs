@@ -8,14 +8,15 @@ use crate::check;
 use crate::dynamic::Dynamic;
 use crate::header::payload;
 use crate::header::{
-    ALIGN, Head, MESSAGE_HEADER, Order, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, Tag, align_up,
+    ALIGN, Head, MESSAGE_HEADER, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, Section, Tag, align_up,
 };
-use crate::{Buffer, FormatError, ReadError};
+use crate::{Buffer, ByteOrder, FormatError, ReadError};
 
 /// The mode of a buffer whose message is complete.
 #[derive(Debug)]
 pub struct Reading {
-    pub(crate) order: Order,
+    /// The byte order of headers, and of elements if their section does not say otherwise.
+    pub(crate) order: ByteOrder,
     /// Where the dynamic part begins, or the end of the message.
     pub(super) sections_end: usize,
     pub(crate) open: Open,
@@ -29,6 +30,8 @@ pub struct Reading {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
     pub(super) tag: Tag,
+    /// The byte order of its elements.
+    pub(super) order: ByteOrder,
     /// Whether any of its elements has been read.
     pub(crate) touched: bool,
     /// Elements left.
@@ -41,7 +44,13 @@ pub(crate) struct Open {
 
 impl Open {
     /// What is open when nothing is: a section of no kind, without elements.
-    pub(super) const NONE: Self = Self { tag: Tag::NONE, touched: false, left: 0, at: 0, end: 0 };
+    pub(super) const NONE: Self =
+        Self { tag: Tag::NONE, order: ByteOrder::NATIVE, touched: false, left: 0, at: 0, end: 0 };
+
+    /// Returns what there is to be said of what is left.
+    pub(super) fn section(&self) -> Section {
+        self.tag.section(self.order, self.left)
+    }
 
     /// Returns why elements of another kind cannot be read while some of this one are left.
     #[cold]
@@ -64,7 +73,7 @@ pub(crate) struct Value {
 
 impl Reading {
     #[inline]
-    pub(crate) fn new(order: Order, sections_end: usize) -> Self {
+    pub(crate) fn new(order: ByteOrder, sections_end: usize) -> Self {
         // Saturating: without a dynamic part there is no record to be read there.
         let record = sections_end.saturating_add(SECTION_HEADER);
         Self { order, sections_end, open: Open::NONE, next: MESSAGE_HEADER, record }
@@ -124,13 +133,13 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         let end = self.mode.sections_end;
         let at = align_up(at, ALIGN).filter(|at| *at < end).ok_or(ReadError::End)?;
         let head = Head::parse(self.fixed_range(at, end)?, at, self.mode.order)?;
-        let Head::Section { tag, kind, count } = head else {
+        let Head::Section { tag, kind, order, count } = head else {
             return Err(ReadError::End);
         };
         let too_large = FormatError::TooLarge { at: at as u64, count };
         let start = at + SECTION_HEADER;
         let payload_end = payload(kind, count).and_then(|len| start.checked_add(len)).ok_or(too_large)?;
-        Ok(Open { tag, touched: false, left: count, at: start, end: payload_end })
+        Ok(Open { tag, order, touched: false, left: count, at: start, end: payload_end })
     }
 
     /// Returns the next object of a section of `tag`; it counts as read when it is given to `Reading::took`.

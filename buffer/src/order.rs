@@ -1,0 +1,75 @@
+//! The two byte orders.
+
+use core::fmt;
+
+/// In which order the bytes of a number lie.
+///
+/// Messages are written in the order of the machine, [`NATIVE`](Self::NATIVE); a section can be opened in the other one by
+/// [`section_in`](crate::Buffer::section_in). Readers take both.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ByteOrder {
+    /// The lowest byte first.
+    Little,
+    /// The highest byte first, as "network order" has it.
+    Big,
+}
+
+impl ByteOrder {
+    /// The order of this machine.
+    pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
+
+    /// Returns the other one.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Little => Self::Big,
+            Self::Big => Self::Little,
+        }
+    }
+
+    /// Returns whether numbers of this order must be turned here.
+    #[inline]
+    pub(crate) fn is_foreign(self) -> bool {
+        self != Self::NATIVE
+    }
+
+    /// Returns the order that a message's mark names; the mark is what Python's `struct` calls it.
+    pub(crate) fn from_mark(mark: u8) -> Option<Self> {
+        match mark {
+            b'<' => Some(Self::Little),
+            b'>' => Some(Self::Big),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn mark(self) -> u8 {
+        match self {
+            Self::Little => b'<',
+            Self::Big => b'>',
+        }
+    }
+
+    #[inline]
+    pub(crate) fn u64(self, bytes: [u8; 8]) -> u64 {
+        match self {
+            Self::Little => u64::from_le_bytes(bytes),
+            Self::Big => u64::from_be_bytes(bytes),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn u32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Self::Little => u32::from_le_bytes(bytes),
+            Self::Big => u32::from_be_bytes(bytes),
+        }
+    }
+}
+
+impl fmt::Display for ByteOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Little => "little endian",
+            Self::Big => "big endian",
+        })
+    }
+}
