@@ -188,6 +188,15 @@ impl Tag {
         Section { kind: self.kind(), codec: self.codec(), schema: self.schema(), byte_order, count }
     }
 
+    /// Returns the count of a header in a message of byte order `order`, if it is that of such a section.
+    #[inline(always)]
+    pub(crate) fn count_in(self, header: &[u8; SECTION_HEADER], order: ByteOrder) -> Option<u64> {
+        let raw: RawSection = zerocopy::transmute!(*header);
+        let tag = Self(u32::from_ne_bytes([raw.kind, raw.encoding, raw.codec, raw.schema]));
+        let same = tag == self && order.u32(raw.element) as usize == self.kind().size();
+        same.then(|| order.u64(raw.count))
+    }
+
     /// Returns the bytes of a section header, in native order.
     #[inline]
     pub(crate) fn header(self, count: u64) -> [u8; SECTION_HEADER] {

@@ -47,12 +47,13 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ///
     /// # Errors
     /// As `view`, and [`ReadError::PastSection`] if fewer are left.
+    #[inline]
     pub fn view_n<T: Element>(&mut self, count: usize) -> Result<&[T], ReadError> {
         let open = self.target(Tag::of::<T>())?;
         self.view_open(open, count as u64)
     }
 
-    #[inline]
+    #[inline(always)]
     fn view_open<T: Element>(&mut self, mut open: Open, count: u64) -> Result<&[T], ReadError> {
         let kind = T::KIND;
         let past = ReadError::PastSection { needed: count, left: open.left };

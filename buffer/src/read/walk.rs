@@ -93,15 +93,40 @@ impl Reading {
 
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Returns the section from which elements of `want` are to be read, without opening it.
-    #[inline]
+    ///
+    /// What it returns stays in registers: always inline, and what comes from memory is taken apart first. Copied as a
+    /// whole it would wait for the stores that have just changed a part of it.
+    #[inline(always)]
     pub(crate) fn target(&self, want: Tag) -> Result<Open, ReadError> {
-        let open = self.mode.open;
-        if open.tag == want {
-            return Ok(open);
+        if self.mode.open.tag == want {
+            let Open { tag, order, touched, left, at, end } = self.mode.open;
+            return Ok(Open { tag, order, touched, left, at, end });
         }
-        if open.left > 0 {
-            return Err(open.closed_to(want));
+        if self.mode.open.left > 0 {
+            return Err(self.mode.open.closed_to(want));
         }
+        if let Some(next) = self.next_of(want) {
+            return Ok(next);
+        }
+        let Open { tag, order, touched, left, at, end } = self.next_or_why(want)?;
+        Ok(Open { tag, order, touched, left, at, end })
+    }
+
+    /// Reads the header behind the open section if it is one of `want` in the order of the message, as most are: a few
+    /// comparisons tell.
+    #[inline(always)]
+    fn next_of(&self, want: Tag) -> Option<Open> {
+        let Reading { order, sections_end, .. } = self.mode;
+        let at = align_up(self.mode.next, ALIGN)?;
+        let left = want.count_in(self.fixed().get(at..sections_end)?.first_chunk()?, order)?;
+        let start = at + SECTION_HEADER;
+        let end = start.checked_add(payload(want.kind(), left)?)?;
+        Some(Open { tag: want, order, touched: false, left, at: start, end })
+    }
+
+    /// Reads whatever header lies behind the open section.
+    #[inline(never)]
+    fn next_or_why(&self, want: Tag) -> Result<Open, ReadError> {
         let next = self.next()?;
         if next.tag == want { Ok(next) } else { Err(mismatch(want, next.tag)) }
     }
