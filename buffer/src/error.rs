@@ -232,7 +232,7 @@ pub enum ReadError {
         /// Kind that was asked for.
         kind: Kind,
     },
-    /// A view is impossible because the message has the other byte order; `read` works.
+    /// A view is impossible because the elements are in the other byte order; `read` works.
     ForeignOrder {
         /// Kind that was asked for.
         kind: Kind,

@@ -86,32 +86,68 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.open_next(Tag::of::<T>())
     }
 
-    /// Leaves out what [`peek`](Self::peek) shows: the rest of the open section, or the whole next one. No section is
+    /// Leaves out `count` elements of what [`peek`](Self::peek) shows: of the rest of the open section, or of the next one.
+    /// They count as read.
+    ///
+    /// # Errors
+    /// [`ReadError::PastSection`] if fewer are there, [`ReadError::End`] if there is no further section; nothing is left out
+    /// then.
+    ///
+    /// # Examples
+    /// ```
+    /// # use mpj_buffer::Buffer;
+    /// let mut buffer = Buffer::with_capacity(4096)?;
+    /// buffer.write(&[1u8, 2, 3, 4])?;
+    /// let mut buffer = buffer.commit();
+    /// buffer.skip(3)?;
+    /// assert_eq!(buffer.view::<u8>()?, [4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn skip(&mut self, count: u64) -> Result<(), ReadError> {
+        let mut open = self.shown()?;
+        let past = ReadError::PastSection { needed: count, left: open.left };
+        open.left = open.left.checked_sub(count).ok_or(past)?;
+        open.touched |= count > 0;
+        self.mode.record = self.behind(open.tag, count)?;
+        // Cannot wrap: `open.left` elements lay before `open.end`.
+        open.at += count as usize * open.tag.kind().size();
+        self.mode.enter(open);
+        Ok(())
+    }
+
+    /// Leaves out all that [`peek`](Self::peek) shows: the rest of the open section, or the whole next one. No section is
     /// open then.
     ///
     /// # Errors
     /// [`ReadError::End`] if there is no further section.
     pub fn skip_section(&mut self) -> Result<(), ReadError> {
-        let open = if self.mode.open.left > 0 { self.mode.open } else { self.next()? };
-        let mut record = self.mode.record;
-        if open.tag.kind() == Kind::Object {
-            for _ in 0..open.left {
-                let (value, len) = self.record(record)?;
-                record = value + len;
-            }
-        }
-        self.mode.record = record;
+        let open = self.shown()?;
+        self.mode.record = self.behind(open.tag, open.left)?;
         self.mode.next = open.end;
         self.mode.open = Open::NONE;
         Ok(())
     }
 
+    /// Returns what is unread of the open section, or the next one.
+    fn shown(&self) -> Result<Open, ReadError> {
+        if self.mode.open.left > 0 { Ok(self.mode.open) } else { self.next() }
+    }
+
+    /// Returns where the next record lies behind `count` elements of a section of `tag`.
+    fn behind(&self, tag: Tag, count: u64) -> Result<usize, ReadError> {
+        let mut record = self.mode.record;
+        if tag.kind() == Kind::Object {
+            for _ in 0..count {
+                let (value, len) = self.record(record)?;
+                record = value + len;
+            }
+        }
+        Ok(record)
+    }
+
     /// Returns what is still unread of the open section, or the next section, or `None` at the end.
     pub fn peek(&self) -> Option<Section> {
-        match self.mode.open {
-            open @ Open { left: 1.., .. } => Some(open.section()),
-            _ => self.next().ok().map(|open| open.section()),
-        }
+        self.shown().ok().map(|open| open.section())
     }
 
     /// Returns the kind of what [`peek`](Self::peek) shows.

@@ -4,7 +4,11 @@ mod common;
 
 use common::{Heap, POISON};
 use mpj_buffer::pool::RawBuffer;
-use mpj_buffer::{Buffer, FormatError, Kind, Overflow, ReadError, WriteError, message_start, section_len};
+use mpj_buffer::{
+    Buffer, ByteOrder, FormatError, Kind, Overflow, ReadError, WriteError, message_start, section_len,
+};
+
+const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
 
 #[test]
 fn a_block_is_filled_to_its_last_byte() {
@@ -106,6 +110,40 @@ fn unread_elements_must_be_skipped_on_purpose() {
     assert!(buffer.is_empty());
     buffer.write(&[9i64]).unwrap();
     assert_eq!(buffer.commit().to_vec().len(), 40);
+}
+
+#[test]
+fn elements_are_skipped_by_number() {
+    let mut buffer = Buffer::new(Heap::new(1024)).unwrap();
+    buffer.write(&[1u16, 2, 3]).unwrap();
+    buffer.section_in::<u32>(FOREIGN).unwrap();
+    buffer.write(&[4u32, 5]).unwrap();
+    for text in ["a", "b", "c"] {
+        buffer.write_object(text).unwrap();
+    }
+    buffer.write(&[6u8]).unwrap();
+    let mut buffer = buffer.commit();
+    for _ in 0..2 {
+        assert_eq!(buffer.skip(4), Err(ReadError::PastSection { needed: 4, left: 3 }));
+        assert_eq!(buffer.skip(u64::MAX), Err(ReadError::PastSection { needed: u64::MAX, left: 3 }));
+        buffer.skip(2).unwrap();
+        assert_eq!(buffer.skip(2), Err(ReadError::PastSection { needed: 2, left: 1 }));
+        assert_eq!(buffer.section::<u32>(), Err(ReadError::Unread { kind: Kind::U16, left: 1 }));
+        assert_eq!(buffer.view::<u16>(), Ok(&[3][..]));
+        buffer.skip(1).unwrap();
+        let mut one = [0u32];
+        assert_eq!((buffer.read(&mut one), one), (Ok(1), [5]));
+        buffer.skip(2).unwrap();
+        assert_eq!(buffer.read_object::<String>().unwrap(), "c");
+        buffer.skip(1).unwrap();
+        assert_eq!((buffer.skip(0), buffer.skip(1)), (Err(ReadError::End), Err(ReadError::End)));
+        buffer.rewind();
+    }
+    // Sections behind skipped objects find theirs.
+    buffer.skip_section().unwrap();
+    buffer.skip_section().unwrap();
+    buffer.skip(1).unwrap();
+    assert_eq!(buffer.read_object::<String>().unwrap(), "b");
 }
 
 #[test]

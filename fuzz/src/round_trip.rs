@@ -132,6 +132,12 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
 
     fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, way: usize) {
         let count = self.all.len();
+        if way == 5 && (self.dynamic() || count > 0) {
+            let past =
+                ReadError::PastSection { needed: u64::MAX, left: buffer.peek().expect("a section").count };
+            assert_eq!(buffer.skip(u64::MAX), Err(past));
+            return buffer.skip(if self.dynamic() { 1 } else { count as u64 }).expect("elements");
+        }
         let mut room: Vec<T> = self.all.iter().rev().copied().collect();
         if self.dynamic() {
             match way {
@@ -186,7 +192,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
             }
             _ => room.iter_mut().for_each(|x| assert_eq!(buffer.read(core::slice::from_mut(x)), Ok(1))),
         }
-        if count == 0 && way == 4 {
+        if count == 0 && way >= 4 {
             assert_eq!(buffer.read::<T>(&mut []), Ok(0));
         }
         assert!(self.are(&room), "{:?} {room:?}", self.all);
@@ -296,7 +302,7 @@ impl Operation {
     }
 
     fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, ways: &mut Input<'_>) {
-        let way = ways.below(5);
+        let way = ways.below(6);
         match self {
             Self::U8(v) => v.read(buffer, native, way),
             Self::I16(v) => v.read(buffer, native, way),
