@@ -7,22 +7,29 @@ use crate::{Buffer, Element, PlaceError, ReadError, Reading, WriteError, Writing
 /// More dimensions of two elements and more than this have no volume that a `usize` can count.
 const MOST: usize = usize::BITS as usize;
 
+/// Room for the dimensions of a region: beside it, since a move of both would cost more than a small copy.
+const ROOM: [(usize, isize); MOST] = [(1, 0); MOST];
+
 /// A region that has been checked: every element that [`runs`](Self::runs) names lies in the slice.
-struct Region {
+struct Region<'a> {
     start: usize,
     volume: usize,
     /// Dimensions of at least two elements, with neighbours that continue each other made one; the innermost last.
-    dims: [(usize, isize); MOST],
-    rank: usize,
+    dims: &'a [(usize, isize)],
 }
 
-impl Region {
-    fn check(len: usize, start: usize, dims: &[(usize, isize)]) -> Result<Self, PlaceError> {
-        let mut region = Self { start, volume: 1, dims: [(1, 0); MOST], rank: 0 };
+impl<'a> Region<'a> {
+    /// Checks a region of a slice of `len` elements; its dimensions go to `room`.
+    fn check(
+        len: usize,
+        start: usize,
+        dims: &[(usize, isize)],
+        room: &'a mut [(usize, isize); MOST],
+    ) -> Result<Self, PlaceError> {
         if dims.iter().any(|(extent, _)| *extent == 0) {
-            region.volume = 0;
-            return Ok(region);
+            return Ok(Self { start, volume: 0, dims: &[] });
         }
+        let (mut volume, mut rank) = (1usize, 0usize);
         // A product of a usize and an isize fits an i128; a sum at its end is out of every slice anyway.
         let (mut lowest, mut highest) = (start as i128, start as i128);
         for (extent, stride) in dims {
@@ -37,27 +44,27 @@ impl Region {
         }
         for &(extent, stride) in dims.iter().filter(|(extent, _)| *extent > 1) {
             // Saturated, it is more than fits any block; the caller compares.
-            region.volume = region.volume.saturating_mul(extent);
-            match region.rank.checked_sub(1).map(|last| &mut region.dims[last]) {
+            volume = volume.saturating_mul(extent);
+            match rank.checked_sub(1).map(|last| &mut room[last]) {
                 Some(outer) if Some(outer.1) == stride.checked_mul(extent as isize) && outer.1 != 0 => {
                     *outer = (outer.0 * extent, stride);
                 }
-                _ if region.rank < MOST => {
-                    region.dims[region.rank] = (extent, stride);
-                    region.rank += 1;
+                _ if rank < MOST => {
+                    room[rank] = (extent, stride);
+                    rank += 1;
                 }
                 _ => {
-                    region.volume = usize::MAX;
+                    volume = usize::MAX;
                     break;
                 }
             }
         }
-        Ok(region)
+        Ok(Self { start, volume, dims: &room[..rank] })
     }
 
     /// Returns the innermost dimension: how many elements follow each other at which distance.
     fn run(&self) -> (usize, isize) {
-        self.rank.checked_sub(1).map_or((1, 1), |last| self.dims[last])
+        self.dims.last().copied().unwrap_or((1, 1))
     }
 
     /// Calls `each` with the first index of every run, in order.
@@ -65,19 +72,24 @@ impl Region {
         if self.volume == 0 {
             return;
         }
-        let outer = &self.dims[..self.rank.saturating_sub(1)];
-        let mut counts = [0usize; MOST];
+        let outer = self.dims.split_last().map_or(self.dims, |(_, outer)| outer);
         let mut at = self.start;
         // The innermost of the outer dimensions has a loop of its own: most regions have no other.
         let (rows, step) = outer.last().copied().unwrap_or((1, 0));
         let planes = outer.len().saturating_sub(1);
-        loop {
-            let mut row = at;
+        let mut plane = |mut row: usize| {
             for _ in 0..rows {
                 each(row);
                 // Wrapping only behind the last row, where it is not used.
                 row = row.wrapping_add_signed(step);
             }
+        };
+        if planes == 0 {
+            return plane(at);
+        }
+        let mut counts = [0usize; MOST];
+        loop {
+            plane(at);
             let mut d = planes;
             loop {
                 if d == 0 {
@@ -126,7 +138,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         start: usize,
         dims: &[(usize, isize)],
     ) -> Result<(), WriteError> {
-        let region = Region::check(src.len(), start, dims)?;
+        let mut room = ROOM;
+        let region = Region::check(src.len(), start, dims, &mut room)?;
         let (extent, stride) = region.run();
         self.append::<T>(region.volume, |spare| match stride {
             1 => region.runs(|at| spare.put(bytemuck::cast_slice(&src[at..at + extent]))),
@@ -152,7 +165,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         start: usize,
         dims: &[(usize, isize)],
     ) -> Result<usize, ReadError> {
-        let region = Region::check(dst.len(), start, dims)?;
+        let mut room = ROOM;
+        let region = Region::check(dst.len(), start, dims, &mut room)?;
         let (extent, stride) = region.run();
         self.consume::<T>(region.volume, |mut bytes, swap| {
             let mut next = |count: usize| {
