@@ -7,7 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `strided` `listed` `indexed` `nested` | one kernel for each canonical form: finds the place, splits the job |
-//! | `sheet` `turned` `alternate` | the inner loops of `strided`, chosen by block length, order and instruction set |
+//! | `sheet` `turned` `alternate` `far` | the inner loops of `strided`, chosen by block length, order and instruction set |
 //! | `bulk` `copy` | how one run, how one block is moved, and the choice by its length |
 //! | `records` `cross` | many items of a few pieces; blocks at one distance to blocks at another |
 //! | `transpack` | from layout to layout |
@@ -18,6 +18,8 @@ mod bulk;
 pub(crate) mod check;
 mod copy;
 mod cross;
+#[cfg(target_arch = "x86_64")]
+mod far;
 mod indexed;
 mod isa;
 mod listed;

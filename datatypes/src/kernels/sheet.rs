@@ -3,6 +3,8 @@
 use super::copy::{Any, Both, Direction, LONG, LONGEST, Make, Shape, by_length};
 use super::isa::{self, Isa};
 use super::turned;
+#[cfg(target_arch = "x86_64")]
+use super::{alternate, far};
 use crate::plan::Level;
 
 /// `rows` × `columns` blocks; the packed side is dense.
@@ -56,9 +58,9 @@ impl Make for Cover {
     #[inline]
     fn make<D: Direction, S: Shape>() -> SheetKernel {
         match isa::best() {
-            // Every second element of 4 to 16 bytes gets a kernel of its own, and wide blocks wide registers.
+            // Elements apart get kernels of their own, and wide blocks wide registers.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if wide::<S>() || (D::PACKS && matches!(S::LEN, 4 | 8 | 16)) => avx512::<D, S>,
+            Isa::Avx512 if wide::<S>() || alternate::fits::<S>() || far::fits::<S>() => avx512::<D, S>,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Avx2 if wide::<S>() => avx2::<D, S>,
             _ => base::<D, S>,
@@ -92,9 +94,13 @@ pub(super) unsafe fn avx2<D: Direction, S: Shape>(sheet: &Sheet) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn avx512<D: Direction, S: Shape>(sheet: &Sheet) {
-    if D::PACKS && matches!(S::LEN, 4 | 8 | 16) && sheet.column() == 2 * S::LEN as isize {
-        // SAFETY: the caller's promise, and the columns are as asked for.
-        return unsafe { super::alternate::pack::<S>(sheet) };
+    if alternate::fits::<S>() && alternate::pays::<S>(sheet) {
+        // SAFETY: the caller's promise, and the shape and the columns are as asked for.
+        return unsafe { alternate::run::<D, S>(sheet) };
+    }
+    if far::fits::<S>() && far::pays::<D, S>(sheet) {
+        // SAFETY: the caller's promise, and the shape fits.
+        return unsafe { far::run::<D, S>(sheet) };
     }
     // SAFETY: the caller's promise.
     unsafe { cover::<D, S>(sheet) }
