@@ -13,20 +13,10 @@ pub(super) const fn fits<S: Shape>() -> bool {
     matches!(S::LEN, 4 | 8 | 16)
 }
 
-/// With more packed bytes, blocks that fill a register of their own are best moved each by itself.
-const LARGE: usize = 1 << 20;
-
-/// Whether they should be.
-#[inline(always)]
-pub(super) fn pays<S: Shape>(sheet: &Sheet) -> bool {
-    let blocks = sheet.rows * sheet.columns;
-    sheet.column() == 2 * S::LEN as isize && (S::LEN < 16 || blocks <= LARGE / S::LEN)
-}
-
-/// Moves a sheet.
+/// Moves a sheet whose columns are two blocks apart.
 ///
 /// # Safety
-/// That of [`SheetKernel`](super::sheet::SheetKernel) where it [`fits`] and [`pays`], on a machine with AVX-512 F and VL.
+/// That of [`SheetKernel`](super::sheet::SheetKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn run<D: Direction, S: Shape>(sheet: &Sheet) {

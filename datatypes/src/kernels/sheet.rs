@@ -94,7 +94,7 @@ pub(super) unsafe fn avx2<D: Direction, S: Shape>(sheet: &Sheet) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn avx512<D: Direction, S: Shape>(sheet: &Sheet) {
-    if alternate::fits::<S>() && alternate::pays::<S>(sheet) {
+    if alternate::fits::<S>() && sheet.column() == 2 * S::LEN as isize {
         // SAFETY: the caller's promise, and the shape and the columns are as asked for.
         return unsafe { alternate::run::<D, S>(sheet) };
     }
