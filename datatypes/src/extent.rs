@@ -99,8 +99,8 @@ impl Hull {
             (Some((lb, ub)), _) => (lb, difference(lb, ub)?),
             (None, Some((lb, ub))) => {
                 let plain = difference(lb, ub)?;
-                let align = self.align as i64;
-                let padding = (align - plain % align) % align;
+                // Alignments are powers of two.
+                let padding = plain.wrapping_neg() & (self.align as i64 - 1);
                 let extent = plain.checked_add(padding).ok_or(TypeError::Extent { count: 1, step: plain })?;
                 lb.checked_add(extent).ok_or(TypeError::Extent { count: 1, step: extent })?;
                 (lb, extent)

@@ -13,58 +13,72 @@ const UNROLLED: usize = 8;
 
 /// `count` repetitions of `plan`, `stride` bytes apart. The packed size must have been checked by the caller.
 pub(crate) fn repeat(plan: &Plan, count: usize, stride: i64) -> Plan {
-    if count == 0 || plan.size == 0 {
+    nest(plan, &[Level { count, stride }])
+}
+
+/// `plan` in loops, the innermost first. The packed size must have been checked by the caller.
+pub(crate) fn nest(plan: &Plan, mut levels: &[Level]) -> Plan {
+    if plan.size == 0 || levels.iter().any(|level| level.count == 0) {
         return Plan::empty();
     }
+    let mut plan = take_up(plan, &mut levels);
+    while let [level, outer @ ..] = levels {
+        levels = outer;
+        plan = take_up(&again(&plan, *level), &mut levels);
+    }
+    plan
+}
+
+/// Wraps loops over blocks in as many of `levels` as they have room for, and takes these off; other plans are left.
+fn take_up(plan: &Plan, levels: &mut &[Level]) -> Plan {
+    let Body::Strided(strided) = &plan.body else { return plan.clone() };
+    let Strided { mut block, mut depth, levels: mut nest, .. } = *strided;
+    let mut size = plan.size;
+    while let [level, outer @ ..] = *levels {
+        if level.count == 1 {
+        } else if depth == 0 && i64::try_from(block) == Ok(level.stride) {
+            // The bytes follow on: a longer block, or below more steps of the outermost loop.
+            block *= level.count;
+        } else if depth > 0 && continues(nest[0], level.stride) {
+            nest[0].count *= level.count;
+        } else if depth < LEVELS {
+            nest.copy_within(0..depth, 1);
+            nest[0] = *level;
+            depth += 1;
+        } else {
+            break;
+        }
+        size *= level.count;
+        *levels = outer;
+    }
+    Plan::new(plan.offset, size, Body::Strided(Strided::new(block, &nest[..depth])))
+}
+
+/// A loop around a plan that has no room for it.
+fn again(plan: &Plan, level: Level) -> Plan {
+    let Level { count, stride } = level;
     if count == 1 {
         return plan.clone();
     }
-    let level = Level { count, stride };
-    let size = plan.size * count;
     match &plan.body {
-        Body::Empty => Plan::empty(),
-        Body::Strided(strided) => match wrap(strided, level) {
-            Some(strided) => Plan::new(plan.offset, size, Body::Strided(strided)),
-            None => around(plan, level, size),
-        },
         Body::Runs(_) | Body::Blocks(_) => {
             let runs = plan.blocks().unwrap_or(usize::MAX);
-            if count.saturating_mul(runs) <= UNROLLED {
-                let mut assembly = Assembly::new();
-                for i in 0..count as i64 {
-                    assembly.push(plan.clone().shifted(i.wrapping_mul(stride)));
-                }
-                assembly.finish()
-            } else {
-                around(plan, level, size)
+            if count.saturating_mul(runs) > UNROLLED {
+                return around(plan, level);
             }
+            let mut assembly = Assembly::new();
+            for i in 0..count as i64 {
+                assembly.push(plan.clone().shifted(i.wrapping_mul(stride)));
+            }
+            assembly.finish()
         }
         Body::Repeat(inner) if continues(inner.level, stride) => {
             let level = Level { count: inner.level.count * count, stride: inner.level.stride };
             let body = Body::Repeat(Arc::new(Repeat { level, body: inner.body.clone() }));
-            Plan::new(plan.offset, size, body)
+            Plan::new(plan.offset, plan.size * count, body)
         }
-        Body::Repeat(_) | Body::Sequence(_) => around(plan, level, size),
+        _ => around(plan, level),
     }
-}
-
-/// A loop around a nest of loops: folded into the block or the outermost loop where the bytes follow on.
-fn wrap(strided: &Strided, level: Level) -> Option<Strided> {
-    let (block, depth) = (strided.block, strided.depth);
-    if depth == 0 && i64::try_from(block) == Ok(level.stride) {
-        return Some(Strided::new(block * level.count, &[]));
-    }
-    let mut levels = strided.levels;
-    if depth > 0 && continues(levels[0], level.stride) {
-        levels[0].count *= level.count;
-        return Some(Strided::new(block, &levels[..depth]));
-    }
-    if depth == LEVELS {
-        return None;
-    }
-    levels.copy_within(0..depth, 1);
-    levels[0] = level;
-    Some(Strided::new(block, &levels[..=depth]))
 }
 
 /// Whether a next round of the loop, `stride` bytes on, just continues its steps.
@@ -72,9 +86,9 @@ fn continues(level: Level, stride: i64) -> bool {
     i64::try_from(level.count).ok().and_then(|n| n.checked_mul(level.stride)) == Some(stride)
 }
 
-fn around(plan: &Plan, level: Level, size: usize) -> Plan {
+fn around(plan: &Plan, level: Level) -> Plan {
     let body = plan.clone().shifted(plan.offset.wrapping_neg());
-    Plan::new(plan.offset, size, Body::Repeat(Arc::new(Repeat { level, body })))
+    Plan::new(plan.offset, plan.size * level.count, Body::Repeat(Arc::new(Repeat { level, body })))
 }
 
 /// Puts pieces one after the other into one plan.

@@ -50,7 +50,7 @@ impl Signature {
             return next;
         }
         Signature {
-            hash: add(multiply(self.hash, power(BASE, next.count)), next.hash),
+            hash: add(multiply(reduce(self.hash), power(BASE, next.count)), reduce(next.hash)),
             count: self.count.saturating_add(next.count),
         }
     }
@@ -64,7 +64,7 @@ impl Signature {
             _ => {}
         }
         // Doubling: (hash, shift) of 2^k repetitions, where appending them multiplies what is there by `shift`.
-        let (mut hash, mut shift) = (self.hash, power(BASE, self.count));
+        let (mut hash, mut shift) = (reduce(self.hash), power(BASE, self.count));
         let mut result = 0;
         let mut left = times;
         loop {
@@ -82,21 +82,22 @@ impl Signature {
     }
 }
 
-/// a + b for a, b < PRIME.
+/// a + b mod PRIME, for a + b < 2 PRIME.
 const fn add(a: u64, b: u64) -> u64 {
     let sum = a + b;
     if sum >= PRIME { sum - PRIME } else { sum }
 }
 
-/// a · b mod PRIME.
+/// a · b mod PRIME for a, b < PRIME.
 const fn multiply(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
-    // 2^61 ≡ 1, so the high part is added to the low part; the product of two 64-bit numbers has two such digits
-    // and a rest below 2^6.
-    let folded = (product & PRIME as u128) + (product >> 61);
-    let low = (folded & PRIME as u128) as u64;
-    let high = (folded >> 61) as u64;
-    add(if low == PRIME { 0 } else { low }, high)
+    // 2^61 ≡ 1, so the high part is added to the low part. Only one of the two can be PRIME itself.
+    add(product as u64 & PRIME, (product >> 61) as u64)
+}
+
+/// a mod PRIME: the fields of a signature are open, and may come from elsewhere.
+const fn reduce(a: u64) -> u64 {
+    add(a & PRIME, a >> 61)
 }
 
 const fn power(base: u64, mut exponent: u64) -> u64 {

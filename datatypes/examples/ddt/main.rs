@@ -123,6 +123,12 @@ fn build() {
     };
     report("contiguous", 1, &|| black_box(&double).contiguous(1000).expect("fits"));
     report("vector", 1, &|| black_box(&double).vector(1000, 3, 8).expect("fits"));
+    let rows = double.vector(1000, 3, 8).expect("fits");
+    report("hvector of vector", 1, &|| black_box(&rows).hvector(100, 1, 100_000).expect("fits"));
+    report("resized vector", 1, &|| black_box(&rows).resized(0, 64).expect("fits"));
+    report("dup", 1, &|| black_box(&rows).dup().expect("fits"));
+    let structure: Vec<_> = (0..4).map(|i| (2, 100 * i as i64, double.clone())).collect();
+    report("structure", 4, &|| Datatype::structure(black_box(&structure)).expect("fits"));
     report("subarray3", 3, &|| {
         black_box(&double).subarray(&[64; 3], &[32; 3], &[16; 3], Order::C).expect("fits")
     });

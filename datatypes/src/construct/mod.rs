@@ -95,10 +95,7 @@ impl Build {
         }
         let items = levels.iter().try_fold(1usize, |items, level| items.checked_mul(level.count));
         self.count(node, items.unwrap_or(usize::MAX))?;
-        let plan = levels
-            .iter()
-            .fold(node.plan.clone(), |plan, level| normalise::repeat(&plan, level.count, level.stride));
-        self.assembly.push(plan.shifted(displacement));
+        self.assembly.push(normalise::nest(&node.plan, levels).shifted(displacement));
         Ok(())
     }
 
