@@ -115,10 +115,10 @@ impl Packer<'_> {
     /// # Ok::<(), mpj_datatypes::OutOfRange>(())
     /// ```
     pub fn fill_external32(&mut self, out: &mut [u8]) -> usize {
-        let (datatype, at, count, position) = self.place();
+        let (datatype, at, count, position) = self.cursor.place();
         // SAFETY: the bytes named were checked when the packer was made, are initialised, and are borrowed.
         let n = unsafe { datatype.pack_external32(at, count, position, range::view_mut(out)) };
-        self.skip(n);
+        self.cursor.skip(n);
         n
     }
 }
@@ -145,10 +145,10 @@ impl Unpacker<'_> {
         if input.len() > room {
             return Err(TooLong { given: input.len(), room });
         }
-        let (datatype, at, count, position) = self.place();
+        let (datatype, at, count, position) = self.cursor.place();
         // SAFETY: the bytes named were checked when the unpacker was made, and are exclusively borrowed.
         let n = unsafe { datatype.unpack_external32(at, count, position, input) };
-        self.skip(n);
+        self.cursor.skip(n);
         Ok(n)
     }
 }

@@ -26,6 +26,7 @@
 //! | `construct` `extent` `signature` | the constructors, bounds with checked arithmetic, the hash that two ranks compare |
 //! | `normalise` `plan` | from constructors to the canonical form |
 //! | `kernels/` | the loops that copy: with the thin faces `pack`, `unpack`, `validate`, `range` the only unsafe code |
+//! | `cursor` | what packers and unpackers share |
 //! | `runs` `elements` `overlap` | iovecs; counting parts of a message; what cannot be received into |
 //! | `transpack` `external32` | layout to layout; the portable form |
 //! | `equivalent` `derived` `views` | which Rust types may be sent, which received; structures; `ndarray` |
@@ -38,6 +39,7 @@
 //! * Packed input is never trusted: any bytes may be unpacked, and [`Datatype::validate`] repairs `bool` and `char`.
 
 mod construct;
+mod cursor;
 #[doc(hidden)]
 pub mod derived;
 mod elements;

@@ -1,6 +1,7 @@
 //! From a layout to packed bytes: the raw entry and the safe, resumable [`Packer`].
 
-use crate::kernels::{self, Job, Side};
+use crate::cursor::Cursor;
+use crate::kernels;
 use crate::{Datatype, Equivalent, OutOfRange, range};
 use core::fmt;
 use core::marker::PhantomData;
@@ -39,19 +40,14 @@ impl Datatype {
         position: usize,
         out: &mut [MaybeUninit<u8>],
     ) -> usize {
-        let left = self.packed_size_or_max(count).saturating_sub(position);
-        let len = left.min(out.len());
-        if len == 0 {
-            return 0;
+        let packed = out.as_mut_ptr().cast();
+        let job = self.job(src.cast_mut(), count, position, packed, out.len());
+        if job.len > 0 {
+            // SAFETY: the job ends with the items and with `out`, which is exclusive; the caller promises the bytes in
+            // memory, which packing only reads.
+            unsafe { kernels::pack(self.plan(), job) };
         }
-        let packed = out.as_mut_ptr().cast::<u8>();
-        let user = src.cast_mut();
-        let job = Job { user, packed, len, position, count, stride: self.extent() };
-        let plan = self.plan();
-        // SAFETY: position + len is at most the packed size; `out` is exclusive and long enough; the caller promises
-        // the bytes in memory, which packing only reads.
-        unsafe { kernels::pack(plan, job) };
-        len
+        job.len
     }
 }
 
@@ -82,14 +78,10 @@ impl Datatype {
 /// drop(packer);
 /// ```
 pub struct Packer<'a> {
-    datatype: Cow<'a, Datatype>,
-    /// The origin of the first item. Invariant: the bytes that `count` items there name are initialised, and borrowed
-    /// for `'a`. (Not those between: another one may be writing them.)
-    at: *const u8,
+    /// Invariant: the bytes that its items name are initialised, and borrowed for `'a`. (Not those between: another one
+    /// may be writing them.)
+    pub(crate) cursor: Cursor<'a>,
     borrow: PhantomData<&'a [u8]>,
-    count: usize,
-    position: usize,
-    total: usize,
 }
 
 impl<'a> Packer<'a> {
@@ -123,9 +115,9 @@ impl<'a> Packer<'a> {
         origin: usize,
         count: usize,
     ) -> Result<Packer<'a>, OutOfRange> {
-        let total = range::check(&datatype, origin, count, src.len())?;
-        let at = src.as_ptr().cast::<u8>().wrapping_add(origin);
-        Ok(Packer { datatype, at, borrow: PhantomData, count, position: 0, total })
+        let start = src.as_ptr().cast::<u8>().cast_mut();
+        let cursor = Cursor::new(datatype, start, src.len(), origin, count)?;
+        Ok(Packer { cursor, borrow: PhantomData })
     }
 
     /// One item.
@@ -134,21 +126,16 @@ impl<'a> Packer<'a> {
     /// The bytes that the type names around `at` are initialised, and borrowed shared, for `'a`.
     #[cfg(feature = "ndarray")]
     pub(crate) unsafe fn borrowed(datatype: Datatype, at: *const u8) -> Packer<'a> {
-        let total = datatype.size();
-        Packer { datatype: Cow::Owned(datatype), at, borrow: PhantomData, count: 1, position: 0, total }
-    }
-
-    /// What the raw entries take.
-    pub(crate) fn place(&self) -> (&Datatype, *const u8, usize, usize) {
-        (&self.datatype, self.at, self.count, self.position)
+        Packer { cursor: Cursor::item(datatype, at.cast_mut()), borrow: PhantomData }
     }
 
     /// Writes the next packed bytes to `out` and returns how many: `min(out.len(), self.remaining())`.
     #[inline]
     pub fn fill(&mut self, out: &mut [MaybeUninit<u8>]) -> usize {
-        // SAFETY: the bytes named are initialised and borrowed, by the invariant of `at`.
-        let n = unsafe { self.datatype.pack(self.at, self.count, self.position, out) };
-        self.position += n;
+        let (datatype, at, count, position) = self.cursor.place();
+        // SAFETY: the bytes named are initialised and borrowed, by the invariant of `cursor`.
+        let n = unsafe { datatype.pack(at, count, position, out) };
+        self.cursor.skip(n);
         n
     }
 
@@ -158,26 +145,14 @@ impl<'a> Packer<'a> {
         self.fill(range::view_mut(out))
     }
 
-    /// What is left, for a kernel that only reads.
-    pub(crate) fn side(&self) -> Side<'_> {
-        let user = self.at.cast_mut();
-        let (plan, stride) = (self.datatype.plan(), self.datatype.extent());
-        Side { plan, user, count: self.count, stride, position: self.position }
-    }
-
-    /// Counts `len` bytes as delivered; there are as many left.
-    pub(crate) fn skip(&mut self, len: usize) {
-        self.position += len;
-    }
-
     /// Returns the packed bytes still to come.
     pub fn remaining(&self) -> usize {
-        self.total - self.position
+        self.cursor.remaining()
     }
 
     /// Returns the packed bytes already delivered.
     pub fn position(&self) -> usize {
-        self.position
+        self.cursor.position()
     }
 }
 
@@ -188,11 +163,6 @@ unsafe impl Sync for Packer<'_> {}
 
 impl fmt::Debug for Packer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Packer")
-            .field("datatype", &self.datatype)
-            .field("count", &self.count)
-            .field("position", &self.position)
-            .field("total", &self.total)
-            .finish()
+        self.cursor.debug("Packer", f)
     }
 }

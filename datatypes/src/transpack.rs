@@ -72,9 +72,9 @@ impl Packer<'_> {
         }
         // SAFETY: both have checked the bytes that their types name; one borrows them shared and the other exclusively,
         // so that none is on both sides; both have `len` bytes left.
-        unsafe { kernels::transpack(self.side(), into.side(), len) };
-        self.skip(len);
-        into.skip(len);
+        unsafe { kernels::transpack(self.cursor.side(), into.cursor.side(), len) };
+        self.cursor.skip(len);
+        into.cursor.skip(len);
         len
     }
 }

@@ -1,6 +1,7 @@
 //! From packed bytes to a layout: the raw entry and the safe, resumable [`Unpacker`].
 
-use crate::kernels::{self, Job, Side};
+use crate::cursor::Cursor;
+use crate::kernels;
 use crate::{Datatype, OutOfRange, Receivable, TooLong, range};
 use core::fmt;
 use core::marker::PhantomData;
@@ -20,18 +21,14 @@ impl Datatype {
     /// Where the memory is seen as `bool` or `char` later, [`Datatype::validate`] must come first.
     #[inline]
     pub unsafe fn unpack(&self, dst: *mut u8, count: usize, position: usize, input: &[u8]) -> usize {
-        let left = self.packed_size_or_max(count).saturating_sub(position);
-        let len = left.min(input.len());
-        if len == 0 {
-            return 0;
-        }
         let packed = input.as_ptr().cast_mut();
-        let job = Job { user: dst, packed, len, position, count, stride: self.extent() };
-        let plan = self.plan();
-        // SAFETY: position + len is at most the packed size; `input` is long enough and unpacking only reads it; the
-        // caller promises the bytes in memory.
-        unsafe { kernels::unpack(plan, job) };
-        len
+        let job = self.job(dst, count, position, packed, input.len());
+        if job.len > 0 {
+            // SAFETY: the job ends with the items and with `input`, which unpacking only reads; the caller promises the
+            // bytes in memory.
+            unsafe { kernels::unpack(self.plan(), job) };
+        }
+        job.len
     }
 }
 
@@ -52,14 +49,9 @@ impl Datatype {
 /// # Ok(()) }
 /// ```
 pub struct Unpacker<'a> {
-    datatype: Cow<'a, Datatype>,
-    /// The origin of the first item. Invariant: the bytes that `count` items there name may hold any initialised bytes,
-    /// and are exclusively borrowed for `'a`.
-    at: *mut u8,
+    /// Invariant: the bytes that its items name may hold any initialised bytes, and are exclusively borrowed for `'a`.
+    pub(crate) cursor: Cursor<'a>,
     borrow: PhantomData<&'a mut [u8]>,
-    count: usize,
-    position: usize,
-    total: usize,
 }
 
 impl<'a> Unpacker<'a> {
@@ -98,9 +90,8 @@ impl<'a> Unpacker<'a> {
         origin: usize,
         count: usize,
     ) -> Result<Unpacker<'a>, OutOfRange> {
-        let total = range::check(&datatype, origin, count, dst.len())?;
-        let at = dst.as_mut_ptr().cast::<u8>().wrapping_add(origin);
-        Ok(Unpacker { datatype, at, borrow: PhantomData, count, position: 0, total })
+        let cursor = Cursor::new(datatype, dst.as_mut_ptr().cast(), dst.len(), origin, count)?;
+        Ok(Unpacker { cursor, borrow: PhantomData })
     }
 
     /// One item.
@@ -109,13 +100,7 @@ impl<'a> Unpacker<'a> {
     /// The bytes that the type names around `at` are writable, may hold any bytes, and are borrowed exclusively, for `'a`.
     #[cfg(feature = "ndarray")]
     pub(crate) unsafe fn borrowed(datatype: Datatype, at: *mut u8) -> Unpacker<'a> {
-        let total = datatype.size();
-        Unpacker { datatype: Cow::Owned(datatype), at, borrow: PhantomData, count: 1, position: 0, total }
-    }
-
-    /// What the raw entries take.
-    pub(crate) fn place(&mut self) -> (&Datatype, *mut u8, usize, usize) {
-        (&self.datatype, self.at, self.count, self.position)
+        Unpacker { cursor: Cursor::item(datatype, at), borrow: PhantomData }
     }
 
     /// Starts to unpack into all elements of `dst` as items of [`T::datatype()`](crate::Equivalent::datatype).
@@ -143,33 +128,22 @@ impl<'a> Unpacker<'a> {
         if input.len() > room {
             return Err(TooLong { given: input.len(), room });
         }
-        // SAFETY: the bytes named may be written and are exclusively borrowed, by the invariant of `at`, so that `input`
-        // is elsewhere.
-        let n = unsafe { self.datatype.unpack(self.at, self.count, self.position, input) };
-        self.position += n;
+        let (datatype, at, count, position) = self.cursor.place();
+        // SAFETY: the bytes named may be written and are exclusively borrowed, by the invariant of `cursor`, so that
+        // `input` is elsewhere.
+        let n = unsafe { datatype.unpack(at, count, position, input) };
+        self.cursor.skip(n);
         Ok(n)
-    }
-
-    /// What is left, for a kernel.
-    pub(crate) fn side(&mut self) -> Side<'_> {
-        let user = self.at;
-        let (plan, stride) = (self.datatype.plan(), self.datatype.extent());
-        Side { plan, user, count: self.count, stride, position: self.position }
-    }
-
-    /// Counts `len` bytes as taken; there is room for as many.
-    pub(crate) fn skip(&mut self, len: usize) {
-        self.position += len;
     }
 
     /// Returns the packed bytes for which there still is room.
     pub fn remaining(&self) -> usize {
-        self.total - self.position
+        self.cursor.remaining()
     }
 
     /// Returns the packed bytes already taken.
     pub fn position(&self) -> usize {
-        self.position
+        self.cursor.position()
     }
 }
 
@@ -180,11 +154,6 @@ unsafe impl Sync for Unpacker<'_> {}
 
 impl fmt::Debug for Unpacker<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unpacker")
-            .field("datatype", &self.datatype)
-            .field("count", &self.count)
-            .field("position", &self.position)
-            .field("total", &self.total)
-            .finish()
+        self.cursor.debug("Unpacker", f)
     }
 }

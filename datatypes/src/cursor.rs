@@ -1,0 +1,95 @@
+//! What packers and unpackers share: where the items are, and how far the work has come.
+
+use crate::kernels::{Job, Side};
+use crate::{Datatype, OutOfRange, range};
+use core::fmt;
+use std::borrow::Cow;
+
+impl Datatype {
+    /// The job of the packed bytes of `count` items from `position` on: as many as there are, or as there is `room` for.
+    #[inline]
+    pub(crate) fn job(
+        &self,
+        user: *mut u8,
+        count: usize,
+        position: usize,
+        packed: *mut u8,
+        room: usize,
+    ) -> Job {
+        let len = self.packed_size_or_max(count).saturating_sub(position).min(room);
+        Job { user, packed, len, position, count, stride: self.extent() }
+    }
+}
+
+/// A place in the packed bytes of items in memory. What may be done with the memory is for the owner to know.
+///
+/// # Invariants
+/// 1. `position <= total`, the packed bytes of `count` items.
+/// 2. Every byte that the items name was inside of the slice with which the cursor was made.
+pub(crate) struct Cursor<'a> {
+    datatype: Cow<'a, Datatype>,
+    /// The origin of the first item.
+    at: *mut u8,
+    count: usize,
+    position: usize,
+    total: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// `count` items in the slice of `available` bytes at `start`; displacement 0 of the first lies at byte `origin`.
+    #[inline]
+    pub(crate) fn new(
+        datatype: Cow<'a, Datatype>,
+        start: *mut u8,
+        available: usize,
+        origin: usize,
+        count: usize,
+    ) -> Result<Cursor<'a>, OutOfRange> {
+        let total = range::check(&datatype, origin, count, available)?;
+        Ok(Cursor { datatype, at: start.wrapping_add(origin), count, position: 0, total })
+    }
+
+    /// One item, whose bytes the caller knows to be there.
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn item(datatype: Datatype, at: *mut u8) -> Cursor<'a> {
+        let total = datatype.size();
+        Cursor { datatype: Cow::Owned(datatype), at, count: 1, position: 0, total }
+    }
+
+    /// What the raw entries take: the type, the origin, the number of items and the position.
+    #[inline]
+    pub(crate) fn place(&self) -> (&Datatype, *mut u8, usize, usize) {
+        (&self.datatype, self.at, self.count, self.position)
+    }
+
+    /// What is left, for a kernel.
+    pub(crate) fn side(&self) -> Side<'_> {
+        let (plan, stride) = (self.datatype.plan(), self.datatype.extent());
+        Side { plan, user: self.at, count: self.count, stride, position: self.position }
+    }
+
+    /// Counts `len` bytes as done; as many are left.
+    #[inline]
+    pub(crate) fn skip(&mut self, len: usize) {
+        self.position += len;
+    }
+
+    #[inline]
+    pub(crate) fn remaining(&self) -> usize {
+        self.total - self.position
+    }
+
+    #[inline]
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("datatype", &self.datatype)
+            .field("count", &self.count)
+            .field("position", &self.position)
+            .field("total", &self.total)
+            .finish()
+    }
+}
