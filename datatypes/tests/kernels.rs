@@ -102,6 +102,33 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// Short blocks on lines of their own, forwards and backwards; of fewer lines than the caches have, and of more.
+    #[test]
+    fn far_apart(
+        block in prop::sample::select(vec![3usize, 4, 8, 12, 16, 20]),
+        columns in prop_oneof![700..1000usize, 12_200..12_400usize],
+        rows in 1..4usize,
+        stride in 120..200usize,
+        backwards: bool,
+        cuts: [usize; 2],
+    ) {
+        let row = columns * stride + 5;
+        let element = Datatype::of::<u8>().contiguous(block).unwrap();
+        let (first, step) = if backwards { ((columns - 1) * stride, -(stride as i64)) } else { (0, stride as i64) };
+        let line = element.hvector(columns, 1, step).unwrap();
+        let datatype = Datatype::structure(&[(1, first as i64, line.hvector(rows, 1, row as i64).unwrap())]).unwrap();
+        let starts = (0..rows).flat_map(|r| {
+            (0..columns).map(move |c| r * row + if backwards { columns - 1 - c } else { c } * stride)
+        });
+        let offsets: Vec<usize> = starts.flat_map(|at| at..at + block).collect();
+        check(&datatype, &offsets, cuts)?;
+        check(&datatype, &offsets, [0, 0])?;
+    }
+}
+
 /// Larger than the caches.
 #[test]
 fn large() {
