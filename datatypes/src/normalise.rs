@@ -222,28 +222,43 @@ impl Assembly {
 
 /// Irregular runs, as offsets from the lowest.
 fn list(runs: &[(i64, usize)]) -> Plan {
-    let len = runs[0].1;
-    let (mut low, mut high, mut equal) = (i64::MAX, i64::MIN, true);
+    let (mut low, mut high) = (i64::MAX, i64::MIN);
     for &(offset, n) in runs {
         low = low.min(offset);
         high = high.max(offset.wrapping_add(n as i64));
-        equal &= n == len;
     }
     let span = high.checked_sub(low).unwrap_or(-1);
-    if !equal {
+    let Some((len, count)) = blocks(runs) else {
         let offsets = runs.iter().map(|&(offset, _)| offset.wrapping_sub(low)).collect();
         let mut end = 0;
         let ends: Box<[usize]> = runs.iter().map(|&(_, len)| (end += len, end).1).collect();
         return Plan::new(low, end, Body::Runs(Arc::new(RunList { offsets, ends, span })));
+    };
+    let mut from_low = Vec::with_capacity(count);
+    for &(offset, n) in runs {
+        from_low.extend((0..n).step_by(len).map(|at| offset.wrapping_sub(low).wrapping_add(at as i64)));
     }
-    let from_low = runs.iter().map(|&(offset, _)| offset.wrapping_sub(low));
     let offsets = match u32::try_from(span) {
-        Ok(_) => Offsets::Narrow(from_low.map(|offset| offset as u32).collect()),
-        Err(_) => Offsets::Wide(from_low.collect()),
+        Ok(_) => Offsets::Narrow(from_low.iter().map(|&offset| offset as u32).collect()),
+        Err(_) => Offsets::Wide(from_low.into()),
     };
     let kernels = kernels::lists(len, span);
     let list = BlockList { block: len, offsets, span, kernels };
-    Plan::new(low, len * runs.len(), Body::Blocks(Arc::new(list)))
+    Plan::new(low, len * count, Body::Blocks(Arc::new(list)))
+}
+
+/// Returns into how many blocks of which one length runs can be cut, if that are at most a quarter more: where elements
+/// lie at random some are neighbours, and for the sake of these few not each copy is to ask how long it is.
+fn blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
+    let len = runs.iter().map(|&(_, len)| len).min()?;
+    let mut more = 0usize;
+    for &(_, longer) in runs.iter().filter(|&&(_, other)| other != len) {
+        if longer % len != 0 {
+            return None;
+        }
+        more = more.saturating_add(longer / len - 1);
+    }
+    (more <= runs.len() / 4).then_some((len, runs.len() + more))
 }
 
 /// The distance between runs of equal length, if it is always the same. One run has distance 0.

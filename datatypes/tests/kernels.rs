@@ -150,3 +150,34 @@ fn wide_offsets() {
     let near = Datatype::of::<u8>().hindexed_block(3, &one).unwrap();
     assert_eq!(near.runs(1).map(|run| run.offset).collect::<Vec<_>>(), one);
 }
+
+#[test]
+fn neighbours_in_a_list_are_copied_like_the_others() {
+    let src: Vec<u8> = (0..64u64).flat_map(|value| (value * 0x0101_0101).to_ne_bytes()).collect();
+    let element = |at: usize| &src[at * 8..][..8];
+    for places in [
+        &[40, 3, 4, 9, 60, 17, 22, 31, 11][..],
+        &[40, 3, 4, 5, 6, 7, 8, 60, 17],
+        &[1, 2, 9, 10, 30, 31, 20, 21],
+        &[63, 62, 61, 0, 1],
+    ] {
+        let chosen = Datatype::of::<f64>().indexed_block(1, places).unwrap();
+        let wanted: Vec<u8> = places.iter().flat_map(|&at| element(at as usize)).copied().collect();
+        for cut in [0, 1, 8, 13, 31] {
+            let mut packer = Packer::new(&chosen, &src, 0, 1).unwrap();
+            let mut packed = vec![0u8; wanted.len()];
+            let (first, rest) = packed.split_at_mut(cut);
+            assert_eq!((packer.fill_bytes(first), packer.fill_bytes(rest)), (cut, wanted.len() - cut));
+            assert_eq!(packed, wanted);
+            let mut back = vec![0xee; src.len()];
+            let mut unpacker = Unpacker::new(&chosen, &mut back, 0, 1).unwrap();
+            unpacker.feed(&packed[..cut]).unwrap();
+            unpacker.feed(&packed[cut..]).unwrap();
+            for (at, bytes) in back.chunks(8).enumerate() {
+                assert_eq!(bytes, if places.contains(&(at as isize)) { element(at) } else { &[0xee; 8] });
+            }
+        }
+        let runs = 1 + places.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+        assert_eq!(chosen.runs(1).count(), runs, "runs are as long as they can be");
+    }
+}
