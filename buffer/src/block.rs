@@ -110,7 +110,8 @@ impl<R: RawBuffer> Filled<R> {
         Ok(())
     }
 
-    /// Appends what `fill` puts into the next `count` bytes, or nothing if there are not as many, or if it panics.
+    /// Appends what `fill` puts into the next `count` bytes, or nothing if there are not as many, or if it panics or
+    /// refuses.
     #[inline]
     pub(crate) fn push_with(
         &mut self,
@@ -141,8 +142,11 @@ impl<R: RawBuffer> Filled<R> {
         let rest = &mut self.all_mut()[from..];
         let left = rest.len();
         let bytes = rest.get_mut(..count).ok_or(Overflow { needed: count, left })?;
-        let mut spare = Spare { bytes, filled: 0, turn };
+        let mut spare = Spare { bytes, filled: 0, turn, is_refused: false };
         fill(&mut spare);
+        if spare.is_refused {
+            return Err(Overflow { needed: count, left });
+        }
         // As many bytes from `to` on hold values as `spare` has counted: invariant 2.
         let filled = spare.filled;
         self.to += filled;
@@ -203,6 +207,7 @@ pub(crate) struct Spare<'a> {
     filled: usize,
     /// For a section of the other byte order. Known when this is made, so that the others do not look.
     turn: Option<Turn>,
+    is_refused: bool,
 }
 
 impl Spare<'_> {
@@ -233,9 +238,15 @@ impl Spare<'_> {
         }
     }
 
-    /// Puts elements one by one, as many as there are places for.
+    /// Takes everything back that was put.
     #[inline]
-    pub(crate) fn put_each<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) {
+    pub(crate) fn refuse(&mut self) {
+        self.is_refused = true;
+    }
+
+    /// Puts elements one by one, as many as there are places for; returns how many.
+    #[inline]
+    pub(crate) fn put_each<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) -> usize {
         if self.turn.is_some() {
             return self.put_each_turned(elements);
         }
@@ -246,11 +257,13 @@ impl Spare<'_> {
             put += 1;
         }
         self.filled += put * size_of::<T>();
+        put
     }
 
     #[cold]
-    fn put_each_turned<T: NoUninit>(&mut self, mut elements: impl Iterator<Item = T>) {
+    fn put_each_turned<T: NoUninit>(&mut self, mut elements: impl Iterator<Item = T>) -> usize {
         let mut some = [0; TURN];
+        let mut put = 0;
         loop {
             let mut len = 0;
             for (place, element) in some.chunks_exact_mut(size_of::<T>()).zip(&mut elements) {
@@ -258,8 +271,9 @@ impl Spare<'_> {
                 len += size_of::<T>();
             }
             self.put(&some[..len]);
+            put += len / size_of::<T>();
             if len < TURN {
-                return;
+                return put;
             }
         }
     }

@@ -54,7 +54,9 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         count: usize,
         mut next: impl FnMut(usize) -> T,
     ) -> Result<(), Overflow> {
-        self.append::<T>(count, |spare| spare.put_each((0..count).map(&mut next)))
+        self.append::<T>(count, |spare| {
+            spare.put_each((0..count).map(&mut next));
+        })
     }
 
     /// Opens a new section, also if one of the same kind is open. The reader must then call

@@ -72,11 +72,17 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn gather<T: Element, I: Index>(&mut self, src: &[T], indices: &[I]) -> Result<(), WriteError> {
-        check(indices, src.len())?;
-        self.append::<T>(indices.len(), |spare| {
-            spare.put_each(indices.iter().map(|index| src[index.wide() as usize]));
-        })?;
-        Ok(())
+        // One pass: what a wrong index ends was never appended. The second is for the error.
+        let appended = self.append::<T>(indices.len(), |spare| {
+            let elements = indices.iter().map_while(|index| src.get(index.wide() as usize).copied());
+            if spare.put_each(elements) < indices.len() {
+                spare.refuse();
+            }
+        });
+        appended.or_else(|full| {
+            check(indices, src.len())?;
+            Err(full.into())
+        })
     }
 }
 
