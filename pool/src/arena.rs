@@ -69,13 +69,13 @@ pub(crate) struct Keeping {
     id: u64,
     budget: Budget,
     depot: Depot,
-    /// Bytes of great blocks that threads may set aside.
+    /// Bytes of great blocks that threads may set aside together.
     great: Stock,
 }
 
 impl Keeping {
-    /// Threads may together keep so manyth of what the regions ever had in great blocks, and twice a thread's budget.
-    const GREAT: u64 = 4;
+    /// Threads may together keep so manyth of what shared regions ever had in great blocks, besides their own budgets.
+    const SHARE: u64 = 4;
 
     /// Returns what an arena needs whose threads keep `budget` bytes each in small blocks, and the depot as many.
     pub(crate) fn new(budget: usize) -> Keeping {
@@ -83,7 +83,7 @@ impl Keeping {
             id: cache::new_id(),
             budget: Budget { thread: budget, greatest: 0 },
             depot: Depot::new(budget),
-            great: Stock::new(2 * budget as u64),
+            great: Stock::new(0),
         }
     }
 }
@@ -224,7 +224,7 @@ impl<S: Storage> Arena<S> {
     fn insert(&self, state: &mut State<S>, storage: S, plan: Plan) {
         let more = state.insert(NonNull::from(self), self.id(), storage, plan);
         if let Some(keeping) = &self.keeping {
-            keeping.great.add(more as u64 / Keeping::GREAT);
+            keeping.great.add(more as u64 / Keeping::SHARE);
         }
     }
 

@@ -111,7 +111,8 @@ unsafe impl<S: Storage> Send for Block<S> {}
 unsafe impl<S: Storage> Sync for Block<S> {}
 
 // SAFETY: 1: invariants 1 and 2, and the contract of Storage: the region's bytes neither move nor unmap while it lives.
-// 2: invariant 2, and point 4 of Storage. 3: no field changes.
+// 2: invariant 2, and point 4 of Storage. 3: no field
+// changes, nor does the size of a storage.
 unsafe impl<S: Storage> RawBuffer for Block<S> {
     #[inline]
     fn as_ptr(&self) -> NonNull<u8> {
@@ -125,7 +126,7 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
             None => self.region_of().storage.size(),
         };
         // So that who looks at the first byte needs no check, and no way out in case it fails.
-        // SAFETY: invariant 2.
+        // SAFETY: invariant 2; who asks for more is given a class or a region that has it.
         unsafe { core::hint::assert_unchecked(capacity >= MIN_BLOCK) };
         capacity
     }

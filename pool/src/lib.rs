@@ -46,8 +46,8 @@
 //! | a block that nobody kept | one lock, some tens of ns, however many live | a run of neighbours, the rest stays free |
 //! | the first block of a region | the system's time to hand out the pages, once | regions double, 1 MiB to 16 MiB by default |
 //! | a block above half a region | a mapping of its own; the last eight idle ones are kept | whole pages |
-//! | what a thread keeps | | 8 MiB in blocks up to 512 KiB; the threads' depot as many; a 32nd of the pool's limit at most |
-//! | what all threads keep | | in blocks above 512 KiB 16 MiB, a 16th of the limit at most, and a quarter of what the regions have |
+//! | what a thread keeps | | 8 MiB in blocks up to 512 KiB, 8 MiB in greater ones; a 32nd of the pool's limit at most, each |
+//! | what all threads keep besides | | as many in their depot; in blocks above 512 KiB a quarter of the most that regions ever had |
 //! | bookkeeping | | 0.8 % of a region, outside of it; 40 KiB a thread |
 //!
 //! `cargo run --release -p mpj-pool --example cost` prints the figures of your machine.

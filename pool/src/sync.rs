@@ -196,6 +196,10 @@ impl Stock {
         let mut left = self.0.load(Ordering::Relaxed);
         loop {
             let taken = count.min(left / each);
+            // Nothing to write: the line stays with all who look.
+            if taken == 0 {
+                return 0;
+            }
             // An amount says nothing about what else is in memory.
             match self.0.compare_exchange_weak(
                 left,
@@ -245,6 +249,24 @@ impl Flag {
 mod tests {
     use super::*;
     use loom::sync::Arc;
+
+    #[test]
+    fn a_stock_is_not_given_away_twice() {
+        loom::model(|| {
+            let stock = Arc::new(Stock::new(3));
+            let other = {
+                let stock = Arc::clone(&stock);
+                loom::thread::spawn(move || {
+                    let taken = stock.take(2, 1);
+                    stock.add(1);
+                    taken
+                })
+            };
+            let here = stock.take(2, 1);
+            let there = other.join().unwrap();
+            assert_eq!(here + there + stock.take(u64::MAX, 1), 4);
+        });
+    }
 
     #[test]
     fn excludes_and_publishes() {

@@ -433,3 +433,52 @@ fn a_limit_below_a_page_is_a_pool_without_blocks() {
         assert_eq!(pool.stats().regions, 0);
     }
 }
+
+#[test]
+fn a_thread_keeps_great_blocks_whatever_others_keep() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let hits = |pool: &Magazine<Heap>| {
+        std::thread::scope(|scope| {
+            let fresh = scope.spawn(|| {
+                drop(pool.alloc(MIB).unwrap());
+                let before = pool.stats().hits;
+                (0..100).for_each(|_| drop(pool.alloc(MIB).unwrap()));
+                pool.stats().hits - before
+            });
+            fresh.join().unwrap()
+        })
+    };
+    // One thread keeps all it can, another only asks, and both stay.
+    let (keep, ask) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            drop((0..64).map(|_| pool.alloc(MIB).unwrap()).collect::<Vec<_>>());
+            keep.wait();
+            ask.wait();
+        });
+        scope.spawn(|| {
+            let held: Vec<_> = (1..16).map(|size| pool.alloc(size * MIB / 2).unwrap()).collect();
+            keep.wait();
+            ask.wait();
+            drop(held);
+        });
+        keep.wait();
+        assert_eq!(hits(&pool), 100);
+        pool.trim();
+        assert_eq!(hits(&pool), 100);
+        ask.wait();
+    });
+}
+
+#[test]
+fn a_region_of_one_block_is_nothing_to_keep_others_for() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    drop(pool.alloc(256 * MIB).unwrap());
+    pool.trim();
+    // Two of each class above 512 KiB at once, then none.
+    let sizes =
+        [MIB / 2, MIB, 2 * MIB, 4 * MIB].into_iter().flat_map(|power| (5..=8).map(move |k| power / 4 * k));
+    drop(sizes.flat_map(|size| [size; 2]).map(|size| pool.alloc(size).unwrap()).collect::<Vec<_>>());
+    let stats = pool.stats();
+    assert!(stats.kept <= 16 * MIB as u64 + stats.region_bytes / 4, "{stats:?}");
+}

@@ -40,9 +40,15 @@ impl<S: Storage> Arena<S> {
                 if let Some(near) = local.near(class) {
                     return local.pop(near.index(), len);
                 }
-                local.enlarge(class, &keeping.great);
-                let entry = self.restock(keeping, local, class).then(|| local.pop(class.index(), len))?;
-                entry.inspect(|_| local.miss())
+                let entry = if Budget::is_great(class.bytes()) {
+                    // It comes alone: a magazine for one that is about to go would only be empty.
+                    keeping.depot.take(class).filter(|&entry| local.pass(entry, len))?
+                } else {
+                    local.enlarge(class, &keeping.great);
+                    self.restock(keeping, local, class).then(|| local.pop(class.index(), len))??
+                };
+                local.miss();
+                Some(entry)
             })
         {
             // SAFETY: as in `alloc_kept`.
@@ -55,10 +61,6 @@ impl<S: Storage> Arena<S> {
     fn restock(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
         if keeping.depot.restock(local, class) > 0 {
             return true;
-        }
-        // A great block comes alone anyway, and straight to whoever asks.
-        if Budget::is_great(class.bytes()) {
-            return false;
         }
         let wanted = local.wanted(class).min((FETCH / class.bytes()).max(1));
         let mut state = self.lock.lock();
@@ -131,7 +133,7 @@ impl<S: Storage> Arena<S> {
                 return;
             }
         }
-        let count = local.surplus(class);
+        let count = local.overflow(class);
         let stored = if count > 0 { keeping.depot.store(local, class, count) } else { 0 };
         self.unload(local, class, count - stored);
     }
@@ -169,6 +171,7 @@ impl<S: Storage> Arena<S> {
                     Self::untake(&mut state, entry);
                     blocks += 1;
                 }
+                local.shut(class, &keeping.great);
             }
         });
         state.merge_all();

@@ -14,7 +14,7 @@ use crate::{MIN_BLOCK, PoolStats, Storage};
 pub(super) struct State<S: Storage> {
     slots: Vec<Option<Entry<S>>>,
     tally: Tally,
-    /// The most bytes that the regions had at one time.
+    /// The most bytes that regions of many blocks had at one time.
     most_bytes: usize,
     /// What was handed out and taken back under the lock, and by threads that have ended.
     ledger: Ledger,
@@ -59,7 +59,7 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Adds a region; returns how many bytes more than ever there are now.
+    /// Adds a region; returns how many bytes more than ever those have now that blocks share.
     pub(super) fn insert(&mut self, arena: NonNull<Arena<S>>, id: u64, storage: S, plan: Plan) -> usize {
         let free = self.slots.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.slots.len());
@@ -68,7 +68,7 @@ impl<S: Storage> State<S> {
         }
         let region = Owned::new(Region { storage, arena, id, slot });
         self.slots[slot] = Some(Entry { region, plan, live: 0, idle_since: 0 });
-        let more = self.region_bytes().saturating_sub(self.most_bytes);
+        let more = self.split().map(Entry::size).sum::<usize>().saturating_sub(self.most_bytes);
         self.most_bytes += more;
         more
     }
@@ -236,8 +236,12 @@ impl<S: Storage> State<S> {
 
     /// Returns the size of the greatest region of many blocks, 0 without any.
     pub(super) fn greatest_region(&self) -> usize {
-        let split = self.slots.iter().flatten().filter(|entry| matches!(entry.plan, Plan::Split(_)));
-        split.map(Entry::size).max().unwrap_or(0)
+        self.split().map(Entry::size).max().unwrap_or(0)
+    }
+
+    /// Returns the regions of many blocks.
+    fn split(&self) -> impl Iterator<Item = &Entry<S>> {
+        self.slots.iter().flatten().filter(|entry| matches!(entry.plan, Plan::Split(_)))
     }
 
     pub(super) fn merge_all(&mut self) {

@@ -8,7 +8,7 @@ use crate::sync::{Lock, Stock};
 pub(crate) struct Depot {
     shelves: [Lock<Vec<Entry>>; CLASSES],
     /// Bytes of blocks that there is room for.
-    room: Stock,
+    pub(super) room: Stock,
     /// All that there is room for.
     bytes: usize,
 }
@@ -46,13 +46,20 @@ impl Depot {
         moved
     }
 
+    /// Takes one block out.
+    pub(crate) fn take(&self, class: Class) -> Option<Entry> {
+        let entry = self.shelves.get(class.index())?.lock().pop()?;
+        self.room.add(class.bytes() as u64);
+        Some(entry)
+    }
+
     /// Moves up to `count` blocks out of a magazine; returns how many found room here.
     pub(crate) fn store(&self, local: &Local, class: Class, count: usize) -> usize {
-        let most = (self.bytes / class.bytes() / 2 * 2).min(Self::ENTRIES);
+        let most = (self.bytes / class.bytes()).min(Self::ENTRIES);
         let Some(shelf) = self.shelves.get(class.index()) else { return 0 };
         let mut shelf = shelf.lock();
         let count = count.min(most.saturating_sub(shelf.len()));
-        if count == 0 || (shelf.capacity() < most && shelf.try_reserve_exact(most).is_err()) {
+        if most < 2 || count == 0 || (shelf.capacity() < most && shelf.try_reserve_exact(most).is_err()) {
             return 0;
         }
         let each = class.bytes() as u64;

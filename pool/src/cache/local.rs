@@ -11,7 +11,7 @@ use crate::sync::{Count, Flag, Stock};
 /// How much a thread may keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
-    /// Bytes in all magazines of a thread for classes of up to `Budget::SMALL` bytes.
+    /// Bytes in all magazines of a thread for classes of up to `Budget::SMALL` bytes, and again in all those above.
     pub(crate) thread: usize,
     /// The greatest block that is kept at all.
     pub(crate) greatest: usize,
@@ -22,7 +22,7 @@ impl Budget {
     pub(super) const ENTRIES: usize = 64;
     /// Bytes in one magazine, unless a single block has more.
     const CLASS: usize = 4 << 20;
-    /// Greater blocks are great: all threads share one budget for them.
+    /// Greater blocks are great: threads have a budget for themselves, and one together.
     const SMALL: usize = 512 << 10;
 
     /// Says whether blocks of so many bytes are kept one by one.
@@ -41,12 +41,12 @@ impl Budget {
 
 /// The index of the first class of great blocks.
 #[cfg(not(loom))]
-const GREAT: usize = match Class::for_len(Budget::SMALL) {
+const FIRST_GREAT: usize = match Class::for_len(Budget::SMALL) {
     Some(class) => class.index() + 1,
     None => panic!("a block may have so many bytes"),
 };
 #[cfg(loom)]
-const GREAT: usize = CLASSES;
+const FIRST_GREAT: usize = CLASSES;
 
 /// All magazines of one thread for one pool, and what they count.
 ///
@@ -59,8 +59,10 @@ pub(crate) struct Local {
     asked: Count,
     /// Requests among `allocs` that something had to be fetched for.
     misses: Count,
-    /// Bytes not yet set aside for small blocks.
-    room: Cell<usize>,
+    /// Bytes not yet set aside for small blocks, and for great ones.
+    room: [Cell<usize>; 2],
+    /// Bytes set aside for great blocks of those that all threads have together.
+    borrowed: Cell<usize>,
     /// How often the budget did not suffice.
     pressure: Cell<u32>,
     /// The pool is gone: nothing more is to be kept.
@@ -93,7 +95,8 @@ impl Local {
             slots,
             asked: Count::new(),
             misses: Count::new(),
-            room: Cell::new(budget.thread),
+            room: [Cell::new(budget.thread), Cell::new(budget.thread)],
+            borrowed: Cell::new(0),
             pressure: Cell::new(0),
             orphaned: Flag::new(),
             closed: Flag::new(),
@@ -140,8 +143,9 @@ impl Local {
         (found != 0).then(|| Class::at((index + found.trailing_zeros() as usize) as u8))
     }
 
-    /// Says how many blocks of a full magazine to put elsewhere: half, or all if none was asked for since it was full.
-    pub(crate) fn surplus(&self, class: Class) -> usize {
+    /// Says how many blocks of a full magazine are to be put elsewhere now: half, or all if none was asked for since the
+    /// last time, which this notes.
+    pub(crate) fn overflow(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         let allocs = stack.allocs.own();
         let is_used = stack.at_full.replace(allocs) != allocs;
@@ -158,6 +162,15 @@ impl Local {
     /// Says how many blocks of a class there is room for.
     pub(crate) fn space(&self, class: Class) -> usize {
         self.stacks.get(class.index()).map_or(0, |stack| (stack.most.get() - stack.len()) as usize)
+    }
+
+    /// Hands a block out for `requested` bytes that comes straight from behind.
+    pub(crate) fn pass(&self, entry: Entry, requested: usize) -> bool {
+        let Some(stack) = self.stacks.get(entry.home.index()) else { return false };
+        stack.kept.set(stack.kept.get().wrapping_add(1));
+        self.asked.add(requested as u64);
+        stack.allocs.add(1);
+        true
     }
 
     /// Keeps a block that comes from behind; says no if there is no room.
@@ -180,19 +193,21 @@ impl Local {
     /// Lets the magazine of a class hold twice as many as now; says whether it may hold more than it does.
     ///
     /// Magazines start with nothing and double when they overflow, so bytes are set aside for what is in use only; those
-    /// for great blocks from what all threads have.
+    /// for great blocks also from what all threads have together.
     pub(crate) fn enlarge(&self, class: Class, great: &Stock) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
         let most = stack.most.get();
         let wanted = most.max(1).min(stack.limit - most);
-        let more = if Budget::is_great(stack.bytes) {
-            if wanted == 0 { 0 } else { great.take(wanted, stack.bytes as u64) }
-        } else {
-            let affordable = self.room.get().checked_div(stack.bytes).unwrap_or(0) as u64;
-            let more = wanted.min(affordable);
-            self.room.set(self.room.get() - more as usize * stack.bytes);
-            more
-        };
+        let is_great = Budget::is_great(stack.bytes);
+        let room = &self.room[usize::from(is_great)];
+        let affordable = room.get().checked_div(stack.bytes).unwrap_or(0) as u64;
+        let mut more = wanted.min(affordable);
+        room.set(room.get() - more as usize * stack.bytes);
+        if is_great && more < wanted {
+            let borrowed = great.take(wanted - more, stack.bytes as u64);
+            self.borrowed.set(self.borrowed.get() + borrowed as usize * stack.bytes);
+            more += borrowed;
+        }
         stack.most.set(most + more);
         stack.len() < most + more
     }
@@ -214,8 +229,11 @@ impl Local {
             return None;
         }
         let is_great = Budget::is_great(stack.bytes);
-        let (others, first) =
-            if is_great { (&self.stacks[GREAT..], GREAT) } else { (&self.stacks[..GREAT], 0) };
+        let (others, first) = if is_great {
+            (&self.stacks[FIRST_GREAT..], FIRST_GREAT)
+        } else {
+            (&self.stacks[..FIRST_GREAT], 0)
+        };
         let (index, greatest) = (first..).zip(others).max_by_key(|(_, other)| aside(other))?;
         let helps = index != class.index() && aside(greatest) >= aside(stack).max(1);
         if helps { Class::new(index) } else { None }
@@ -226,11 +244,14 @@ impl Local {
         let Some(stack) = self.stacks.get(class.index()) else { return };
         let freed = (stack.most.get() - stack.len()) as usize * stack.bytes;
         stack.most.set(stack.len());
-        if !Budget::is_great(stack.bytes) {
-            self.room.set(self.room.get() + freed);
-        } else if freed > 0 {
-            great.add(freed as u64);
+        let is_great = Budget::is_great(stack.bytes);
+        let due = if is_great { freed.min(self.borrowed.get()) } else { 0 };
+        if due > 0 {
+            self.borrowed.set(self.borrowed.get() - due);
+            great.add(due as u64);
         }
+        let room = &self.room[usize::from(is_great)];
+        room.set(room.get() + freed - due);
     }
 
     pub(crate) fn miss(&self) {

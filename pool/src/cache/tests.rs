@@ -49,15 +49,32 @@ fn magazines_double_within_their_budget() {
     assert_eq!((kept, local.rival(small)), (64, None));
     assert!(!local.enlarge(large, &great), "4 KiB of 64 are set aside");
     assert_eq!(local.rival(large), Some(small));
-    assert_eq!(local.surplus(small), 64, "nobody has asked for one");
+    assert_eq!(local.overflow(small), 64, "nobody has asked for one");
     assert!(local.push(local.pop(small.index(), 1).unwrap()));
-    assert_eq!((local.surplus(small), local.surplus(small)), (32, 64));
+    assert_eq!((local.overflow(small), local.overflow(small)), (32, 64));
     while local.unstock(small).is_some() {}
     local.shut(small, &great);
     assert!(local.enlarge(large, &great));
     assert!(!local.enlarge(class(128 << 10), &great), "more than the budget");
     let ledger = local.ledger();
     assert_eq!((ledger.allocs, ledger.frees, ledger.returned), (1, 65, 65 * 64));
+}
+
+#[cfg(not(loom))]
+#[test]
+fn great_magazines_borrow_and_give_back() {
+    const MIB: usize = 1 << 20;
+    let local = Local::new(Budget { thread: 2 * MIB, greatest: 8 * MIB });
+    let (great, one, two) = (Stock::new(5 << 20), class(MIB), class(2 * MIB));
+    assert!(local.enlarge(one, &great) && local.enlarge(one, &great));
+    assert_eq!(local.space(one), 2, "of its own budget");
+    assert!(local.enlarge(two, &great) && local.enlarge(two, &great));
+    assert_eq!((local.space(two), local.enlarge(class(8 * MIB), &great)), (2, false));
+    assert_eq!(great.take(u64::MAX, 1), 1 << 20, "two of 2 MiB are borrowed");
+    local.shut(one, &great);
+    local.shut(two, &great);
+    assert_eq!(great.take(u64::MAX, 1), 4 << 20);
+    assert!(local.enlarge(two, &great), "its own budget is whole again");
 }
 
 #[cfg(not(loom))]
@@ -77,12 +94,15 @@ fn the_depot_moves_what_fits() {
     assert_eq!(to.restock(&other, class), 0, "no room yet");
     assert!(other.enlarge(class, &Stock::new(0)) && other.enlarge(class, &Stock::new(0)));
     assert_eq!((to.restock(&other, class), other.len(class)), (2, 2));
+    assert!(to.take(class).is_some_and(|entry| other.pass(entry, 100)));
+    assert_eq!((other.ledger().allocs, other.len(class)), (1, 2));
     let mut rest = 0;
     to.drain(|entry| {
         assert_eq!(entry.home.class(), Some(class));
         rest += 1;
     });
-    assert_eq!(rest, 3);
+    assert_eq!(rest, 2);
+    assert_eq!(to.room.take(u64::MAX, 1), 1 << 20, "all room is there again");
 }
 
 #[cfg(loom)]

@@ -9,7 +9,7 @@ use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 /// A pool whose threads keep what they free for what they ask for next.
 ///
 /// A thread finds a block in its own magazines, without a lock and without an atomic instruction; a full magazine goes
-/// to a depot, half of it under one lock, where threads that have run out find it. So a block may be freed on any
+/// to a depot, half or all of it under one lock, where threads that have run out find it. So a block may be freed on any
 /// thread, and a stream of blocks from one thread to another takes two locks for dozens of blocks. What magazines and
 /// depot have no room for goes back to regions, which are those of [`Buddy`](crate::Buddy).
 ///
