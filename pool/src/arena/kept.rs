@@ -44,7 +44,7 @@ impl<S: Storage> Arena<S> {
                     // It comes alone: a magazine for one that is about to go would only be empty.
                     keeping.depot.take(class).filter(|&entry| local.pass(entry, len))?
                 } else {
-                    local.enlarge(class, &keeping.great);
+                    self.widen(keeping, local, class);
                     self.restock(keeping, local, class).then(|| local.pop(class.index(), len))??
                 };
                 local.miss();
@@ -118,20 +118,26 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::give(entry) }
     }
 
-    /// Makes the magazine of `class` larger if the budget has room, now and then at the cost of another; else puts
-    /// what is too much elsewhere.
-    fn make_room(&self, keeping: &Keeping, local: &Local, class: Class) {
+    /// Makes the magazine of `class` larger if the budget has room, now and then at the cost of another; says whether it
+    /// has room then.
+    fn widen(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
         if local.enlarge(class, &keeping.great) {
-            return;
+            return true;
         }
         if local.is_pressed()
             && let Some(rival) = local.rival(class)
         {
             self.unload(local, rival, local.len(rival));
             local.shut(rival, &keeping.great);
-            if local.enlarge(class, &keeping.great) {
-                return;
-            }
+            return local.enlarge(class, &keeping.great);
+        }
+        false
+    }
+
+    /// Makes the magazine of `class` larger, or else puts what is too much elsewhere.
+    fn make_room(&self, keeping: &Keeping, local: &Local, class: Class) {
+        if self.widen(keeping, local, class) {
+            return;
         }
         let count = local.overflow(class);
         let stored = if count > 0 { keeping.depot.store(local, class, count) } else { 0 };
