@@ -101,12 +101,15 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = place.class
             && shared.adopt(keeping)
         {
+            // Captures a pointer, not a reference: who sees the push of the last block may free the arena at once.
             let kept = cache::with_local(keeping.id, |local| {
                 if local.push(entry) {
                     return true;
                 }
                 !local.orphaned.is_raised() && {
-                    shared.make_room(keeping, local, class);
+                    // SAFETY: the block is live still, so the arena lives (invariant 1).
+                    let shared = unsafe { &*arena.as_ptr() };
+                    shared.make_room(local, class);
                     local.push(entry)
                 }
             });
@@ -135,7 +138,8 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Makes the magazine of `class` larger, or else puts what is too much elsewhere.
-    fn make_room(&self, keeping: &Keeping, local: &Local, class: Class) {
+    fn make_room(&self, local: &Local, class: Class) {
+        let Some(keeping) = &self.keeping else { return };
         if self.widen(keeping, local, class) {
             return;
         }
