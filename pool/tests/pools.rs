@@ -471,6 +471,45 @@ fn a_thread_keeps_great_blocks_whatever_others_keep() {
 }
 
 #[test]
+fn a_stream_between_threads_gets_its_batches_whatever_went_before() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let (mut seed, mut live) = (1u64, Vec::new());
+    live.resize_with(256, || None);
+    let mut below = |end: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 32) * end) >> 32
+    };
+    // Sizes of all kinds fill the budgets of this thread and of the depot.
+    for _ in 0..20_000 {
+        let (place, len) = (below(256) as usize, (64u64 << below(18)) - below(50));
+        live[place] = None;
+        live[place] = Some(pool.alloc(len as usize).unwrap());
+    }
+    let (send, receive) = std::sync::mpsc::channel::<Vec<_>>();
+    let (done, all_freed) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for blocks in receive {
+                drop(blocks);
+                done.send(()).unwrap();
+            }
+        });
+        // What one magazine may hold.
+        for (len, batch) in [(8 << 10, 64), (256 << 10, 16), (64, 64)] {
+            let round = || {
+                let before = pool.stats().misses;
+                send.send((0..batch).map(|_| pool.alloc(len).unwrap()).collect()).unwrap();
+                all_freed.recv().unwrap();
+                pool.stats().misses - before
+            };
+            let misses: u64 = (0..2_100).map(|_| round()).skip(2_000).sum();
+            assert!(misses <= 200, "{misses} misses in 100 batches of {batch} blocks of {len} bytes");
+        }
+        drop(send);
+    });
+}
+
+#[test]
 fn a_region_of_one_block_is_nothing_to_keep_others_for() {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     drop(pool.alloc(256 * MIB).unwrap());

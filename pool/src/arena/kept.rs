@@ -44,7 +44,9 @@ impl<S: Storage> Arena<S> {
                     // It comes alone: a magazine for one that is about to go would only be empty.
                     keeping.depot.take(class).filter(|&entry| local.pass(entry, len))?
                 } else {
-                    self.widen(keeping, local, class);
+                    if !local.enlarge(class, &keeping.great) && local.is_pressed() {
+                        self.rob(keeping, local, class);
+                    }
                     self.restock(keeping, local, class).then(|| local.pop(class.index(), len))??
                 };
                 local.miss();
@@ -121,30 +123,36 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::give(entry) }
     }
 
-    /// Makes the magazine of `class` larger if the budget has room, now and then at the cost of another; says whether it
-    /// has room then.
-    fn widen(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
-        if local.enlarge(class, &keeping.great) {
-            return true;
-        }
-        if local.is_pressed()
-            && let Some(rival) = local.rival(class)
-        {
-            self.unload(local, rival, local.len(rival));
-            local.shut(rival, &keeping.great);
-            return local.enlarge(class, &keeping.great);
-        }
-        false
+    /// Empties the magazine that most bytes are set aside for, to make that of `class` larger; says whether it has room
+    /// then.
+    fn rob(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
+        let Some(rival) = local.rival(class) else { return false };
+        self.unload(local, rival, local.len(rival));
+        local.shut(rival, &keeping.great);
+        local.enlarge(class, &keeping.great)
     }
 
     /// Makes the magazine of `class` larger, or else puts what is too much elsewhere.
     fn make_room(&self, local: &Local, class: Class) {
         let Some(keeping) = &self.keeping else { return };
-        if self.widen(keeping, local, class) {
+        if local.enlarge(class, &keeping.great) {
+            return;
+        }
+        let is_pressed = local.is_pressed();
+        if is_pressed && self.rob(keeping, local, class) {
             return;
         }
         let count = local.overflow(class);
-        let stored = if count > 0 { keeping.depot.store(local, class, count) } else { 0 };
+        let mut stored = keeping.depot.store(local, class, count);
+        if stored < count && is_pressed {
+            let stale = keeping.depot.clear_for(class, count - stored);
+            if !stale.is_empty() {
+                let mut state = self.lock.lock();
+                stale.into_iter().for_each(|entry| Self::untake(&mut state, entry));
+                drop(state);
+                stored += keeping.depot.store(local, class, count - stored);
+            }
+        }
         self.unload(local, class, count - stored);
     }
 

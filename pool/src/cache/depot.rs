@@ -6,11 +6,19 @@ use crate::sync::{Lock, Stock};
 /// Free blocks of each class that no thread keeps, each class under a lock of its own, taken once for many blocks.
 #[derive(Debug)]
 pub(crate) struct Depot {
-    shelves: [Lock<Vec<Entry>>; CLASSES],
+    shelves: [Lock<Shelf>; CLASSES],
     /// Bytes of blocks that there is room for.
     pub(super) room: Stock,
     /// All that there is room for.
     bytes: usize,
+}
+
+/// The blocks of one class.
+#[derive(Debug)]
+struct Shelf {
+    entries: Vec<Entry>,
+    /// Somebody asked for one since the depot last looked for what is of no use.
+    is_used: bool,
 }
 
 impl Depot {
@@ -19,7 +27,7 @@ impl Depot {
 
     /// Returns an empty depot for so many bytes; blocks of more than half as many go straight back to their region.
     pub(crate) fn new(bytes: usize) -> Depot {
-        let shelves = core::array::from_fn(|_| Lock::new(Vec::new()));
+        let shelves = core::array::from_fn(|_| Lock::new(Shelf { entries: Vec::new(), is_used: false }));
         Depot { shelves, room: Stock::new(bytes as u64), bytes }
     }
 
@@ -30,15 +38,16 @@ impl Depot {
         let mut shelf = shelf.lock();
         let mut moved = 0;
         while moved < wanted
-            && let Some(entry) = shelf.pop()
+            && let Some(entry) = shelf.entries.pop()
         {
             // `space` counts what there is room for.
             if !local.stock(class, entry) {
-                shelf.push(entry);
+                shelf.entries.push(entry);
                 break;
             }
             moved += 1;
         }
+        shelf.is_used = true;
         drop(shelf);
         if moved > 0 {
             self.room.add((moved * class.bytes()) as u64);
@@ -48,18 +57,22 @@ impl Depot {
 
     /// Takes one block out.
     pub(crate) fn take(&self, class: Class) -> Option<Entry> {
-        let entry = self.shelves.get(class.index())?.lock().pop()?;
+        let mut shelf = self.shelves.get(class.index())?.lock();
+        shelf.is_used = true;
+        let entry = shelf.entries.pop()?;
+        drop(shelf);
         self.room.add(class.bytes() as u64);
         Some(entry)
     }
 
     /// Moves up to `count` blocks out of a magazine; returns how many found room here.
     pub(crate) fn store(&self, local: &Local, class: Class, count: usize) -> usize {
-        let most = (self.bytes / class.bytes()).min(Self::ENTRIES);
-        let Some(shelf) = self.shelves.get(class.index()) else { return 0 };
+        let most = self.most(class);
+        let Some(shelf) = self.shelves.get(class.index()).filter(|_| count > 0) else { return 0 };
         let mut shelf = shelf.lock();
+        let shelf = &mut shelf.entries;
         let count = count.min(most.saturating_sub(shelf.len()));
-        if most < 2 || count == 0 || (shelf.capacity() < most && shelf.try_reserve_exact(most).is_err()) {
+        if count == 0 || (shelf.capacity() < most && shelf.try_reserve_exact(most).is_err()) {
             return 0;
         }
         let each = class.bytes() as u64;
@@ -71,20 +84,46 @@ impl Depot {
             shelf.push(entry);
             moved += 1;
         }
-        drop(shelf);
         if moved < affordable {
             self.room.add((affordable - moved) * each);
         }
         moved as usize
     }
 
-    /// Takes everything out.
-    pub(crate) fn drain(&self, mut each: impl FnMut(Entry)) {
-        for shelf in &self.shelves {
-            let entries = core::mem::take(&mut *shelf.lock());
-            let bytes: usize = entries.iter().filter_map(|entry| entry.home.class()).map(Class::bytes).sum();
-            self.room.add(bytes as u64);
-            entries.into_iter().for_each(&mut each);
+    /// Returns how many blocks of a class its shelf may hold, at least 2 or none.
+    fn most(&self, class: Class) -> usize {
+        let most = (self.bytes / class.bytes()).min(Self::ENTRIES);
+        if most < 2 { 0 } else { most }
+    }
+
+    /// Takes blocks out that nobody asked for since this was called last, of the class that has the most bytes, to make
+    /// room for `count` blocks of `class`, if bytes are what is missing.
+    pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<Entry> {
+        if self.shelves[class.index()].lock().entries.len() >= self.most(class) {
+            return Vec::new();
         }
+        let mut greatest = (0, None);
+        for other in (0..CLASSES).filter_map(Class::new).filter(|&other| other != class) {
+            let mut shelf = self.shelves[other.index()].lock();
+            let bytes = shelf.entries.len() * other.bytes();
+            if !core::mem::replace(&mut shelf.is_used, false) && bytes > greatest.0 {
+                greatest = (bytes, Some(other));
+            }
+        }
+        let needed = |other: Class| (count * class.bytes()).div_ceil(other.bytes());
+        greatest.1.map_or(Vec::new(), |other| self.clear(other, needed(other)))
+    }
+
+    /// Takes everything out.
+    pub(crate) fn drain(&self, each: impl FnMut(Entry)) {
+        (0..CLASSES).filter_map(Class::new).flat_map(|class| self.clear(class, usize::MAX)).for_each(each);
+    }
+
+    /// Takes up to `count` blocks of a class out.
+    fn clear(&self, class: Class, count: usize) -> Vec<Entry> {
+        let entries = &mut self.shelves[class.index()].lock().entries;
+        let cleared = entries.split_off(entries.len().saturating_sub(count));
+        self.room.add((cleared.len() * class.bytes()) as u64);
+        cleared
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Local {
     borrowed: Cell<usize>,
     /// How often the budget did not suffice.
     pressure: Cell<u32>,
+    /// How often each magazine had been used when its thread last looked for one to rob.
+    seen: Box<[Cell<u64>]>,
     /// The pool is gone: nothing more is to be kept.
     pub(crate) orphaned: Flag,
     /// The memory is gone: nothing may be touched any more.
@@ -98,6 +100,7 @@ impl Local {
             room: [Cell::new(budget.thread), Cell::new(budget.thread)],
             borrowed: Cell::new(0),
             pressure: Cell::new(0),
+            seen: (0..CLASSES).map(|_| Cell::new(0)).collect(),
             orphaned: Flag::new(),
             closed: Flag::new(),
         }
@@ -190,7 +193,7 @@ impl Local {
         Some(entry)
     }
 
-    /// Lets the magazine of a class hold twice as many as now; says whether it may hold more than it does.
+    /// Lets the magazine of a class hold twice as many as now, or some more; says no if it may not.
     ///
     /// Magazines start with nothing and double when they overflow, so bytes are set aside for what is in use only; those
     /// for great blocks also from what all threads have together.
@@ -209,7 +212,7 @@ impl Local {
             more += borrowed;
         }
         stack.most.set(most + more);
-        stack.len() < most + more
+        more > 0
     }
 
     /// Says, after every so manyth time that the budget did not suffice, that it is to be spent otherwise.
@@ -218,25 +221,29 @@ impl Local {
     pub(crate) fn is_pressed(&self) -> bool {
         let pressure = self.pressure.get().wrapping_add(1);
         self.pressure.set(pressure);
-        pressure.is_multiple_of(8)
+        pressure.is_multiple_of(64)
     }
 
-    /// Returns the class for which most bytes are set aside from the same budget, if that would help `class`.
+    /// Returns the class to take room from for `class`: of those that share its budget the one for which most bytes are
+    /// set aside among those that were not used since the last time; otherwise among all, if it has as many as `class`.
     pub(crate) fn rival(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
-        let aside = |other: &Stack| other.most.get() as usize * other.bytes;
         if stack.most.get() == stack.limit {
             return None;
         }
-        let is_great = Budget::is_great(stack.bytes);
-        let (others, first) = if is_great {
-            (&self.stacks[FIRST_GREAT..], FIRST_GREAT)
-        } else {
-            (&self.stacks[..FIRST_GREAT], 0)
-        };
-        let (index, greatest) = (first..).zip(others).max_by_key(|(_, other)| aside(other))?;
-        let helps = index != class.index() && aside(greatest) >= aside(stack).max(1);
-        if helps { Class::new(index) } else { None }
+        let aside = |other: &Stack| other.most.get() as usize * other.bytes;
+        let (first, end) =
+            if Budget::is_great(stack.bytes) { (FIRST_GREAT, CLASSES) } else { (0, FIRST_GREAT) };
+        let mut best = ((false, aside(stack).max(1) - 1), None);
+        for index in (first..end).filter(|&index| index != class.index()) {
+            let other = &self.stacks[index];
+            let used = other.allocs.own() + other.frees.own();
+            let is_idle = self.seen[index].replace(used) == used && other.most.get() > 0;
+            if (is_idle, aside(other)) > best.0 {
+                best = ((is_idle, aside(other)), Some(index));
+            }
+        }
+        best.1.and_then(Class::new)
     }
 
     /// Lets an empty magazine hold nothing any more.

@@ -79,6 +79,52 @@ fn great_magazines_borrow_and_give_back() {
 
 #[cfg(not(loom))]
 #[test]
+fn who_is_idle_gives_way_first() {
+    let local = Local::new(Budget { thread: 4 << 10, greatest: 1 << 20 });
+    let (busy, idle, new) = (class(1 << 10), class(256), class(512));
+    let (bytes, great) = ([0u8; 8], Stock::new(0));
+    (0..2).for_each(|_| assert!(local.enlarge(busy, &great)));
+    (0..3).for_each(|_| assert!(local.enlarge(idle, &great)));
+    while local.enlarge(new, &great) {}
+    assert!(local.push(entry(&bytes[0], busy)) && local.push(entry(&bytes[1], idle)));
+    assert_eq!(local.rival(new), Some(busy), "both were used, so the one with most bytes");
+    assert!(local.push(local.pop(busy.index(), 1).unwrap()));
+    assert_eq!(local.rival(new), Some(idle), "although it has less");
+    assert_eq!(local.rival(new), Some(busy), "none was used");
+    while local.unstock(busy).is_some() || local.unstock(idle).is_some() {}
+}
+
+#[cfg(not(loom))]
+#[test]
+fn the_depot_makes_room_with_what_nobody_takes() {
+    let (local, depot) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(4 << 10));
+    let (taken, left, new) = (class(128), class(256), class(1 << 10));
+    let (bytes, great) = ([0u8; 8], Stock::new(0));
+    let keep = |class, count: usize| {
+        for byte in &bytes[..count] {
+            while !local.push(entry(byte, class)) {
+                assert!(local.enlarge(class, &great));
+            }
+        }
+    };
+    for class in [taken, left] {
+        keep(class, 8);
+        assert_eq!(depot.store(&local, class, 8), 8);
+    }
+    assert!(depot.take(taken).is_some_and(|entry| local.pass(entry, 1)));
+    keep(new, 3);
+    assert_eq!(depot.store(&local, new, 3), 1, "1152 bytes are left");
+    let cleared = depot.clear_for(new, 1);
+    assert_eq!(cleared.len(), 4, "as many as it takes");
+    assert!(cleared.iter().all(|entry| entry.home.class() == Some(left)));
+    assert_eq!((depot.store(&local, new, 2), local.len(new)), (1, 1));
+    assert_eq!(depot.clear_for(class(4 << 10), 1).len(), 0, "its shelf has no place for one");
+    depot.drain(drop);
+    assert_eq!(depot.room.take(u64::MAX, 1), 4 << 10, "all room is there again");
+}
+
+#[cfg(not(loom))]
+#[test]
 fn the_depot_moves_what_fits() {
     let (from, to) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(1 << 20));
     let bytes = [0u8; 8];
