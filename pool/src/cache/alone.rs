@@ -19,6 +19,14 @@ pub(crate) fn turn() -> Turn {
     Turn(())
 }
 
+pub(crate) fn with_last<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Option<R> {
+    None
+}
+
+pub(crate) fn with_other<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Option<R> {
+    None
+}
+
 pub(crate) fn with_local<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Option<R> {
     None
 }

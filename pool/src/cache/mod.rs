@@ -22,7 +22,7 @@ pub(crate) use depot::Depot;
 pub(crate) use home::Home;
 pub(crate) use ledger::Ledger;
 pub(crate) use local::{Budget, Local};
-pub(crate) use thread::{PLAIN, Turn, adopt, new_id, turn, with_local};
+pub(crate) use thread::{PLAIN, Turn, adopt, new_id, turn, with_last, with_local, with_other};
 
 /// How many classes are kept, 64 B to 8 MiB, with the numbers that are left out among them.
 #[cfg(not(loom))]

@@ -108,6 +108,24 @@ pub(crate) fn turn() -> Turn {
     Turn(TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Calls `action` with the calling thread's magazines for the pool `id` if those were used last.
+#[inline]
+pub(crate) fn with_last<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
+    TABLE.with(|table| {
+        let (last, local) = table.last.get();
+        // SAFETY: what is in the table is owned by this thread's `OWNER`, which clears the table before it frees.
+        (last == id).then(|| action(unsafe { local.as_ref() }))
+    })
+}
+
+/// Calls `action` with the calling thread's magazines for the pool `id` if they are at hand, but were not used last.
+#[inline]
+pub(crate) fn with_other<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
+    TABLE
+        .with(|table| (table.last.get().0 != id && table.recall(id)).then(|| with_last(id, action)))
+        .flatten()
+}
+
 /// Calls `action` with the calling thread's magazines for the pool `id`; returns none if it has none at hand.
 #[inline]
 pub(crate) fn with_local<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
