@@ -471,6 +471,22 @@ fn a_thread_keeps_great_blocks_whatever_others_keep() {
 }
 
 #[test]
+fn blocks_of_another_size_do_not_go_round_for_ever() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    for len in [8 << 10, 2 * MIB] {
+        // More of the next size than will live at once.
+        drop((0..4).map(|_| pool.alloc(len / 4 * 5).unwrap()).collect::<Vec<_>>());
+        let mut live: Vec<_> = (0..3).map(|_| pool.alloc(len).unwrap()).collect();
+        assert!(live.iter().any(|block| block.capacity() > len), "the thread has these at hand");
+        for _ in 0..2_000 {
+            drop(live.remove(0));
+            live.push(pool.alloc(len).unwrap());
+        }
+        assert!(live.iter().all(|block| block.capacity() == len), "{live:?}");
+    }
+}
+
+#[test]
 fn a_stream_between_threads_gets_its_batches_whatever_went_before() {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let (mut seed, mut live) = (1u64, Vec::new());

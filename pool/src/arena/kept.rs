@@ -49,17 +49,26 @@ impl<S: Storage> Arena<S> {
             && self.adopt(keeping)
             && let Some(Some(entry)) = cache::with_local(keeping.id, |local| {
                 // The magazine may have been another pool's a moment ago.
-                if let Some(near) = local.near(class) {
+                let near = local.near(class);
+                let is_great = Budget::is_great(class.bytes());
+                if let Some(near) = near.filter(|&near| near == class || !local.is_fed_up()) {
                     return local.pop(near.index(), len);
                 }
-                let entry = if Budget::is_great(class.bytes()) {
+                let entry = if is_great {
                     // It comes alone: a magazine for one that is about to go would only be empty.
-                    keeping.depot.take(class).filter(|&entry| local.pass(entry, len))?
+                    let found = keeping.depot.take(class);
+                    let found = found.or_else(|| near.and_then(|_| self.lock.lock().take(class)));
+                    match found.filter(|&entry| local.pass(entry, len)) {
+                        Some(entry) => entry,
+                        None => return local.pop(near?.index(), len),
+                    }
                 } else {
                     if !local.enlarge(class, &keeping.great) && local.is_pressed() {
                         self.rob(keeping, local, class);
                     }
-                    self.restock(keeping, local, class).then(|| local.pop(class.index(), len))??
+                    let is_stocked = self.restock(keeping, local, class);
+                    let from = if is_stocked { class } else { near? };
+                    local.pop(from.index(), len)?
                 };
                 local.miss();
                 Some(entry)

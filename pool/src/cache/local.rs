@@ -65,6 +65,8 @@ pub(crate) struct Local {
     borrowed: Cell<usize>,
     /// How often the budget did not suffice.
     pressure: Cell<u32>,
+    /// How often a block of another class was handed out.
+    strange: Cell<u32>,
     /// How often each magazine had been used when its thread last looked for one to rob.
     seen: Box<[Cell<u64>]>,
     /// The pool is gone: nothing more is to be kept.
@@ -100,6 +102,7 @@ impl Local {
             room: [Cell::new(budget.thread), Cell::new(budget.thread)],
             borrowed: Cell::new(0),
             pressure: Cell::new(0),
+            strange: Cell::new(0),
             seen: (0..CLASSES).map(|_| Cell::new(0)).collect(),
             orphaned: Flag::new(),
             closed: Flag::new(),
@@ -222,6 +225,15 @@ impl Local {
         let pressure = self.pressure.get().wrapping_add(1);
         self.pressure.set(pressure);
         pressure.is_multiple_of(64)
+    }
+
+    /// Says, after every so manyth block of another class, that it is time to get some of the right one.
+    ///
+    /// Otherwise a thread that uses one size goes round with the blocks of another for ever, the slow way each time.
+    pub(crate) fn is_fed_up(&self) -> bool {
+        let strange = self.strange.get().wrapping_add(1);
+        self.strange.set(strange);
+        strange.is_multiple_of(64)
     }
 
     /// Returns the class to take room from for `class`: of those that share its budget the one for which most bytes are
