@@ -177,8 +177,9 @@ fn places() {
             slot = Some(b.clear());
         };
         let hand = || {
+            let src = black_box(&src);
             for (to, index) in out.iter_mut().zip(black_box(&indices)) {
-                *to = black_box(&src)[*index as usize];
+                *to = src[*index as usize];
             }
             black_box(&mut out);
         };

@@ -4,10 +4,12 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use bytemuck::NoUninit;
 use mpj_pool::RawBuffer;
 
-use crate::{ALIGN, Overflow};
+mod spare;
+
+pub(crate) use self::spare::Spare;
+use crate::Overflow;
 
 /// A block whose bytes `from..to` are initialised.
 ///
@@ -118,38 +120,33 @@ impl<R: RawBuffer> Filled<R> {
         count: usize,
         fill: impl FnOnce(&mut Spare<'_>),
     ) -> Result<(), Overflow> {
-        self.push_through(count, None, fill)
+        self.push_through(count, false, fill)
     }
 
-    /// As [`push_with`](Self::push_with), with `turn` between what is put and what is stored.
+    /// As [`push_with`](Self::push_with), with each element turned into the other byte order.
     pub(crate) fn push_turned(
         &mut self,
         count: usize,
-        turn: Turn,
         fill: impl FnOnce(&mut Spare<'_>),
     ) -> Result<(), Overflow> {
-        self.push_through(count, Some(turn), fill)
+        self.push_through(count, true, fill)
     }
 
     #[inline]
     fn push_through(
         &mut self,
         count: usize,
-        turn: Option<Turn>,
+        is_turned: bool,
         fill: impl FnOnce(&mut Spare<'_>),
     ) -> Result<(), Overflow> {
         let from = self.to;
         let rest = &mut self.all_mut()[from..];
         let left = rest.len();
-        let bytes = rest.get_mut(..count).ok_or(Overflow { needed: count, left })?;
-        let mut spare = Spare { bytes, filled: 0, turn, is_refused: false };
+        let overflow = Overflow { needed: count, left };
+        let mut spare = Spare::new(rest.get_mut(..count).ok_or(overflow)?, is_turned);
         fill(&mut spare);
-        if spare.is_refused {
-            return Err(Overflow { needed: count, left });
-        }
         // As many bytes from `to` on hold values as `spare` has counted: invariant 2.
-        let filled = spare.filled;
-        self.to += filled;
+        self.to += spare.filled().ok_or(overflow)?;
         Ok(())
     }
 
@@ -188,93 +185,6 @@ impl<R: RawBuffer> Filled<R> {
                 self.block.as_ptr().as_ptr().cast::<MaybeUninit<u8>>(),
                 self.block.capacity(),
             )
-        }
-    }
-}
-
-/// Copies elements into the other byte order: [`swapped`](crate::element::private::Load::swapped) of their type.
-type Turn = fn(&[u8], &mut [u8]);
-
-/// At once so many bytes are turned: whole elements of any type, few enough to stay in the nearest cache.
-const TURN: usize = 1024;
-
-/// Bytes that are being filled from front to back.
-///
-/// # Invariants
-/// 1. `bytes[..filled]` hold values.
-pub(crate) struct Spare<'a> {
-    bytes: &'a mut [MaybeUninit<u8>],
-    filled: usize,
-    /// For a section of the other byte order. Known when this is made, so that the others do not look.
-    turn: Option<Turn>,
-    is_refused: bool,
-}
-
-impl Spare<'_> {
-    /// Puts bytes behind those that are there; those for which there is no place are left out.
-    #[inline]
-    pub(crate) fn put(&mut self, src: &[u8]) {
-        if let Some(target) = self.bytes.get_mut(self.filled..).and_then(|rest| rest.get_mut(..src.len())) {
-            match self.turn {
-                None => drop(target.write_copy_of_slice(src)),
-                Some(turn) => {
-                    let mut turned = [0; TURN];
-                    for (to, from) in target.chunks_mut(TURN).zip(src.chunks(TURN)) {
-                        let turned = &mut turned[..from.len()];
-                        turn(from, turned);
-                        to.write_copy_of_slice(turned);
-                    }
-                }
-            }
-            self.filled += src.len();
-        }
-    }
-
-    /// Puts a few zeros: less than [`ALIGN`], of which most often none.
-    #[inline]
-    pub(crate) fn pad(&mut self, count: usize) {
-        if count > 0 {
-            self.put(&[0; ALIGN][..count % ALIGN]);
-        }
-    }
-
-    /// Takes everything back that was put.
-    #[inline]
-    pub(crate) fn refuse(&mut self) {
-        self.is_refused = true;
-    }
-
-    /// Puts elements one by one, as many as there are places for; returns how many.
-    #[inline]
-    pub(crate) fn put_each<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) -> usize {
-        if self.turn.is_some() {
-            return self.put_each_turned(elements);
-        }
-        let places = self.bytes[self.filled..].chunks_exact_mut(size_of::<T>());
-        let mut put = 0;
-        for (place, element) in places.zip(elements) {
-            place.write_copy_of_slice(bytemuck::bytes_of(&element));
-            put += 1;
-        }
-        self.filled += put * size_of::<T>();
-        put
-    }
-
-    #[cold]
-    fn put_each_turned<T: NoUninit>(&mut self, mut elements: impl Iterator<Item = T>) -> usize {
-        let mut some = [0; TURN];
-        let mut put = 0;
-        loop {
-            let mut len = 0;
-            for (place, element) in some.chunks_exact_mut(size_of::<T>()).zip(&mut elements) {
-                place.copy_from_slice(bytemuck::bytes_of(&element));
-                len += size_of::<T>();
-            }
-            self.put(&some[..len]);
-            put += len / size_of::<T>();
-            if len < TURN {
-                return put;
-            }
         }
     }
 }

@@ -122,7 +122,9 @@ pub trait Element: private::Load + NoUninit + CheckedBitPattern {
 }
 
 pub(crate) mod private {
-    /// Copies elements out of wire bytes.
+    use bytemuck::NoUninit;
+
+    /// Copies elements out of wire bytes, and turns them for the wire.
     #[expect(unnameable_types, reason = "seals `Element`")]
     pub trait Load: Sized {
         /// Returns the index of the first element that is no value.
@@ -135,15 +137,18 @@ pub(crate) mod private {
         /// Fills `dst` from `src`, both of the same length in bytes, as `take` would.
         fn load(src: &[u8], dst: &mut [Self], swap: bool);
 
-        /// Copies the bytes of elements, both slices of the same length, into the other byte order.
-        fn swapped(src: &[u8], dst: &mut [u8]);
+        /// The element in the other byte order, where it may be no value of its own type.
+        type Turned: NoUninit;
+
+        /// Returns the element with its bytes in the other order.
+        fn turned(self) -> Self::Turned;
     }
 }
 
 use private::Load;
 
 macro_rules! plain {
-    ($($type:ty, $kind:ident, $swap:path, $swapped:expr;)*) => {$(
+    ($($type:ty, $kind:ident, $swap:path, $turned:expr;)*) => {$(
         impl Element for $type {
             const KIND: Kind = Kind::$kind;
         }
@@ -156,9 +161,8 @@ macro_rules! plain {
 
             #[inline]
             fn take(src: &[u8], swap: bool) -> Self {
-                let element = bytemuck::pod_read_unaligned(src);
-                let swapped: fn(Self) -> Self = $swapped;
-                if swap { swapped(element) } else { element }
+                let element: Self = bytemuck::pod_read_unaligned(src);
+                if swap { element.turned() } else { element }
             }
 
             #[inline]
@@ -167,8 +171,12 @@ macro_rules! plain {
                 if swap { $swap(src, dst) } else { dst.copy_from_slice(src) }
             }
 
-            fn swapped(src: &[u8], dst: &mut [u8]) {
-                $swap(src, dst);
+            type Turned = Self;
+
+            #[inline]
+            fn turned(self) -> Self {
+                let turned: fn(Self) -> Self = $turned;
+                turned(self)
             }
         }
 
@@ -187,8 +195,8 @@ plain! {
     u64, U64, swap::copy8, u64::swap_bytes;
     i128, I128, swap::copy16, i128::swap_bytes;
     u128, U128, swap::copy16, u128::swap_bytes;
-    f32, F32, swap::copy4, f32_swapped;
-    f64, F64, swap::copy8, f64_swapped;
+    f32, F32, swap::copy4, f32_turned;
+    f64, F64, swap::copy8, f64_turned;
 }
 
 #[cfg(feature = "half")]
@@ -199,15 +207,15 @@ plain! {
 
 #[cfg(feature = "num-complex")]
 plain! {
-    num_complex::Complex32, Complex32, swap::copy4, |x| Self::new(f32_swapped(x.re), f32_swapped(x.im));
-    num_complex::Complex64, Complex64, swap::copy8, |x| Self::new(f64_swapped(x.re), f64_swapped(x.im));
+    num_complex::Complex32, Complex32, swap::copy4, |x| Self::new(f32_turned(x.re), f32_turned(x.im));
+    num_complex::Complex64, Complex64, swap::copy8, |x| Self::new(f64_turned(x.re), f64_turned(x.im));
 }
 
-fn f32_swapped(x: f32) -> f32 {
+fn f32_turned(x: f32) -> f32 {
     f32::from_bits(x.to_bits().swap_bytes())
 }
 
-fn f64_swapped(x: f64) -> f64 {
+fn f64_turned(x: f64) -> f64 {
     f64::from_bits(x.to_bits().swap_bytes())
 }
 
@@ -233,8 +241,11 @@ impl Load for bool {
         dst.iter_mut().zip(src).for_each(|(x, b)| *x = *b == 1);
     }
 
-    fn swapped(src: &[u8], dst: &mut [u8]) {
-        swap::copy1(src, dst);
+    type Turned = Self;
+
+    #[inline]
+    fn turned(self) -> Self {
+        self
     }
 }
 
@@ -265,8 +276,11 @@ impl Load for char {
         dst.iter_mut().zip(codes).for_each(|(x, code)| *x = Self::take(code, swap));
     }
 
-    fn swapped(src: &[u8], dst: &mut [u8]) {
-        swap::copy4(src, dst);
+    type Turned = u32;
+
+    #[inline]
+    fn turned(self) -> u32 {
+        u32::from(self).swap_bytes()
     }
 }
 

@@ -31,8 +31,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// [`Overflow`] if the static part has no room; nothing is written then.
     #[inline]
     pub fn write<T: Element>(&mut self, src: &[T]) -> Result<(), Overflow> {
-        let bytes: &[u8] = bytemuck::cast_slice(src);
-        self.append::<T>(src.len(), |spare| spare.put(bytes))
+        self.append::<T>(src.len(), |spare| spare.put(src))
     }
 
     /// Appends `count` elements that `next` makes, from the number of each: written straight into the block.
@@ -54,9 +53,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         count: usize,
         mut next: impl FnMut(usize) -> T,
     ) -> Result<(), Overflow> {
-        self.append::<T>(count, |spare| {
-            spare.put_each((0..count).map(&mut next));
-        })
+        self.append::<T>(count, |spare| spare.put_each((0..count).map(&mut next)))
     }
 
     /// Opens a new section, also if one of the same kind is open. The reader must then call
@@ -149,7 +146,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
             }
             self.block.push_with(bytes, fill)?;
         } else if self.is_open(tag.turned()) {
-            self.append_turned::<T>(bytes, fill)?;
+            self.append_turned(bytes, fill)?;
         } else {
             let padding = self.fits(bytes)?;
             let at = self.fixed_len() + padding;
@@ -167,16 +164,12 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
     /// Appends elements of so many bytes to the open section, which has the other byte order.
     #[cold]
-    fn append_turned<T: Element>(
-        &mut self,
-        bytes: usize,
-        fill: impl FnOnce(&mut Spare<'_>),
-    ) -> Result<(), Overflow> {
+    fn append_turned(&mut self, bytes: usize, fill: impl FnOnce(&mut Spare<'_>)) -> Result<(), Overflow> {
         let left = self.left();
         if bytes > left {
             return Err(Overflow { needed: bytes, left });
         }
-        self.block.push_turned(bytes, T::swapped, fill)
+        self.block.push_turned(bytes, fill)
     }
 
     #[inline]

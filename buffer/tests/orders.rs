@@ -106,7 +106,13 @@ fn every_kind_in_both_orders() {
         through(&(0..count).map(|i| i % 3 == 0).collect::<Vec<_>>(), false);
         through(&(0..count).map(|i| ['a', 'é', '語', '🦀'][i as usize % 4]).collect::<Vec<_>>(), ' ');
         #[cfg(feature = "half")]
-        through(&(0..count).map(|i| half::f16::from_f32(i as f32)).collect::<Vec<_>>(), half::f16::ZERO);
+        {
+            through(&(0..count).map(|i| half::f16::from_f32(i as f32)).collect::<Vec<_>>(), half::f16::ZERO);
+            through(
+                &(0..count).map(|i| half::bf16::from_f32(i as f32)).collect::<Vec<_>>(),
+                half::bf16::ZERO,
+            );
+        }
         #[cfg(feature = "num-complex")]
         {
             use num_complex::{Complex32, Complex64};
@@ -116,6 +122,56 @@ fn every_kind_in_both_orders() {
             through(&(0..count).map(number).collect::<Vec<_>>(), Complex64::ZERO);
         }
     }
+}
+
+/// Writes the values in either order and looks at the bytes, which are given in big endian; reads them as written here, and
+/// as written by a machine of the other order.
+fn bytes_of_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T, big: &[u8]) {
+    let mut little = big.to_vec();
+    little.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
+    for (order, bytes) in [(ByteOrder::Big, big), (ByteOrder::Little, &little[..])] {
+        let mut buffer = Buffer::new(Heap::new(128)).unwrap();
+        buffer.section_in::<T>(order).unwrap();
+        buffer.write(&values[..1]).unwrap();
+        buffer.fill_with(1, |_| values[1]).unwrap();
+        buffer.gather(&values, &[1u32, 0]).unwrap();
+        buffer.write_strided(&values, 1, &[(2, -1)]).unwrap();
+        let mut here = buffer.commit();
+        let wire = here.to_vec();
+        let (written, others) = wire[32..].split_at(bytes.len());
+        assert_eq!(written, bytes, "{order}");
+        let mut turned = values;
+        turned.reverse();
+        for other in others.chunks(bytes.len()) {
+            let (first, second) = bytes.split_at(size_of::<T>());
+            assert_eq!(other, [second, first].concat(), "{order}");
+        }
+        for buffer in [&mut headers_turned(&here, &[16]), &mut here] {
+            assert_eq!(buffer.peek().map(|section| section.byte_order), Some(order));
+            let mut back = [zero; 2];
+            assert_eq!((buffer.read(&mut back), back), (Ok(2), values));
+            assert_eq!((buffer.scatter(&mut back, &[1, 0]), back), (Ok(2), values));
+            match order == ByteOrder::NATIVE {
+                true => assert_eq!(buffer.view::<T>().unwrap(), turned),
+                false => assert_eq!((buffer.read_strided(&mut back, 0, &[(2, 1)]), back), (Ok(2), turned)),
+            }
+        }
+    }
+}
+
+#[test]
+fn i128_in_both_orders() {
+    let one: Vec<u8> = (1..=16).collect();
+    let negative: Vec<u8> = (0..16).map(|i| 0xF0 - i).collect();
+    let values = [0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10, -0x0F10_1112_1314_1516_1718_191A_1B1C_1D1F];
+    bytes_of_both_orders(values, 0i128, &[one, negative].concat());
+}
+
+#[cfg(feature = "half")]
+#[test]
+fn bf16_in_both_orders() {
+    use half::bf16;
+    bytes_of_both_orders([bf16::from_f32(1.5), bf16::from_f32(-2.0)], bf16::ZERO, &[0x3F, 0xC0, 0xC0, 0x00]);
 }
 
 #[test]

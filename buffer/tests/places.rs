@@ -5,7 +5,7 @@ mod common;
 use core::fmt::Debug;
 
 use common::Heap;
-use mpj_buffer::{Buffer, Element, Index, Kind, Overflow, PlaceError, ReadError, WriteError};
+use mpj_buffer::{Buffer, ByteOrder, Element, Index, Kind, Overflow, PlaceError, ReadError, WriteError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -136,6 +136,38 @@ fn a_bad_index_is_found_before_the_first_copy() {
     assert_eq!((dst, buffer.remaining()), ([7; 3], 0));
     assert_eq!(buffer.scatter(&mut dst, &[1u32, 1]), Ok(2));
     assert_eq!((dst, buffer.remaining()), ([7, 2, 7], 1));
+}
+
+#[test]
+fn a_bad_index_is_found_wherever_it_stands() {
+    const FOREIGN: ByteOrder =
+        if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
+    let src: Vec<u64> = (0..50).map(|i| i * 0x0102_0304).collect();
+    for order in [ByteOrder::NATIVE, FOREIGN] {
+        for count in 0..35 {
+            let good: Vec<i32> = (0..count).map(|i| i * 7 % 50).collect();
+            let expected: Vec<u64> = good.iter().map(|i| src[*i as usize]).collect();
+            let mut buffer = Buffer::new(Heap::new(1024)).unwrap();
+            buffer.section_in::<u64>(order).unwrap();
+            buffer.write(&src[..3]).unwrap();
+            let before = buffer.len();
+            for position in 0..good.len() {
+                for wrong in [50, -1, i32::MIN, i32::MAX] {
+                    let mut indices = good.clone();
+                    indices[position] = wrong;
+                    let error = PlaceError::Index { position, index: wrong.into(), len: 50 };
+                    assert_eq!(buffer.gather(&src, &indices), Err(WriteError::Place(error)));
+                    assert_eq!(buffer.len(), before);
+                }
+            }
+            buffer.gather(&src, &good).unwrap();
+            let mut buffer = buffer.commit();
+            assert_eq!(buffer.section::<u64>(), Ok(3 + good.len() as u64));
+            let mut back = vec![0; 3 + good.len()];
+            assert_eq!(buffer.read(&mut back), Ok(back.len()));
+            assert_eq!((&back[..3], &back[3..]), (&src[..3], &expected[..]));
+        }
+    }
 }
 
 #[test]

@@ -73,9 +73,8 @@ fn little<T: Element>(elements: &[T]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") || size_of::<T>() == 1 {
         return Cow::Borrowed(bytes);
     }
-    let mut swapped = vec![0; bytes.len()];
-    T::swapped(bytes, &mut swapped);
-    Cow::Owned(swapped)
+    let turned: Vec<T::Turned> = elements.iter().map(|element| element.turned()).collect();
+    Cow::Owned(bytemuck::cast_slice(&turned).to_vec())
 }
 
 struct Bytes<T>(PhantomData<T>);

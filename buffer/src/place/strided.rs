@@ -142,7 +142,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         let region = Region::check(src.len(), start, dims, &mut room)?;
         let (extent, stride) = region.run();
         self.append::<T>(region.volume, |spare| match stride {
-            1 => region.runs(|at| spare.put(bytemuck::cast_slice(&src[at..at + extent]))),
+            1 => region.runs(|at| spare.put(&src[at..at + extent])),
             _ => region.runs(|at| {
                 spare.put_each((0..extent).map(|i| src[at.wrapping_add_signed(stride * i as isize)]));
             }),

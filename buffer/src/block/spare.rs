@@ -1,0 +1,135 @@
+//! The end of a block while it is being filled.
+
+use core::mem::MaybeUninit;
+
+use bytemuck::NoUninit;
+
+use crate::{ALIGN, Element};
+
+/// Bytes that are being filled from front to back.
+///
+/// # Invariants
+/// 1. `bytes[..filled]` hold values.
+pub(crate) struct Spare<'a> {
+    bytes: &'a mut [MaybeUninit<u8>],
+    filled: usize,
+    /// For a section of the other byte order. Known when this is made, so that the others do not look.
+    is_turned: bool,
+    is_refused: bool,
+}
+
+impl<'a> Spare<'a> {
+    #[inline]
+    pub(super) fn new(bytes: &'a mut [MaybeUninit<u8>], is_turned: bool) -> Self {
+        Self { bytes, filled: 0, is_turned, is_refused: false }
+    }
+
+    /// Returns how many bytes hold values, counted from the first, or `None` if all were taken back.
+    #[inline]
+    pub(super) fn filled(self) -> Option<usize> {
+        (!self.is_refused).then_some(self.filled)
+    }
+
+    /// Puts a slice behind what is there. Elements for which there is no place are left out.
+    #[inline]
+    pub(crate) fn put<T: Element>(&mut self, src: &[T]) {
+        if self.is_turned {
+            return self.put_turned(src);
+        }
+        let src: &[u8] = bytemuck::cast_slice(src);
+        if let Some(target) = self.bytes.get_mut(self.filled..).and_then(|rest| rest.get_mut(..src.len())) {
+            target.write_copy_of_slice(src);
+            self.filled += src.len();
+        }
+    }
+
+    #[cold]
+    fn put_turned<T: Element>(&mut self, src: &[T]) {
+        #[cfg(target_arch = "x86_64")]
+        if size_of_val(src) >= 64 && is_x86_feature_detected!("avx2") {
+            // SAFETY: this processor has AVX2, which is all that the function needs.
+            return unsafe { self.put_turned_wide(src) };
+        }
+        self.put_as_is(src.iter().map(|element| element.turned()));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn put_turned_wide<T: Element>(&mut self, src: &[T]) {
+        self.put_as_is(src.iter().map(|element| element.turned()));
+    }
+
+    /// Puts a few zeros: less than [`ALIGN`], of which most often none.
+    #[inline]
+    pub(crate) fn pad(&mut self, count: usize) {
+        if count > 0 {
+            self.put(&[0u8; ALIGN][..count % ALIGN]);
+        }
+    }
+
+    /// Puts elements one by one, as many as there are places for.
+    #[inline]
+    pub(crate) fn put_each<T: Element>(&mut self, elements: impl Iterator<Item = T>) {
+        if self.is_turned {
+            self.put_as_is(elements.map(T::turned));
+        } else {
+            self.put_as_is(elements);
+        }
+    }
+
+    #[inline(always)]
+    fn put_as_is<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) {
+        let places = self.bytes[self.filled..].chunks_exact_mut(size_of::<T>());
+        let mut put = 0;
+        for (place, element) in places.zip(elements) {
+            place.write_copy_of_slice(bytemuck::bytes_of(&element));
+            put += 1;
+        }
+        self.filled += put * size_of::<T>();
+    }
+
+    /// Puts the element that `make` makes of each item. If it makes none of one, or there are not places for all, takes
+    /// everything back that was put.
+    #[inline]
+    pub(crate) fn put_all<S: Copy, T: Element>(&mut self, items: &[S], make: impl Fn(S) -> Option<T>) {
+        let all = match self.is_turned {
+            false => self.put_all_as_is(items, make),
+            true => self.put_all_as_is(items, |item| make(item).map(T::turned)),
+        };
+        self.is_refused |= all.is_none();
+    }
+
+    #[inline(always)]
+    fn put_all_as_is<S: Copy, T: NoUninit>(
+        &mut self,
+        items: &[S],
+        make: impl Fn(S) -> Option<T>,
+    ) -> Option<()> {
+        let places =
+            self.bytes.get_mut(self.filled..)?.get_mut(..size_of::<T>().checked_mul(items.len())?)?;
+        let put = places.len();
+        // Eights in a loop of their own, of a length that is known: then each item costs the check, a load and a store,
+        // and no counting.
+        let (eights, rest) = items.as_chunks::<8>();
+        let (wide, narrow) = places.split_at_mut(eights.len() * 8 * size_of::<T>());
+        for (places, eight) in wide.chunks_exact_mut(8 * size_of::<T>()).zip(eights) {
+            put_some(places, eight, &make)?;
+        }
+        put_some(narrow, rest, &make)?;
+        self.filled += put;
+        Some(())
+    }
+}
+
+/// Puts elements into places of which there are as many.
+#[inline(always)]
+fn put_some<S: Copy, T: NoUninit>(
+    places: &mut [MaybeUninit<u8>],
+    items: &[S],
+    make: impl Fn(S) -> Option<T>,
+) -> Option<()> {
+    for (place, item) in places.chunks_exact_mut(size_of::<T>()).zip(items) {
+        place.write_copy_of_slice(bytemuck::bytes_of(&make(*item)?));
+    }
+    Some(())
+}
