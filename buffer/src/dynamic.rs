@@ -183,23 +183,26 @@ impl Chain {
 
     /// Appends bytes of which not all fit the tail.
     #[cold]
-    fn push_split(&mut self, mut src: &[u8]) -> Result<(), AllocError> {
-        while !src.is_empty() {
-            let left = self.tail.as_ref().map_or(0, |tail| tail.bytes.capacity() - tail.bytes.end());
-            let here = here(self.written(), left, src.len());
-            if here == 0 {
-                self.grow(src.len())?;
-                continue;
-            }
-            let (now, later) = src.split_at(here);
+    fn push_split(&mut self, src: &[u8]) -> Result<(), AllocError> {
+        let (mut now, mut later) = src.split_at(here(self.written(), self.left(), src.len()));
+        loop {
             if let Some(tail) = &mut self.tail
                 && tail.bytes.push(now).is_err()
             {
-                break; // Impossible: `left` bytes are there.
+                return Ok(()); // Impossible: no more than is left.
             }
-            src = later;
+            if later.is_empty() {
+                return Ok(());
+            }
+            self.grow(later.len())?;
+            // A new chunk has room, and is filled.
+            (now, later) = later.split_at(self.left().min(later.len()));
         }
-        Ok(())
+    }
+
+    /// Returns how many bytes fit the tail.
+    fn left(&self) -> usize {
+        self.tail.as_ref().map_or(0, |tail| tail.bytes.capacity() - tail.bytes.end())
     }
 
     /// Drops what a refused value left behind, and stores the length of the whole in its header.

@@ -46,6 +46,20 @@ fn values_of_all_sizes_in_a_small_block() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many bytes")]
+fn a_value_of_many_chunks() {
+    // The largest chunk has 4 MiB.
+    let values: Vec<u8> = (0..100 << 20).map(|i| (i >> 12) as u8).collect();
+    let mut buffer = Buffer::new(Heap::new(64)).unwrap();
+    buffer.write_object("in front").unwrap();
+    buffer.write_dynamic(&values).unwrap();
+    let mut buffer = buffer.commit();
+    assert!(buffer.segments().map(<[u8]>::len).max().unwrap() <= 4 << 20);
+    assert_eq!(buffer.read_object::<String>().unwrap(), "in front");
+    assert!(buffer.read_dynamic::<u8>().unwrap() == values);
+}
+
+#[test]
 fn values_of_no_bytes() {
     for count in [1, 2, 509, 510, 511, 512] {
         let mut buffer = Buffer::new(Heap::new(64)).unwrap();
