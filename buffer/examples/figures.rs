@@ -202,8 +202,27 @@ fn places() {
     }
 }
 
+/// Eight slices in a message, and as many copies to places that lie the same way.
+fn values(src: &[f64], plain: &[u8]) {
+    let bytes = plain.len();
+    let mut block = global().alloc(8 * bytes).expect("memory");
+    let copy = || {
+        for to in block.as_uninit_mut()[..8 * bytes].chunks_exact_mut(bytes) {
+            to.write_copy_of_slice(black_box(plain));
+        }
+        black_box(&mut block);
+    };
+    let mut slot = Some(buffer(8));
+    let write = || {
+        let fill = |b: &mut Writing| (0..8).for_each(|_| b.write_dynamic(black_box(src)).expect("room"));
+        slot = Some(message(&mut slot, fill).clear());
+    };
+    let (ours, theirs) = pair(8 * bytes, write, copy);
+    row("write_dynamic, one of eight", bytes, (ours / 8.0, theirs / 8.0));
+}
+
 fn dynamic() {
-    for count in [512, 8192, 100_000, 1 << 20] {
+    for count in [512, 8192, 32_768, 100_000, 1 << 20] {
         let bytes = count * 8;
         let src = numbers(count);
         let plain: Vec<u8> = src.iter().flat_map(|x| x.to_ne_bytes()).collect();
@@ -222,6 +241,7 @@ fn dynamic() {
         let write =
             || slot = Some(message(&mut slot, |b| b.write_dynamic(black_box(&src)).expect("room")).clear());
         row("write_dynamic", bytes, pair(bytes, write, &mut copy));
+        values(&src, &plain);
         let write = || {
             let write = |b: &mut Writing| b.write_object_with::<Fixed, _>(black_box(&src)).expect("room");
             slot = Some(message(&mut slot, write).clear());

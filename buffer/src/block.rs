@@ -161,6 +161,13 @@ impl<R: RawBuffer> Filled<R> {
         Ok(())
     }
 
+    /// Forgets all initialised bytes; the next are pushed from offset `from` on, or from the end if the block is shorter.
+    #[inline]
+    pub(crate) fn restart(&mut self, from: usize) {
+        self.from = from.min(self.block.capacity());
+        self.to = self.from;
+    }
+
     /// Forgets all initialised bytes but the first `len`.
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {

@@ -131,7 +131,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
 impl<R: RawBuffer> Buffer<R, Writing> {
     /// Takes the blocks of the dynamic part from `pool` instead of the global one, from the next block on, also after
-    /// [`clear`](Buffer::clear). The static part may come from any pool: [`new`](Self::new) takes its block.
+    /// [`clear`](Buffer::clear), which then gives all of them back. The static part may come from any pool: [`new`](Self::new) takes its block.
     ///
     /// # Examples
     /// ```
@@ -219,8 +219,11 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 }
 
 impl<R: RawBuffer, M> Buffer<R, M> {
-    /// Forgets the message and makes the block ready for another one, with the same room. Blocks of the dynamic part go
-    /// back to their pool.
+    /// Forgets the message and makes the block ready for another one, with the same room.
+    ///
+    /// Blocks of the dynamic part go back to their pool, but for one of at most 128 KiB in which the next message begins: a
+    /// buffer that has had objects holds so much until it is dropped. Of a pool that [`set_pool`](Buffer::set_pool) has
+    /// named, all go back.
     #[inline]
     pub fn clear(self) -> Buffer<R, Writing> {
         let Self { mut block, room, chain, .. } = self;

@@ -3,9 +3,11 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use common::Heap;
 use mpj_buffer::codec::Sink;
+use mpj_buffer::pool::{AllocError, Pool, PoolStats};
 use mpj_buffer::{Buffer, Codec, CodecError, ReadError, Reading, WriteError};
 use serde::ser::{Error, SerializeSeq};
 use serde::{Deserialize, Serialize, Serializer};
@@ -61,7 +63,7 @@ fn a_value_of_many_chunks() {
 
 #[test]
 fn values_of_no_bytes() {
-    for count in [1, 2, 509, 510, 511, 512] {
+    for count in [1, 2, 501, 502, 503, 504, 509, 510, 511, 512] {
         let mut buffer = Buffer::new(Heap::new(64)).unwrap();
         for _ in 0..count {
             buffer.write_object(&()).unwrap();
@@ -137,6 +139,117 @@ fn a_refused_value_leaves_no_trace() {
             assert_eq!(buffer.commit().len(), 16);
         }
     }
+}
+
+#[test]
+fn a_buffer_says_the_same_whatever_it_has_said_before() {
+    // One chunk, the same one again, a larger one, many, too large a one to keep; and messages without objects.
+    let sizes: &[&[usize]] = &[
+        &[10],
+        &[],
+        &[4000, 3],
+        &[5000],
+        &[1, 70_000, 2],
+        &[60_000, 60_000],
+        &[100_000],
+        &[3 << 20, 1],
+        &[],
+        &[200_000, 5 << 20, 9],
+        &[8],
+    ];
+    let fill = |buffer: &mut Buffer<Heap>, sizes: &[usize]| {
+        buffer.write(&[1u8]).unwrap();
+        for (i, size) in sizes.iter().enumerate() {
+            let bytes: Vec<u8> = (0..*size).map(|at| (at + i) as u8).collect();
+            match i % 2 {
+                0 => buffer.write_object(&bytes).unwrap(),
+                _ => buffer.write_dynamic(&bytes).unwrap(),
+            }
+        }
+    };
+    let spoil = |buffer: &mut Buffer<Heap>, bytes| {
+        for panics in [false, true] {
+            let spoilt = Spoilt { bytes, panics };
+            let result = catch_unwind(AssertUnwindSafe(|| buffer.write_object(&spoilt)));
+            assert!(result.is_err() || result.unwrap().is_err());
+        }
+    };
+    let mut buffer = Buffer::new(Heap::new(512)).unwrap();
+    for round in 0..4 {
+        for sizes in sizes {
+            let mut fresh = Buffer::new(Heap::new(512)).unwrap();
+            fill(&mut fresh, sizes);
+            if round % 2 == 1 {
+                spoil(&mut buffer, [0, 3, 5000, 300_000][sizes.len()]);
+            }
+            fill(&mut buffer, sizes);
+            if round == 2 {
+                spoil(&mut buffer, 10_000);
+            }
+            let reading = buffer.commit();
+            assert!(reading.segments().all(|segment| !segment.is_empty()));
+            assert_eq!(reading.segments().count() > 1, !sizes.is_empty());
+            let wire = reading.to_vec();
+            let mut streamed = Vec::new();
+            std::io::Read::read_to_end(&mut reading.reader(), &mut streamed).unwrap();
+            assert_eq!((wire == fresh.commit().to_vec(), streamed == wire), (true, true), "{sizes:?}");
+            buffer = reading.clear();
+        }
+        // Also without having been committed.
+        fill(&mut buffer, &[100, 200]);
+        buffer = buffer.clear();
+    }
+}
+
+/// A pool whose blocks have no more bytes than this.
+#[derive(Debug)]
+struct Short(usize);
+
+impl Pool for Short {
+    type Block = Heap;
+
+    fn alloc(&self, len: usize) -> Result<Heap, AllocError> {
+        assert!(len <= self.0);
+        Ok(Heap::new(len))
+    }
+
+    fn max_block(&self) -> usize {
+        self.0
+    }
+
+    fn stats(&self) -> PoolStats {
+        PoolStats::default()
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_pool_of_short_blocks() {
+    let mut usual = Buffer::new(Heap::new(256)).unwrap();
+    let fill = |buffer: &mut Buffer<Heap>| {
+        buffer.write_object("a few bytes").unwrap();
+        buffer.write_dynamic(&[0x0102_0304u32; 3000]).unwrap();
+        buffer.write_object(&vec![7u64; 100]).unwrap();
+    };
+    fill(&mut usual);
+    let expected = usual.commit().to_vec();
+    for most in [16, 23, 24, 63, 64, 65, 72, 80, 100, 4095, 4096, 4104, 5000] {
+        let mut buffer = Buffer::new(Heap::new(256)).unwrap();
+        buffer.set_pool(Arc::new(Short(most)));
+        for _ in 0..2 {
+            fill(&mut buffer);
+            let reading = buffer.commit();
+            assert_eq!(reading.to_vec(), expected, "{most}");
+            buffer = reading.clear();
+        }
+    }
+    let mut buffer = Buffer::new(Heap::new(256)).unwrap();
+    buffer.set_pool(Arc::new(Short(15)));
+    assert!(matches!(buffer.write_object("no place for a header"), Err(WriteError::Alloc(_))));
+    assert!(buffer.is_empty());
 }
 
 /// Postcard behind another id, with a schema that tells types apart by their size.

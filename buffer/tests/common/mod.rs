@@ -10,10 +10,11 @@ use mpj_buffer::pool::RawBuffer;
 pub(crate) const POISON: u8 = 0xA5;
 
 #[repr(align(64))]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Line([u8; 64]);
 
 /// A heap block whose first byte lies `skew` bytes behind a multiple of 64.
+#[derive(Debug)]
 pub(crate) struct Heap {
     lines: Vec<Line>,
     skew: usize,

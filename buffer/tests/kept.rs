@@ -1,0 +1,52 @@
+//! How much of the global pool a cleared buffer holds. On its own in a process, whose pool nobody else uses then.
+
+use std::sync::Arc;
+
+use mpj_buffer::Buffer;
+use mpj_buffer::pool::{Buddy, Growth, Heap, Pool, global};
+
+#[test]
+fn a_cleared_buffer_holds_one_block_of_bounded_size() {
+    const MOST: u64 = 128 << 10;
+    let held = || (global().stats().live_blocks, global().stats().live_granted);
+    let mut buffer = Buffer::with_capacity(4096).unwrap();
+    let (blocks, bytes) = held();
+    buffer = buffer.commit().clear();
+    assert_eq!(held(), (blocks, bytes), "nothing for messages without objects");
+    for size in [1usize, 4000, 60_000, 100_000, 1 << 20, 20 << 20, 5] {
+        buffer.write_object("first").unwrap();
+        buffer.write_dynamic(&vec![1u8; size]).unwrap();
+        assert!(held().1 >= bytes + size as u64);
+        buffer = buffer.commit().clear();
+        let (now, granted) = held();
+        assert_eq!(now, blocks + 1, "{size}");
+        assert!(granted > bytes && granted <= bytes + MOST, "{size}: {}", granted - bytes);
+    }
+    // One value in a chunk of its own that is too large.
+    let mut other = Buffer::with_capacity(64).unwrap();
+    let before = held();
+    other.write_dynamic(&vec![1u8; 1 << 20]).unwrap();
+    drop(other.commit().clear());
+    assert!(held().0 < before.0);
+
+    // The same chunk serves message after message.
+    let allocs = || global().stats().allocs;
+    let before = allocs();
+    for _ in 0..10 {
+        buffer.write_object("again").unwrap();
+        buffer = buffer.commit().clear();
+    }
+    assert_eq!(allocs(), before);
+
+    let pool = Arc::new(Buddy::growing(Growth::default().limit(1 << 20), Heap::create));
+    buffer.set_pool(Arc::clone(&pool));
+    assert_eq!(held(), (blocks, bytes), "what was kept is of the other pool");
+    for _ in 0..3 {
+        buffer.write_object("elsewhere").unwrap();
+        assert_eq!((held(), pool.stats().live_blocks), ((blocks, bytes), 1));
+        buffer = buffer.commit().clear();
+        assert_eq!(pool.stats().live_blocks, 0, "a pool of one's own gets all back");
+    }
+    drop(buffer);
+    assert_eq!(held().0, blocks - 1);
+}
