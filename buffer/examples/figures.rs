@@ -10,7 +10,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use mpj_buffer::pool::{DefaultBlock, Pool, RawBuffer, global};
-use mpj_buffer::{Buffer, Fixed, MESSAGE_HEADER, Raw, RawVec, Reading, SECTION_HEADER, section_len};
+use mpj_buffer::{
+    Buffer, ByteOrder, Fixed, MESSAGE_HEADER, Raw, RawVec, Reading, SECTION_HEADER, section_len,
+};
 
 type Writing = Buffer<DefaultBlock>;
 
@@ -117,6 +119,8 @@ fn calls(src: &[f64]) {
     row("write", bytes, (ours / times as f64, theirs / times as f64));
 }
 
+const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
+
 fn slices() {
     for bytes in [64, 1024, 4096, 16384, 65536, 1 << 20, 8 << 20] {
         let src = numbers(bytes / 8);
@@ -130,6 +134,18 @@ fn slices() {
             black_box(&mut block);
         };
         row("write + commit + clear", bytes, pair(bytes, write, copy));
+        let write = || {
+            let turned = |b: &mut Writing| {
+                b.section_in::<f64>(FOREIGN).expect("room");
+                b.write(black_box(&src)).expect("room");
+            };
+            slot = Some(message(&mut slot, turned).clear());
+        };
+        let copy = || {
+            block.as_uninit_mut()[FIRST..FIRST + bytes].write_copy_of_slice(black_box(&plain));
+            black_box(&mut block);
+        };
+        row("… in the other byte order", bytes, pair(bytes, write, copy));
         // Out of such a block again, and to the very same place: at some sizes a copy takes a third longer between places
         // whose addresses end alike.
         let back = RefCell::new(numbers(bytes / 8));
@@ -192,13 +208,22 @@ fn places() {
             slot = Some(message(&mut slot, |b| b.write_strided(&src, 0, &dims).expect("room")).clear());
         };
         let mut out = numbers(rows * 8);
-        let hand = || {
+        let mut hand = || {
             for (to, from) in out.chunks_exact_mut(8).zip(black_box(&src).chunks_exact(64)) {
                 (0..8).for_each(|i| to[i] = from[8 * i]);
             }
             black_box(&mut out);
         };
-        row("write_strided, 8 of 64 (loop)", rows * 64, pair(rows * 64, strided, hand));
+        row("write_strided, 8 of 64 (loop)", rows * 64, pair(rows * 64, strided, &mut hand));
+        let strided = || {
+            let dims = black_box([(rows, 64), (8, 8)]);
+            let turned = |b: &mut Writing| {
+                b.section_in::<f64>(FOREIGN).expect("room");
+                b.write_strided(&src, 0, &dims).expect("room");
+            };
+            slot = Some(message(&mut slot, turned).clear());
+        };
+        row("… in the other byte order", rows * 64, pair(rows * 64, strided, hand));
     }
 }
 

@@ -103,8 +103,10 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         if self.chain.len() > 0 {
             // Fits: `capacity` is a multiple of `ALIGN`, and the static part is not longer.
             let padding = self.fixed_len().wrapping_neg() % ALIGN;
-            let padded = self.block.push_with(padding, |spare| spare.pad(padding));
-            debug_assert_eq!(padded, Ok(()));
+            if padding > 0 {
+                let padded = self.block.push_zeros(padding);
+                debug_assert_eq!(padded, Ok(()));
+            }
         }
         let sections_end = self.fixed_len();
         let total = sections_end + self.chain.len();

@@ -36,6 +36,12 @@ impl<'a> Spare<'a> {
         if self.is_turned {
             return self.put_turned(src);
         }
+        self.put_slice_as_is(src);
+    }
+
+    /// As [`put`](Self::put), without asking for the byte order.
+    #[inline(always)]
+    pub(crate) fn put_slice_as_is<T: NoUninit>(&mut self, src: &[T]) {
         let src: &[u8] = bytemuck::cast_slice(src);
         if let Some(target) = self.bytes.get_mut(self.filled..).and_then(|rest| rest.get_mut(..src.len())) {
             target.write_copy_of_slice(src);
@@ -77,8 +83,15 @@ impl<'a> Spare<'a> {
         }
     }
 
+    /// Returns whether elements are to be turned, for who puts many times: the loop is better made for one order.
+    #[inline]
+    pub(crate) fn is_turned(&self) -> bool {
+        self.is_turned
+    }
+
+    /// As [`put_each`](Self::put_each), without asking for the byte order.
     #[inline(always)]
-    fn put_as_is<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) {
+    pub(crate) fn put_as_is<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) {
         let places = self.bytes[self.filled..].chunks_exact_mut(size_of::<T>());
         let mut put = 0;
         for (place, element) in places.zip(elements) {

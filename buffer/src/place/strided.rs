@@ -141,11 +141,12 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         let mut room = ROOM;
         let region = Region::check(src.len(), start, dims, &mut room)?;
         let (extent, stride) = region.run();
-        self.append::<T>(region.volume, |spare| match stride {
-            1 => region.runs(|at| spare.put(&src[at..at + extent])),
-            _ => region.runs(|at| {
-                spare.put_each((0..extent).map(|i| src[at.wrapping_add_signed(stride * i as isize)]));
-            }),
+        let run = |at: usize| (0..extent).map(move |i| src[at.wrapping_add_signed(stride * i as isize)]);
+        self.append::<T>(region.volume, |spare| match (stride, spare.is_turned()) {
+            (1, false) => region.runs(|at| spare.put_slice_as_is(&src[at..at + extent])),
+            (1, true) => region.runs(|at| spare.put(&src[at..at + extent])),
+            (_, false) => region.runs(|at| spare.put_as_is(run(at))),
+            (_, true) => region.runs(|at| spare.put_as_is(run(at).map(T::turned))),
         })?;
         Ok(())
     }
