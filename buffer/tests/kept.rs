@@ -13,7 +13,7 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
     let (blocks, bytes) = held();
     buffer = buffer.commit().clear();
     assert_eq!(held(), (blocks, bytes), "nothing for messages without objects");
-    for size in [1usize, 4000, 60_000, 100_000, 1 << 20, 20 << 20, 5] {
+    for size in [1usize, 4000, 60_000, 100_000, 200_000, 1 << 20, 20 << 20, 5] {
         buffer.write_object("first").unwrap();
         buffer.write_dynamic(&vec![1u8; size]).unwrap();
         assert!(held().1 >= bytes + size as u64);
@@ -29,14 +29,23 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
     drop(other.commit().clear());
     assert!(held().0 < before.0);
 
-    // The same chunk serves message after message.
+    // The same chunk serves message after message, also the second one of a first message.
     let allocs = || global().stats().allocs;
-    let before = allocs();
-    for _ in 0..10 {
+    let mut other = Buffer::with_capacity(64).unwrap();
+    let mut before = 0;
+    for round in 0..10 {
         buffer.write_object("again").unwrap();
         buffer = buffer.commit().clear();
+        other.write_object("first").unwrap();
+        other.write_dynamic(&[1u8; 60_000]).unwrap();
+        other = other.commit().clear();
+        // By then it is one that holds a whole message.
+        if round == 2 {
+            before = allocs();
+        }
     }
     assert_eq!(allocs(), before);
+    drop(other);
 
     let pool = Arc::new(Buddy::growing(Growth::default().limit(1 << 20), Heap::create));
     buffer.set_pool(Arc::clone(&pool));
