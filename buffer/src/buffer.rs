@@ -131,7 +131,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
 impl<R: RawBuffer> Buffer<R, Writing> {
     /// Takes the blocks of the dynamic part from `pool` instead of the global one, from the next block on, also after
-    /// [`clear`](Buffer::clear), which then gives all of them back. The static part may come from any pool: [`new`](Self::new) takes its block.
+    /// [`clear`](Buffer::clear), which then gives all of them back. The static part may come from any pool:
+    /// [`new`](Self::new) takes its block.
     ///
     /// # Examples
     /// ```

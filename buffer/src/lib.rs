@@ -57,9 +57,9 @@
 //! * `bytes`: `bytes::Buf` for a message, `BufMut` for a section of bytes, `Bytes` of a message.
 //!
 //! # Where to read next
-//! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). Unsafe code is in `src/block.rs` and
-//! `src/block/spare.rs`, `src/dynamic.rs`, `src/codec/sink.rs`, `src/codec/text.rs`, `src/swap.rs` and `src/stream/bytes.rs`, and in
-//! `from_block`, whose caller vouches for received bytes.
+//! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). Unsafe code is in `src/block.rs`,
+//! `src/block/spare.rs`, `src/dynamic.rs`, `src/codec/sink.rs`, `src/codec/text.rs`, `src/swap.rs` and
+//! `src/stream/bytes.rs`, and in `from_block`, whose caller vouches for received bytes.
 
 #[expect(unsafe_code, reason = "turns the initialised part of a block into a slice; proofs inside")]
 mod block;
