@@ -89,7 +89,7 @@ pub struct Welcome {
 impl fmt::Debug for Welcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Welcome { job, size, first, here, .. } = self;
-        write!(f, "Welcome(job {job:x}, ranks {first} to {} of {size})", first + here - 1)
+        write!(f, "Welcome(job {job:x}, {here} ranks of {size} from {first})")
     }
 }
 

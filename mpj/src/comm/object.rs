@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::Intracomm;
 use crate::endpoint::{Dest, Source, Tag};
 use crate::error::{Class, Error, Result};
-use crate::raw;
+use crate::raw::{self, Items};
 use crate::status::Status;
 
 /// The static part of an object's message: its headers.
@@ -85,16 +85,26 @@ impl Intracomm {
     /// As [`bcast`](Self::bcast) and [`recv_object`](Self::recv_object).
     pub fn bcast_object<T: Serialize + DeserializeOwned>(&self, value: T, root: usize) -> Result<T> {
         const CALL: &str = "bcast_object";
-        let mut bytes = if self.rank() == root { encode(CALL, &value)? } else { Vec::new() };
-        let mut len = [bytes.len()];
+        let is_root = self.rank() == root;
+        let sent = if is_root { encode(CALL, &value)? } else { Vec::new() };
+        let mut len = [sent.len()];
         self.bcast(&mut len, root)?;
-        bytes.resize(len[0], 0);
-        self.bcast(&mut bytes, root)?;
-        if self.rank() == root {
+        let [len] = len;
+        let shape = Shape::Flat(Primitive::Packed);
+        let number = i32::try_from(root).unwrap_or(i32::MAX);
+        if is_root {
+            let items = Items { base: sent.as_ptr().cast_mut(), count: len, shape };
+            // SAFETY: the root only reads, and `sent` lives until the call returns.
+            unsafe { raw::bcast(self.as_raw(), &items, number)? };
             return Ok(value);
         }
-        let block = room(CALL, bytes.len())?;
-        let mut buffer = Buffer::from_bytes(block, &bytes).map_err(|e| malformed(CALL, e.error))?;
+        let block = room(CALL, len)?;
+        let items = Items { base: block.as_ptr().as_ptr(), count: len, shape };
+        // SAFETY: the block is ours, holds `len` bytes, and is touched by nobody else until the call returns.
+        unsafe { raw::bcast(self.as_raw(), &items, number)? };
+        // SAFETY: the broadcast has filled the first `len` bytes of the block.
+        let buffer = unsafe { Buffer::from_block(block, 0, len) };
+        let mut buffer = buffer.map_err(|e| malformed(CALL, e.error))?;
         buffer.read_object().map_err(|e| malformed(CALL, e))
     }
 }
