@@ -21,11 +21,12 @@ enum Call {
     Alltoall,
     Gather,
     Scatter,
+    ReduceScatter,
     Scan,
 }
 
-/// In the order of the C program; mpj has no reduce_scatter yet.
-const CALLS: [(Call, &str); 9] = [
+/// In the order of the C program.
+const CALLS: [(Call, &str); 10] = [
     (Call::Barrier, "barrier"),
     (Call::Bcast, "bcast"),
     (Call::Reduce, "reduce"),
@@ -34,13 +35,20 @@ const CALLS: [(Call, &str); 9] = [
     (Call::Alltoall, "alltoall"),
     (Call::Gather, "gather"),
     (Call::Scatter, "scatter"),
+    (Call::ReduceScatter, "reduce_scatter"),
     (Call::Scan, "scan"),
 ];
 
 impl Call {
-    /// Calls it once with vectors, or blocks for each rank, of `n` elements.
+    /// Calls it once with vectors, or blocks for each rank, of `n` elements; `counts` has room for each rank's.
     #[inline]
-    fn once(self, world: &Intracomm, send: &mut [f64], recv: &mut [f64], n: usize) -> Result<(), Error> {
+    fn once(
+        self,
+        world: &Intracomm,
+        (send, recv): (&mut [f64], &mut [f64]),
+        counts: &mut [usize],
+        n: usize,
+    ) -> Result<(), Error> {
         let all = n * world.size();
         match self {
             Call::Barrier => world.barrier(),
@@ -51,6 +59,11 @@ impl Call {
             Call::Alltoall => world.alltoall(&send[..all], &mut recv[..all]),
             Call::Gather => world.gather(&send[..n], &mut recv[..all], 0),
             Call::Scatter => world.scatter(&send[..all], &mut recv[..n], 0),
+            Call::ReduceScatter => {
+                let each = (n / world.size()).max(1);
+                counts.fill(each);
+                world.reduce_scatter(&send[..each * world.size()], &mut recv[..each], counts, Op::Sum)
+            }
             Call::Scan => world.scan(&send[..n], &mut recv[..n], Op::Sum),
         }
     }
@@ -65,12 +78,13 @@ pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize) -> Result<(), Fa
     let elements = (sizes.clone().max().unwrap_or(0) * ranks + PAGE) / size_of::<f64>();
     let (mut send, mut recv) = (Pages::filled(elements, 1.0)?, Pages::filled(elements, 0.0)?);
 
+    let mut counts = vec![0; ranks];
     for (call, name) in CALLS {
         let only_once = (call == Call::Barrier).then_some(0);
         let sizes: Vec<usize> = only_once.map_or_else(|| sizes.clone().collect(), |none| vec![none]);
         for bytes in sizes {
             let n = bytes / size_of::<f64>();
-            let mut once = || call.once(world, &mut send, &mut recv, n);
+            let mut once = || call.once(world, (&mut send, &mut recv), &mut counts, n);
             once()?;
             world.barrier()?;
             let start = now_ns();

@@ -112,6 +112,7 @@ fn a_freed_communicator_refuses_every_call(world: World) -> mpj::Result<()> {
         ("reduce", c.reduce(&[1u8], &mut one, Op::Sum, 0)),
         ("allreduce", c.allreduce(&[1u8], &mut one, Op::Sum)),
         ("scan", c.scan(&[1u8], &mut one, Op::Sum)),
+        ("reduce_scatter", c.reduce_scatter(&[1u8; 2], &mut one, &[1, 1], Op::Sum)),
         ("gather", c.gather(&[1u8], &mut two, 0)),
         ("gatherv", c.gatherv(&[1u8], &mut two, even.0, even.1, 0)),
         ("scatter", c.scatter(&[1u8; 2], &mut one, 0)),

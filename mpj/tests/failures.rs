@@ -39,6 +39,10 @@ const WAITS: &[(&str, Wait)] = &[
     ("allreduce", |w| w.allreduce(&[0u8], &mut [0u8], Op::Sum)),
     ("big allreduce", |w| w.allreduce(&vec![0u8; 1 << 20], &mut vec![0u8; 1 << 20], Op::Sum)),
     ("scan", |w| w.scan(&[0u8], &mut [0u8], Op::Sum).and_then(|()| w.barrier())),
+    ("reduce_scatter", |w| {
+        w.reduce_scatter(&vec![0u8; w.size()], &mut [0u8], &vec![1; w.size()], Op::Sum)
+            .and_then(|()| w.barrier())
+    }),
     ("gather", |w| w.gather(&[0u8], &mut vec![0u8; w.size()], 0).and_then(|()| w.barrier())),
     ("scatter", |w| w.scatter(&vec![0u8; w.size()], &mut [0u8], 2)),
     ("allgather", |w| w.allgather(&[0u8], &mut vec![0u8; w.size()])),

@@ -316,6 +316,8 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
         ("allreduce", unsafe { raw::allreduce(comm, &mine, &room, &Op::Sum) }),
         // SAFETY: as above.
         ("scan", unsafe { raw::scan(comm, &mine, &room, &Op::Sum) }),
+        // SAFETY: as above.
+        ("reduce_scatter", unsafe { raw::reduce_scatter(comm, &mine, &room, &[1], &Op::Sum) }),
     ] {
         let text = format!("{call}: the type names byte 1 more than once: it cannot be received into");
         assert_eq!(outcome.expect_err("an overlap").to_string(), text);

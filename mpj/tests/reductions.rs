@@ -97,6 +97,7 @@ fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
                 comm.reduce(&mine, &mut got, op.clone(), 0),
                 comm.allreduce(&mine, &mut got, op.clone()),
                 comm.scan(&mine, &mut got, op.clone()),
+                comm.reduce_scatter(&mine, &mut [] as &mut [T; 0], &vec![0; comm.size()], op.clone()),
             ];
             assert!(refused.into_iter().all(|r| r.is_err_and(|e| e.class() == Class::Op)), "{op:?}");
         }
@@ -206,6 +207,21 @@ fn derived_types_are_reduced_where_they_lie() {
             assert_eq!(got, sum);
             world.scan(&view(), &mut ViewMut::new(&mut got, 0, &column, 4).expect("inside"), Op::Sum)?;
             assert_eq!(got, fold(me, matrix, |a, b| a + b));
+            // A column to rank 0, the others to the last; own memory for columns that interleave.
+            let mut counts = vec![0; size];
+            counts[0] = 1;
+            counts[last] += 3;
+            let first: usize = counts[..me].iter().sum();
+            let mut got = blanks::<i64>(24);
+            let mut part = ViewMut::new(&mut got, first, &column, counts[me]).expect("inside");
+            world.reduce_scatter(&view(), &mut part, &counts, Op::Sum)?;
+            let is_mine = |at: usize| (first..first + counts[me]).contains(&(at % 4));
+            assert!((0..24).all(|at| got[at] == if is_mine(at) { sum[at] } else { blanks::<i64>(1)[0] }));
+            let mut flat = blanks::<i64>(6 * counts[me]);
+            world.reduce_scatter(&view(), &mut flat, &counts, Op::Sum)?;
+            assert_eq!(flat, by_columns(&sum)[6 * first..][..6 * counts[me]]);
+            let mut got = blanks::<i64>(24);
+            world.allreduce(&mine, &mut got, Op::Sum)?;
             let mut threes = [[0i64; 3]; 8];
             world.allreduce(&mine, &mut threes, Op::Sum)?;
             assert_eq!(threes.as_flattened(), sum);

@@ -125,6 +125,45 @@ pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> 
     steps
 }
 
+/// A reduction of which each rank keeps a block, by exchanging blocks with each other rank in turn. Needs `count` items of
+/// own memory, twice; that is the rank's block, in items of the accumulator.
+///
+/// What comes from lower ranks goes to the left of the result, nearest first; what comes from higher ones, highest first,
+/// is gathered beside it. `block` tells where a rank's items start in the send buffer, and how many they are.
+pub(crate) fn reduce_scatter(
+    rank: u32,
+    size: u32,
+    block: &dyn Fn(u32) -> (usize, usize),
+    count: usize,
+) -> Vec<Step> {
+    let of = |r: u32| {
+        let (at, count) = block(r);
+        Span::new(Area::Send, at, count)
+    };
+    let span = |area| Span::new(area, 0, count);
+    let (result, incoming, higher) = (span(Area::Recv), span(Area::Temp), span(Area::More));
+    let mut steps = vec![Step::Copy { from: of(rank), into: result }];
+    for round in 1..size {
+        let (to, from) = ((rank + round) % size, (rank + size - round) % size);
+        let into = if from == size - 1 && from > rank { higher } else { incoming };
+        if count > 0 {
+            steps.push(Step::Recv { from, into });
+        }
+        if of(to).count > 0 {
+            steps.push(Step::Send { to, from: of(to) });
+        }
+        steps.push(Step::Wait);
+        if into == incoming {
+            let into = if from < rank { result } else { higher };
+            steps.push(Step::Fold { from: incoming, into, order: Order::FromLeft });
+        }
+    }
+    if rank + 1 < size {
+        steps.push(Step::Fold { from: higher, into: result, order: Order::FromRight });
+    }
+    steps
+}
+
 /// Where block `r` of `size` starts in `count` items, and its length; the first blocks are the longer ones.
 pub(crate) fn ring_block(r: u32, size: u32, count: usize) -> (usize, usize) {
     let (r, size) = (r as usize, size as usize);

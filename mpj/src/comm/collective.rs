@@ -88,6 +88,32 @@ impl Intracomm {
         unsafe { raw::allreduce(self.as_raw(), &sending(send), &receiving(recv), &op) }
     }
 
+    /// Combines the buffers of all ranks, element by element, in order of rank, and deals the result out: rank `r` gets
+    /// the next `counts[r]` items (MPI_Reduce_scatter).
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let mine = [1u32, 10, 100, 1000].map(|x| x * (world.rank() as u32 + 1));
+    /// let (counts, mut part) = ([1, 0, 3], vec![0u32; [1, 0, 3][world.rank()]]);
+    /// world.reduce_scatter(&mine, &mut part, &counts, mpj::Op::Sum)?;
+    /// assert_eq!(part, [&[6][..], &[], &[60, 600, 6000]][world.rank()]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce); [`Class::Arg`] for as many counts as there are not ranks, [`Class::Count`] if they are
+    /// more items than `send` has, or not those that `recv` has room for.
+    pub fn reduce_scatter<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        counts: &[usize],
+        op: Op,
+    ) -> Result<()> {
+        // SAFETY: as in `reduce`.
+        unsafe { raw::reduce_scatter(self.as_raw(), &sending(send), &receiving(recv), counts, &op) }
+    }
+
     /// Gives rank `r` the combination of ranks 0 to `r` (MPI_Scan).
     ///
     /// ```

@@ -221,6 +221,36 @@ pub unsafe fn allreduce(comm: &Comm, send: &Items, recv: &Items, op: &Op) -> Res
     unsafe { run(comm, "allreduce", steps, send.memory(), recv.memory(), temp, Some(op)) }
 }
 
+/// Combines the items of all ranks, in order of rank, and gives rank `r` the next `counts[r]` of the result.
+///
+/// # Errors
+/// As [`reduce`]; [`Class::Arg`] for as many counts as there are not ranks, [`Class::Count`] if they are more than is sent.
+///
+/// # Safety
+/// The contracts of both buffers, which do not overlap.
+pub unsafe fn reduce_scatter(
+    comm: &Comm,
+    send: &Items,
+    recv: &Items,
+    counts: &[usize],
+    op: &Op,
+) -> Result<()> {
+    const CALL: &str = "reduce_scatter";
+    comm.usable(CALL)?;
+    let sums =
+        counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
+    let displacements: Vec<usize> = sums.collect();
+    let layout = Layout::Varying { counts, displacements: &displacements };
+    layout.check(CALL, comm.size(), send.count)?;
+    recv.receivable(CALL)?;
+    let own = Items { count: layout.block(comm.rank()).1, ..send.clone() };
+    same_items(CALL, &own, recv)?;
+    check_op(CALL, op, recv)?;
+    let steps = reduction::reduce_scatter(comm.rank(), comm.size(), &|r| layout.block(r), recv.count);
+    // SAFETY: the caller's contract; the layout was checked.
+    unsafe { run(comm, CALL, steps, send.memory(), recv.memory(), recv.count, Some(op)) }
+}
+
 /// Gives rank `r` the combination of the items of ranks 0 to `r`.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ pub(crate) fn fold<T: Receivable>(
     all
 }
 
-/// reduce, allreduce and scan of one operation, on data for which every order gives the same.
+/// reduce, allreduce, scan and reduce_scatter of one operation, on data for which every order gives the same.
 pub(crate) fn check<T, F>(
     comm: &Intracomm,
     op: &Op,
@@ -39,5 +39,12 @@ where
     assert!(got == all, "allreduce: {op:?}");
     comm.scan(&mine, &mut got, op.clone())?;
     assert!(got == fold(me, part, f), "scan: {op:?}");
+    // Of all lengths, some of them 0; what does not divide goes to the last.
+    let mut counts: Vec<usize> = (0..=last).map(|rank| all.len() / (last + 1) * (rank % 3) / 2).collect();
+    counts[last] += all.len() - counts.iter().sum::<usize>();
+    let at: usize = counts[..me].iter().sum();
+    let mut some = mine[..counts[me]].to_vec();
+    comm.reduce_scatter(&mine, &mut some, &counts, op.clone())?;
+    assert!(some == all[at..at + counts[me]], "reduce_scatter by {counts:?}: {op:?}");
     Ok(())
 }
