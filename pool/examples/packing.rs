@@ -1,8 +1,8 @@
 //! What keeping blocks costs in memory, by a model of it: how large must regions be for the mix of `mpj-perf pools`?
 //!
 //! 256 blocks of 64 B to 8 MiB live; one goes at random, another comes. Blocks above 128 KiB are runs of 256 KiB in regions,
-//! smaller ones share such runs. What is freed is kept for the next that has room for it and is at least two thirds as
-//! large, up to a budget, and given back before regions grow. Printed for 40 streams: bytes of regions ÷ most bytes
+//! smaller ones share such runs. What is freed is kept for the next request of at least two thirds of its size, up to
+//! a budget, and given back before regions grow. Printed for 40 streams: bytes of regions ÷ most bytes
 //! that lived, and how many blocks were found kept.
 #![allow(clippy::print_stdout, reason = "a program")]
 

@@ -63,7 +63,7 @@ impl<S: Storage> Arena<S> {
                         None => return local.pop(near?.index(), len),
                     }
                 } else {
-                    if !local.enlarge(class, &keeping.great) && local.is_pressed() {
+                    if local.may_grow(class) && !local.enlarge(class, &keeping.great) && local.is_pressed() {
                         self.rob(keeping, local, class);
                     }
                     let is_stocked = self.restock(keeping, local, class);
@@ -162,8 +162,8 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::give(entry) }
     }
 
-    /// Empties the magazine that most bytes are set aside for, to make that of `class` larger; says whether it has room
-    /// then.
+    /// Empties a magazine that is not in use, or has most bytes set aside, to make that of `class` larger; says whether it
+    /// is.
     fn rob(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
         let Some(rival) = local.rival(class) else { return false };
         self.unload(local, rival, local.len(rival));
@@ -187,7 +187,7 @@ impl<S: Storage> Arena<S> {
             let stale = keeping.depot.clear_for(class, count - stored);
             if !stale.is_empty() {
                 let mut state = self.lock.lock();
-                stale.into_iter().for_each(|entry| Self::untake(&mut state, entry));
+                stale.iter().for_each(|&entry| Self::untake(&mut state, entry));
                 drop(state);
                 stored += keeping.depot.store(local, class, count - stored);
             }

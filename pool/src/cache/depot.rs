@@ -96,10 +96,14 @@ impl Depot {
         if most < 2 { 0 } else { most }
     }
 
-    /// Takes blocks out that nobody asked for since this was called last, of the class that has the most bytes, to make
+    /// Takes blocks out that nobody asked for since anybody called this last, of the class that has the most bytes, to make
     /// room for `count` blocks of `class`, if bytes are what is missing.
+    ///
+    /// Two calls may follow each other at once, and the second find what is in use unused: that costs a batch.
     pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<Entry> {
-        if self.shelves[class.index()].lock().entries.len() >= self.most(class) {
+        let count =
+            count.min(self.most(class).saturating_sub(self.shelves[class.index()].lock().entries.len()));
+        if count == 0 {
             return Vec::new();
         }
         let mut greatest = (0, None);
@@ -110,20 +114,24 @@ impl Depot {
                 greatest = (bytes, Some(other));
             }
         }
-        let needed = |other: Class| (count * class.bytes()).div_ceil(other.bytes());
-        greatest.1.map_or(Vec::new(), |other| self.clear(other, needed(other)))
+        let mut cleared = Vec::new();
+        let Some(other) = greatest.1 else { return cleared };
+        // Before the lock; who has no memory for a list clears nothing.
+        let needed = (count * class.bytes()).div_ceil(other.bytes()).min(Self::ENTRIES);
+        if cleared.try_reserve_exact(needed).is_ok() {
+            let mut shelf = self.shelves[other.index()].lock();
+            cleared.extend(core::iter::from_fn(|| shelf.entries.pop()).take(needed));
+        }
+        self.room.add((cleared.len() * other.bytes()) as u64);
+        cleared
     }
 
     /// Takes everything out.
-    pub(crate) fn drain(&self, each: impl FnMut(Entry)) {
-        (0..CLASSES).filter_map(Class::new).flat_map(|class| self.clear(class, usize::MAX)).for_each(each);
-    }
-
-    /// Takes up to `count` blocks of a class out.
-    fn clear(&self, class: Class, count: usize) -> Vec<Entry> {
-        let entries = &mut self.shelves[class.index()].lock().entries;
-        let cleared = entries.split_off(entries.len().saturating_sub(count));
-        self.room.add((cleared.len() * class.bytes()) as u64);
-        cleared
+    pub(crate) fn drain(&self, mut each: impl FnMut(Entry)) {
+        for class in (0..CLASSES).filter_map(Class::new) {
+            let entries = core::mem::take(&mut self.shelves[class.index()].lock().entries);
+            self.room.add((entries.len() * class.bytes()) as u64);
+            entries.into_iter().for_each(&mut each);
+        }
     }
 }

@@ -218,6 +218,11 @@ impl Local {
         more > 0
     }
 
+    /// Says whether the magazine of a class could be larger, had the budget the bytes.
+    pub(crate) fn may_grow(&self, class: Class) -> bool {
+        self.stacks.get(class.index()).is_some_and(|stack| stack.most.get() < stack.limit)
+    }
+
     /// Says, after every so manyth time that the budget did not suffice, that it is to be spent otherwise.
     ///
     /// Not every time: where sizes come at random, what is kept for one is worth as much as what is kept for another.
@@ -236,22 +241,25 @@ impl Local {
         strange.is_multiple_of(64)
     }
 
-    /// Returns the class to take room from for `class`: of those that share its budget the one for which most bytes are
-    /// set aside among those that were not used since the last time; otherwise among all, if it has as many as `class`.
+    /// Returns the class to take room from for `class`: of those that share its budget, and have enough for one block of it,
+    /// the one for which most bytes are set aside among those that were not used since the last time; otherwise among all,
+    /// if it has as many as `class`.
     pub(crate) fn rival(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
         if stack.most.get() == stack.limit {
             return None;
         }
         let aside = |other: &Stack| other.most.get() as usize * other.bytes;
-        let (first, end) =
-            if Budget::is_great(stack.bytes) { (FIRST_GREAT, CLASSES) } else { (0, FIRST_GREAT) };
+        let is_great = Budget::is_great(stack.bytes);
+        let (first, end) = if is_great { (FIRST_GREAT, CLASSES) } else { (0, FIRST_GREAT) };
         let mut best = ((false, aside(stack).max(1) - 1), None);
         for index in (first..end).filter(|&index| index != class.index()) {
             let other = &self.stacks[index];
             let used = other.allocs.own() + other.frees.own();
             let is_idle = self.seen[index].replace(used) == used && other.most.get() > 0;
-            if (is_idle, aside(other)) > best.0 {
+            // Otherwise tiny ones would give way again and again, and what they leave would serve nobody but themselves.
+            let helps = is_great || self.room[0].get() + aside(other) >= stack.bytes;
+            if helps && (is_idle, aside(other)) > best.0 {
                 best = ((is_idle, aside(other)), Some(index));
             }
         }

@@ -96,9 +96,22 @@ fn who_is_idle_gives_way_first() {
 
 #[cfg(not(loom))]
 #[test]
+fn who_gives_way_must_help() {
+    let local = Local::new(Budget { thread: (3 << 10) + 64, greatest: 1 << 20 });
+    let (busy, tiny, new) = (class(1 << 10), class(64), class(512));
+    let (bytes, great) = ([0u8; 8], Stock::new(0));
+    assert!(local.enlarge(tiny, &great));
+    while local.enlarge(busy, &great) {}
+    assert!(local.push(entry(&bytes[0], busy)));
+    assert_eq!(local.rival(new), Some(busy), "64 bytes are too few for one of 512");
+    while local.unstock(busy).is_some() {}
+}
+
+#[cfg(not(loom))]
+#[test]
 fn the_depot_makes_room_with_what_nobody_takes() {
     let (local, depot) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(4 << 10));
-    let (taken, left, new) = (class(128), class(256), class(1 << 10));
+    let (taken, left, new) = (class(256), class(128), class(1 << 10));
     let (bytes, great) = ([0u8; 8], Stock::new(0));
     let keep = |class, count: usize| {
         for byte in &bytes[..count] {
@@ -113,12 +126,17 @@ fn the_depot_makes_room_with_what_nobody_takes() {
     }
     assert!(depot.take(taken).is_some_and(|entry| local.pass(entry, 1)));
     keep(new, 3);
-    assert_eq!(depot.store(&local, new, 3), 1, "1152 bytes are left");
+    assert_eq!(depot.store(&local, new, 3), 1, "1280 bytes are left");
     let cleared = depot.clear_for(new, 1);
-    assert_eq!(cleared.len(), 4, "as many as it takes");
+    assert_eq!(cleared.len(), 8, "as many as it takes");
     assert!(cleared.iter().all(|entry| entry.home.class() == Some(left)));
     assert_eq!((depot.store(&local, new, 2), local.len(new)), (1, 1));
     assert_eq!(depot.clear_for(class(4 << 10), 1).len(), 0, "its shelf has no place for one");
+    let other = Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
+    assert!(other.enlarge(taken, &great));
+    assert_eq!(depot.restock(&other, taken), 1);
+    assert_eq!(depot.clear_for(new, 1).len(), 0, "somebody asked since the last time");
+    assert_eq!(depot.clear_for(new, 1).len(), 4, "but not since then");
     depot.drain(drop);
     assert_eq!(depot.room.take(u64::MAX, 1), 4 << 10, "all room is there again");
 }

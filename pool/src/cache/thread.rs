@@ -129,14 +129,8 @@ pub(crate) fn with_other<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option
 /// Calls `action` with the calling thread's magazines for the pool `id`; returns none if it has none at hand.
 #[inline]
 pub(crate) fn with_local<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
-    TABLE.with(|table| {
-        if table.last.get().0 != id && (id == PLAIN || !table.recall(id)) {
-            return None;
-        }
-        let (_, local) = table.last.get();
-        // SAFETY: what is in the table is owned by this thread's `OWNER`, which clears the table before it frees.
-        Some(action(unsafe { local.as_ref() }))
-    })
+    let is_at_hand = TABLE.with(|table| table.last.get().0 == id || table.recall(id));
+    is_at_hand.then(|| with_last(id, action)).flatten()
 }
 
 /// Finds magazines of the calling thread that another pool has pushed out of the table, or makes new ones with `make`;
