@@ -1,4 +1,4 @@
-//! The one place with unsafe code: a block together with the knowledge which of its bytes hold values.
+//! A block together with the knowledge which of its bytes hold values.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -185,8 +185,8 @@ impl<R: RawBuffer> Filled<R> {
 
     #[inline]
     fn all_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: `RawBuffer` invariants 1 and 3 as in `bytes`; `&mut self` makes this the only view. The users in
-        // this file write values into it, never `MaybeUninit::uninit()` below `to`.
+        // SAFETY: `RawBuffer` invariants 1 and 3 as in `bytes`; `&mut self` makes this the only view. Those who get
+        // it write values into it, and `Spare` only from `to` on, never `MaybeUninit::uninit()` below `to`.
         unsafe {
             core::slice::from_raw_parts_mut(
                 self.block.as_ptr().as_ptr().cast::<MaybeUninit<u8>>(),

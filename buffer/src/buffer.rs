@@ -222,9 +222,9 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 impl<R: RawBuffer, M> Buffer<R, M> {
     /// Forgets the message and makes the block ready for another one, with the same room.
     ///
-    /// Blocks of the dynamic part go back to their pool, but for one of at most 128 KiB in which the next message begins: a
-    /// buffer that has had objects holds so much until it is dropped. Of a pool that [`set_pool`](Buffer::set_pool) has
-    /// named, all go back.
+    /// Blocks of the dynamic part go back to their pool, but for one of at most 160 KiB in which the next message begins: a
+    /// buffer that has had objects holds so much until it is dropped, or taken apart by [`into_block`](Self::into_block).
+    /// Of a pool that [`set_pool`](Buffer::set_pool) has named, all go back.
     #[inline]
     pub fn clear(self) -> Buffer<R, Writing> {
         let Self { mut block, room, chain, .. } = self;

@@ -24,14 +24,18 @@ use crate::header::{Head, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, align_up}
 
 /// Bytes of the first chunk; a page, since most messages with objects hold few and small ones.
 const FIRST_CHUNK: usize = 4096;
-/// No chunk is larger, so that at most this much is taken and not filled.
+/// Chunks double up to this.
 const MAX_CHUNK: usize = 4 << 20;
-/// The largest chunk that stays with a cleared buffer. Taking and giving back costs a tenth of what it holds or more; of
-/// greater ones, a few percent.
-const MAX_KEPT: usize = 128 << 10;
-/// Bytes that stay unused in front of the first chunk, if its block has a page. Blocks begin with a page, great vectors with
-/// one or 16 bytes behind, and the first value 24 bytes behind the chunk: without these, at 8 or 24 above the address of its
-/// source, modulo 4096. There a copy takes a seventh longer, as loads are taken for such as must wait for stores.
+/// What one chunk may be made for: a value of 4 MiB, and what stands in front of it. Greater ones are split.
+const MAX_WHOLE: usize = MAX_CHUNK + FIRST_CHUNK;
+/// The largest chunk that stays with a cleared buffer, such as one for a value of 128 KiB. Below this, taking and giving back a
+/// block costs a tenth of copying what it holds, or more; above, a few percent.
+const MAX_KEPT: usize = 160 << 10;
+/// Bytes that stay unused in front of the first chunk, if its block has a page.
+///
+/// Blocks begin at a page; large vectors at a page, or 16 bytes behind one. Without the lead the first value would lie 24 bytes
+/// behind a page, just above its source modulo 4096, where loads wait for stores that only look like theirs: the copy takes
+/// a sixth longer.
 const LEAD: usize = 64;
 
 #[derive(Debug)]
@@ -158,7 +162,10 @@ impl Chain {
         }
         let start = self.written();
         // The value's length is stored behind it.
-        self.push(&[0; RECORD_HEADER])?;
+        if let Err(error) = self.push_length(hint) {
+            self.undo();
+            return Err(error.into());
+        }
         let value = self.written();
         let result = fill(self);
         if result.is_err() {
@@ -170,12 +177,25 @@ impl Chain {
         result
     }
 
+    /// Makes room for the length of a value, and the value too if that is `hint` bytes long and one chunk of the global pool
+    /// can hold it: whether it can be viewed does not depend on what was said before.
+    #[inline]
+    fn push_length(&mut self, hint: usize) -> Result<(), AllocError> {
+        let needed = hint.saturating_add(RECORD_HEADER);
+        if hint > 0 && self.left() < needed && needed <= MAX_WHOLE && self.source.is_none() {
+            self.grow(needed)?;
+        }
+        self.push(&[0; RECORD_HEADER])
+    }
+
     /// Begins the part, of which `needed` bytes are known to come, in the chunk that was kept if that is large enough.
     #[inline]
     fn begin(&mut self, needed: usize) -> Result<(), AllocError> {
-        if self.left() < needed {
+        // What is split anyway takes whole chunks behind the first.
+        let here = if needed <= MAX_WHOLE - LEAD { needed } else { SECTION_HEADER + RECORD_HEADER };
+        if self.left() < here {
             self.tail = None;
-            self.grow(needed.saturating_add(LEAD))?;
+            self.grow(here + LEAD)?;
         }
         // Its length is stored by `finish`.
         self.push(&Head::dynamic_bytes(0))
@@ -281,6 +301,9 @@ impl Chain {
         for chunk in self.full[first..].iter().chain(&self.tail) {
             let bytes = chunk.bytes.bytes().get(skip..)?;
             joined.extend_from_slice(&bytes[..bytes.len().min(len - joined.len())]);
+            if joined.len() == len {
+                break;
+            }
             skip = 0;
         }
         Some(Cow::Owned(joined))
@@ -301,7 +324,7 @@ impl Chain {
     #[inline(never)]
     fn grow(&mut self, needed: usize) -> Result<(), AllocError> {
         let double = self.tail.as_ref().map_or(FIRST_CHUNK, |tail| tail.bytes.capacity().saturating_mul(2));
-        let size = double.max(needed).min(MAX_CHUNK);
+        let size = if needed <= MAX_WHOLE { double.min(MAX_CHUNK).max(needed) } else { MAX_CHUNK };
         let piece = source::piece(self.source.as_deref(), size)?;
         let start = self.written();
         let lead = if start == 0 && piece.capacity() >= FIRST_CHUNK { LEAD } else { 0 };

@@ -137,7 +137,7 @@ pub(crate) mod private {
         /// Fills `dst` from `src`, both of the same length in bytes, as `take` would.
         fn load(src: &[u8], dst: &mut [Self], swap: bool);
 
-        /// The element in the other byte order, where it may be no value of its own type.
+        /// The element in the other byte order, where it may be no value of its own type. Of the same size.
         type Turned: NoUninit;
 
         /// Returns the element with its bytes in the other order.

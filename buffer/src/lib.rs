@@ -61,7 +61,10 @@
 //! `src/block/spare.rs`, `src/dynamic.rs`, `src/codec/sink.rs`, `src/codec/text.rs`, `src/swap.rs` and
 //! `src/stream/bytes.rs`, and in `from_block`, whose caller vouches for received bytes.
 
-#[expect(unsafe_code, reason = "turns the initialised part of a block into a slice; proofs inside")]
+#[expect(
+    unsafe_code,
+    reason = "turns the initialised part of a block into a slice, calls what AVX2 was found for; proofs inside"
+)]
 mod block;
 mod buffer;
 mod check;

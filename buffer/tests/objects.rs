@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::Heap;
 use mpj_buffer::codec::Sink;
-use mpj_buffer::pool::{AllocError, Pool, PoolStats};
+use mpj_buffer::pool::{AllocError, Buddy, Growth, Pool, PoolStats};
 use mpj_buffer::{Buffer, Codec, CodecError, ReadError, Reading, WriteError};
 use serde::ser::{Error, SerializeSeq};
 use serde::{Deserialize, Serialize, Serializer};
@@ -138,6 +138,40 @@ fn a_refused_value_leaves_no_trace() {
             spoil(&mut buffer);
             assert_eq!(buffer.commit().len(), 16);
         }
+    }
+}
+
+#[test]
+fn a_slice_is_in_one_piece_whatever_was_said_before() {
+    let mut buffer = Buffer::with_capacity(256).unwrap();
+    let sizes = [(10, 200_000), (10_000, 200_000), (3000, 60_000), (1, 3 << 20), (70_000, 4 << 20)];
+    for (first, then) in sizes.repeat(3) {
+        buffer.write_object(&vec![7u8; first]).unwrap();
+        buffer.write_dynamic(&vec![1u8; then]).unwrap();
+        let mut reader = buffer.commit();
+        assert_eq!(reader.read_object::<Vec<u8>>().unwrap().len(), first);
+        assert_eq!(reader.view_dynamic::<u8>().map(<[u8]>::len), Ok(then), "behind {first}");
+        // The first in a message, behind a kept block that is too small.
+        buffer = reader.clear();
+        buffer.write_dynamic(&vec![2u8; then]).unwrap();
+        let mut reader = buffer.commit();
+        assert_eq!(reader.view_dynamic::<u8>().map(<[u8]>::len), Ok(then));
+        buffer = reader.clear();
+        buffer.write_object("a small block").unwrap();
+        buffer = buffer.commit().clear();
+    }
+}
+
+#[test]
+fn what_is_refused_gives_its_blocks_back_at_once() {
+    let pool = Arc::new(Buddy::growing(Growth::default(), mpj_buffer::pool::Heap::create));
+    let mut buffer = Buffer::new(Heap::new(512)).unwrap();
+    buffer.set_pool(pool.clone());
+    buffer.write_object("something").unwrap();
+    let live = pool.stats().live_blocks;
+    for bytes in [0, 100, 5000, 300_000] {
+        assert!(buffer.write_object(&Spoilt { bytes, panics: false }).is_err());
+        assert_eq!(pool.stats().live_blocks, live, "{bytes}");
     }
 }
 

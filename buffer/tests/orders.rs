@@ -95,7 +95,7 @@ fn read<T: Element + PartialEq + Debug>(buffer: &mut Buffer<Heap, Reading>, valu
 
 #[test]
 fn every_kind_in_both_orders() {
-    // Fewer than are turned at once, and more.
+    // Shorter than the 64 bytes from which vectors are used, and longer.
     for count in [2, 38, 1026] {
         macro_rules! numbers {
             ($($type:ident)*) => {$(

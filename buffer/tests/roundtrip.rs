@@ -5,7 +5,7 @@ mod common;
 use core::fmt::Debug;
 
 use common::Heap;
-use mpj_buffer::{Buffer, Element, Kind, ReadError};
+use mpj_buffer::{Buffer, ByteOrder, Element, Kind, ReadError};
 
 fn through<T: Element + Debug + PartialEq>(values: &[T], zero: T) {
     for skew in [0, 1] {
@@ -78,6 +78,28 @@ fn nans_keep_their_bits() {
         let mut back = [0.0f64; 2];
         Buffer::from_bytes(Heap::new(256), &bytes).unwrap().read(&mut back).unwrap();
         assert_eq!(back.map(f64::to_bits), bits);
+    }
+}
+
+#[test]
+fn signalling_nans_keep_their_bits_in_both_orders() {
+    let patterns = [0x7f80_0001u32, 0xff80_0001, 0x7fbf_ffff, 0x7fc0_1234, 0x0100_807f, 0xffff_ffff, 1];
+    let values: Vec<f32> = patterns.iter().cycle().take(100).map(|bits| f32::from_bits(*bits)).collect();
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    for order in [ByteOrder::Little, ByteOrder::Big] {
+        let mut buffer = Buffer::new(Heap::new(4096)).unwrap();
+        buffer.section_in::<f32>(order).unwrap();
+        buffer.write(&values).unwrap();
+        buffer.fill_with(100, |at| values[at]).unwrap();
+        buffer.gather(&values, &(0..100u32).collect::<Vec<_>>()).unwrap();
+        buffer.write_strided(&values, 0, &[(100, 1)]).unwrap();
+        let mut reader = buffer.commit();
+        reader.section::<f32>().unwrap();
+        for _ in 0..4 {
+            let mut back = [0.0f32; 100];
+            reader.read(&mut back).unwrap();
+            assert_eq!(bits(&back), bits(&values), "{order:?}");
+        }
     }
 }
 

@@ -51,6 +51,7 @@ impl<'a> Spare<'a> {
 
     #[cold]
     fn put_turned<T: Element>(&mut self, src: &[T]) {
+        const { assert!(size_of::<T::Turned>() == size_of::<T>()) };
         #[cfg(target_arch = "x86_64")]
         if size_of_val(src) >= 64 && is_x86_feature_detected!("avx2") {
             // SAFETY: this processor has AVX2, which is all that the function needs.
@@ -105,11 +106,20 @@ impl<'a> Spare<'a> {
     /// everything back that was put.
     #[inline]
     pub(crate) fn put_all<S: Copy, T: Element>(&mut self, items: &[S], make: impl Fn(S) -> Option<T>) {
-        let all = match self.is_turned {
-            false => self.put_all_as_is(items, make),
-            true => self.put_all_as_is(items, |item| make(item).map(T::turned)),
-        };
+        let all =
+            if self.is_turned { self.put_all_turned(items, make) } else { self.put_all_as_is(items, make) };
         self.is_refused |= all.is_none();
+    }
+
+    // A function of its own, so that few items do not pay for both loops.
+    #[cold]
+    #[inline(never)]
+    fn put_all_turned<S: Copy, T: Element>(
+        &mut self,
+        items: &[S],
+        make: impl Fn(S) -> Option<T>,
+    ) -> Option<()> {
+        self.put_all_as_is(items, |item| make(item).map(T::turned))
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use crate::header::{RECORD_ALIGN, SECTION_HEADER};
 
 /// A pool whose type nobody needs to know.
 pub(crate) trait Source: Send + Sync + fmt::Debug {
-    /// Returns a block of at most `len` bytes, as many as the pool has in one piece.
+    /// Returns a block for `len` bytes, or for as many as the pool has in one piece.
     fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError>;
 }
 

@@ -6,6 +6,7 @@ use mpj_pool::RawBuffer;
 
 use super::{ByteWriter, MessageReader};
 use crate::block::Filled;
+use crate::dynamic::Dynamic;
 use crate::{Buffer, FormatError, Reading, Refused, check};
 
 impl Buf for MessageReader<'_> {
@@ -58,7 +59,11 @@ impl<R: RawBuffer + 'static> Buffer<R, Reading> {
     /// Returns the bytes of the message; they are copied only if they lie in several pieces. The block lives as long as
     /// they do.
     pub fn into_bytes(self) -> Bytes {
-        if self.chain.len() > 0 { Bytes::from(self.to_vec()) } else { Bytes::from_owner(Owner(self)) }
+        if self.chain.len() > 0 {
+            return Bytes::from(self.to_vec());
+        }
+        // Not with the block that `clear` has kept.
+        Bytes::from_owner(Owner(Self { chain: Dynamic::default(), ..self }))
     }
 }
 
