@@ -10,6 +10,9 @@ use std::time::Instant;
 
 use mpj_pool::{AllocError, Buddy, Growth, Magazine, Pages, Pool, RawBuffer, Storage};
 
+mod stream;
+use stream::Random;
+
 /// Returns the least of some batches' mean time of a call, in nanoseconds.
 fn least(
     batches: u32,
@@ -25,21 +28,6 @@ fn least(
         least = least.min(start.elapsed().as_nanos() as f64 / f64::from(calls));
     }
     Ok(least)
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (((self.0 >> 32) * end as u64) >> 32) as usize
-    }
-
-    /// 64 B to 8 MiB, mostly small: 64 · 2^(17 u³).
-    fn size(&mut self) -> usize {
-        let u = self.below(1 << 24) as f64 / (1 << 24) as f64;
-        (64.0 * (17.0 * u * u * u).exp2()) as usize
-    }
 }
 
 /// One block at a time, of each size.

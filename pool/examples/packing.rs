@@ -6,6 +6,9 @@
 //! that lived, and how many blocks were found kept.
 #![allow(clippy::print_stdout, reason = "a program")]
 
+mod stream;
+use stream::Random;
+
 const UNIT: usize = 256 << 10;
 const STREAMS: u64 = 40;
 
@@ -148,22 +151,6 @@ fn class(len: usize) -> usize {
         return len.next_power_of_two().max(64);
     }
     len.next_multiple_of((1 << (len - 1).ilog2()) / 4)
-}
-
-/// Knuth's MMIX generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (((self.0 >> 32) * end as u64) >> 32) as usize
-    }
-
-    /// Returns 64 · 2^(17 u³).
-    fn size(&mut self) -> usize {
-        let u = self.below(1 << 24) as f64 / f64::from(1 << 24);
-        (64.0 * (17.0 * u * u * u).exp2()) as usize
-    }
 }
 
 fn main() {

@@ -111,8 +111,7 @@ unsafe impl<S: Storage> Send for Block<S> {}
 unsafe impl<S: Storage> Sync for Block<S> {}
 
 // SAFETY: 1: invariants 1 and 2, and the contract of Storage: the region's bytes neither move nor unmap while it lives.
-// 2: invariant 2, and point 4 of Storage. 3: no field
-// changes, nor does the size of a storage.
+// 2: invariant 2, and point 4 of Storage. 3: no field changes, nor does the size of a storage.
 unsafe impl<S: Storage> RawBuffer for Block<S> {
     #[inline]
     fn as_ptr(&self) -> NonNull<u8> {
