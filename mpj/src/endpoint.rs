@@ -76,7 +76,7 @@ impl From<i32> for Tag {
 }
 
 /// A rank as a number; one that no communicator can have stays one.
-fn number(rank: usize) -> i32 {
+pub(crate) fn number(rank: usize) -> i32 {
     i32::try_from(rank).unwrap_or(i32::MAX)
 }
 

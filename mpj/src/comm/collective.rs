@@ -1,6 +1,7 @@
 //! Collectives, typed: every rank of the communicator calls them in the same order.
 
 use super::Intracomm;
+use crate::endpoint::number;
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
 use crate::raw::{self, Items, Layout};
@@ -14,11 +15,6 @@ fn sending<B: SendBuf + ?Sized>(buf: &B) -> Items {
 fn receiving<B: RecvBuf + ?Sized>(buf: &mut B) -> Items {
     let parts = buf.recv_parts();
     Items { base: parts.base, count: parts.count, shape: parts.shape }
-}
-
-/// A rank as a number; one that no communicator can have stays one.
-fn number(root: usize) -> i32 {
-    i32::try_from(root).unwrap_or(i32::MAX)
 }
 
 impl Intracomm {

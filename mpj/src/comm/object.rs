@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Intracomm;
-use crate::endpoint::{Dest, Source, Tag};
+use crate::endpoint::{Dest, Source, Tag, number};
 use crate::error::{Class, Error, Result};
 use crate::raw::{self, Items};
 use crate::status::Status;
@@ -91,17 +91,16 @@ impl Intracomm {
         self.bcast(&mut len, root)?;
         let [len] = len;
         let shape = Shape::Flat(Primitive::Packed);
-        let number = i32::try_from(root).unwrap_or(i32::MAX);
         if is_root {
             let items = Items { base: sent.as_ptr().cast_mut(), count: len, shape };
             // SAFETY: the root only reads, and `sent` lives until the call returns.
-            unsafe { raw::bcast(self.as_raw(), &items, number)? };
+            unsafe { raw::bcast(self.as_raw(), &items, number(root))? };
             return Ok(value);
         }
         let block = room(CALL, len)?;
         let items = Items { base: block.as_ptr().as_ptr(), count: len, shape };
         // SAFETY: the block is ours, holds `len` bytes, and is touched by nobody else until the call returns.
-        unsafe { raw::bcast(self.as_raw(), &items, number)? };
+        unsafe { raw::bcast(self.as_raw(), &items, number(root))? };
         // SAFETY: the broadcast has filled the first `len` bytes of the block.
         let buffer = unsafe { Buffer::from_block(block, 0, len) };
         let mut buffer = buffer.map_err(|e| malformed(CALL, e.error))?;
