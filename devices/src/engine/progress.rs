@@ -117,7 +117,7 @@ impl Engine {
         if let Some(value) = ready() {
             return value;
         }
-        let mut waiter = Waiter::new(self.policy);
+        let mut waiter = Waiter::new(&self.policy);
         let mut turn = None;
         loop {
             turn = turn.or_else(|| self.take_turn());
