@@ -68,6 +68,11 @@ pub enum Fault {
         /// Its rank in the world; `None` if all peers have left.
         rank: Option<u32>,
     },
+    /// The sender took its message back after it had matched, and before its body had come: its call has failed.
+    Withdrawn {
+        /// Its rank in the world.
+        rank: u32,
+    },
     /// The operation was cancelled before it matched.
     Cancelled,
     /// The communicator was freed.
@@ -109,6 +114,9 @@ impl fmt::Display for Fault {
                 write!(f, "rank {rank} has left the job and takes no further part")
             }
             Fault::Left { rank: None } => write!(f, "all other ranks have left the job"),
+            Fault::Withdrawn { rank } => {
+                write!(f, "rank {rank} took its message back: the call it was sent by has failed there")
+            }
             Fault::Cancelled => write!(f, "the operation was cancelled"),
             Fault::Freed => write!(f, "the communicator was freed"),
             Fault::Unreachable { rank, why } => write!(f, "rank {rank} cannot be reached: {why}"),

@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Done = 7,
     /// The receiver gives `extra` bytes of eager room back.
     Credit = 8,
-    /// The body that the receiver's operation `op` waits for was taken back, as the receiver is closing.
+    /// The body that the receiver's operation `op` waits for was taken back by its sender.
     Gone = 9,
 }
 

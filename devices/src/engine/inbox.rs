@@ -11,6 +11,7 @@ use super::ops::{Op, Ops};
 use super::outbox::cost;
 use super::peer::{Stream, Table};
 use crate::device::{Landing, PeerId, RemoteKey, Sink};
+use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::Envelope;
 use crate::liveness::End;
@@ -202,7 +203,11 @@ impl Delivery<'_> {
         }
         let op = ops.take(head.op.get(), from)?;
         drop(ops);
-        op.end(Err(crate::Fault::Left { rank: Some(from.0) }));
+        let fault = match self.engine.end_of(from.0) {
+            Some(End::Closing | End::Left) => Fault::Left { rank: Some(from.0) },
+            _ => Fault::Withdrawn { rank: from.0 },
+        };
+        op.end(Err(fault));
         Some(())
     }
 
@@ -339,7 +344,7 @@ impl Sink for Delivery<'_> {
     fn lost(&mut self, from: PeerId, why: &str) {
         match self.inbox(from).and_then(|inbox| inbox.arriving.take()) {
             Some(Arriving::Posted { posted, .. }) => {
-                posted.fail(crate::Fault::Unreachable { rank: from.0, why: why.into() });
+                posted.fail(Fault::Unreachable { rank: from.0, why: why.into() });
             }
             Some(Arriving::Data { channel, number, lent: Some(_), .. }) => {
                 take_back(&channel, from, number, 0)

@@ -21,6 +21,7 @@ pub(crate) mod peer;
 mod progress;
 mod receive;
 mod send;
+mod withdraw;
 
 use std::collections::HashMap;
 use std::fmt;

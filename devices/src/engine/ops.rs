@@ -1,6 +1,6 @@
 //! Operations that wait for an answer of their peer, named by numbers that travel.
 
-use crate::completion::{Ender, Outcome};
+use crate::completion::{Completion, Ender, Outcome};
 use crate::device::{PeerId, RemoteKey};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source, Target};
@@ -42,6 +42,12 @@ impl Op {
         match self {
             Op::Send { key, .. } => *key,
             _ => None,
+        }
+    }
+
+    fn ender(&self) -> &Ender {
+        match self {
+            Op::Send { ender, .. } | Op::Sync { ender, .. } | Op::Recv { ender, .. } => ender,
         }
     }
 
@@ -139,6 +145,16 @@ impl Ops {
         slot.generation = slot.generation.wrapping_add(1).max(1);
         self.free.push(index);
         slot.op.take()
+    }
+
+    /// Takes the send that ends `completion`, and its number.
+    pub(crate) fn take_send(&mut self, completion: &Completion) -> Option<(u64, Op)> {
+        let ours = |op: &Op| !matches!(op, Op::Recv { .. }) && op.ender().ends(completion);
+        let at = self.slots.iter().position(|slot| slot.op.as_ref().is_some_and(ours))?;
+        let slot = &self.slots[at];
+        let number = u64::from(slot.generation) << 32 | at as u64;
+        let peer = slot.op.as_ref()?.peer();
+        Some((number, self.take(number, peer)?))
     }
 
     /// Takes the operations that `which` picks; one that is lent to a device fails with `fault` when it comes back.

@@ -1,5 +1,6 @@
 //! Rank 0 of four, whose peers are the test.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use mpj_devices::Site;
@@ -63,6 +64,11 @@ impl Bench {
         for _ in 0..3 {
             self.engine.progress();
         }
+    }
+
+    /// Makes the links take nothing more, or go on.
+    pub(crate) fn stop_links(&self, stop: bool) {
+        self.wire.full.store(stop, Ordering::Relaxed);
     }
 
     pub(crate) fn sent(&self) -> Vec<Sent> {

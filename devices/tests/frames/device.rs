@@ -1,6 +1,7 @@
 //! A device whose peers are the test: it hands the engine any frame and keeps what the engine sends.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_devices::config::Config;
@@ -28,6 +29,8 @@ pub(crate) struct Wire {
     pub(crate) steps: Mutex<VecDeque<Step>>,
     pub(crate) sent: Mutex<Vec<Sent>>,
     pub(crate) get: bool,
+    /// Whether the links have no room.
+    pub(crate) full: AtomicBool,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -96,6 +99,9 @@ struct FakeLink {
 
 impl Link for FakeLink {
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        if self.wire.full.load(Ordering::Relaxed) {
+            return Err(PostError::Again);
+        }
         let body = match body {
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),

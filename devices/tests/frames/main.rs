@@ -8,3 +8,4 @@ mod head;
 mod hostile;
 mod scene;
 mod streaming;
+mod withdraw;

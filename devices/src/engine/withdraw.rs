@@ -1,0 +1,91 @@
+//! Taking back what has been started and not matched, as when a collective or a scope gives up.
+
+use super::Engine;
+use super::channel::Channel;
+use super::outbox::cost;
+use super::peer::{Peer, Waiting};
+use crate::completion::{Completion, Ender};
+use crate::fault::Fault;
+use crate::header::Kind;
+use crate::matching::Held;
+
+impl Engine {
+    /// Takes an operation back that has not matched; returns whether it was. It has ended with [`Fault::Cancelled`] then,
+    /// and its memory is free. What has matched, or has ended, goes to its end.
+    ///
+    /// * A posted receive is taken back as by [`cancel`](Self::cancel).
+    /// * An announced message is taken back unless its receiver has asked for the body: a receiver that asks later fails
+    ///   with [`Fault::Withdrawn`].
+    /// * An eager message is taken back while it waits for room. A synchronous one that has gone cannot be: nobody
+    ///   waits for its match any more, and it may still be received.
+    /// * A message to this rank itself is taken back while it waits for its receive.
+    pub fn withdraw(&self, channel: &Channel, completion: &Completion) -> bool {
+        if self.cancel(channel, completion) {
+            return true;
+        }
+        let taken = self.withdraw_local(channel, completion)
+            || self.withdraw_op(channel, completion)
+            || self.withdraw_eager(channel, completion);
+        if taken {
+            self.rouse();
+        }
+        taken
+    }
+
+    /// Takes back a synchronous message to this rank itself.
+    fn withdraw_local(&self, channel: &Channel, completion: &Completion) -> bool {
+        let mut matching = channel.matching();
+        let ours = |body: &Held| matches!(body, Held::Local { ender, .. } if ender.ends(completion));
+        let at = matching.unexpected.iter().position(|early| ours(&early.body));
+        let early = at.and_then(|at| matching.unexpected.remove(at));
+        drop(matching);
+        let Some(Held::Local { source, ender }) = early.map(|early| early.body) else { return false };
+        drop(source);
+        ender.end(Err(Fault::Cancelled));
+        true
+    }
+
+    /// Takes back an announced or synchronous message whose answer has not come.
+    fn withdraw_op(&self, channel: &Channel, completion: &Completion) -> bool {
+        let Some((number, op)) = channel.ops().take_send(completion) else { return false };
+        self.revoke(&op);
+        if let Some(peer) = self.peers.get(op.peer()) {
+            // Its frame may wait for room, and hold the memory.
+            let frame = self.take_waiting(peer, |waiting| {
+                let kind = waiting.head.short.kind;
+                waiting.head.channel() == usize::from(channel.number)
+                    && waiting.head.op.get() == number
+                    && (kind == Kind::Ready as u8 || kind == Kind::EagerSync as u8)
+            });
+            drop(frame);
+        }
+        op.end(Err(Fault::Cancelled));
+        true
+    }
+
+    /// Takes back an eager message that waits for room.
+    fn withdraw_eager(&self, channel: &Channel, completion: &Completion) -> bool {
+        let ours = |ender: &Ender| ender.ends(completion);
+        let members = self.peers.iter().filter(|peer| channel.group().rank(peer.id).is_some());
+        for peer in members {
+            let frame = self.take_waiting(peer, |w| w.ends.as_ref().is_some_and(|(ender, _)| ours(ender)));
+            if let Some(Waiting { body, ends: Some((ender, _)), .. }) = frame {
+                drop(body);
+                ender.end(Err(Fault::Cancelled));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes a frame that waits for room out of an outbox, and gives its eager room back.
+    fn take_waiting(&self, peer: &Peer, which: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
+        let mut out = peer.outbox();
+        let was_idle = out.is_idle();
+        let at = out.waiting.iter().position(which)?;
+        let frame = out.waiting.remove(at)?;
+        out.credit += frame.body.as_ref().map_or(0, |body| cost(body.bytes()));
+        self.note_busy(was_idle, &out);
+        Some(frame)
+    }
+}
