@@ -1,0 +1,165 @@
+//! [`InPool`] keeps the contract of an allocator, whatever a collection asks of it.
+#![cfg(feature = "allocator-api2")]
+#![allow(unsafe_code, reason = "the allocator's contract is unsafe to call")]
+
+use allocator_api2::alloc::{Allocator, Layout};
+use core::ptr::NonNull;
+use mpj_pool::{Growth, Heap, InPool, Magazine, Pool};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// The alignments that [`InPool`] gives.
+const ALIGNS: u32 = 12;
+
+fn pool() -> Magazine<Heap> {
+    Magazine::growing(Growth::default(), Heap::create)
+}
+
+fn layout(size: usize, align: u32) -> Layout {
+    Layout::from_size_align(size, 1 << align).expect("a small layout")
+}
+
+/// Memory that was asked for with `layout` and holds `bytes`.
+struct Held {
+    at: NonNull<u8>,
+    layout: Layout,
+    bytes: Vec<u8>,
+}
+
+impl Held {
+    /// Checks what the allocator gave, and fills what was asked for with `fill`.
+    fn new(got: NonNull<[u8]>, layout: Layout, kept: &[u8], zeroed: bool, fill: u8) -> Self {
+        assert!(got.len() >= layout.size(), "{} bytes for {layout:?}", got.len());
+        let at = got.cast::<u8>();
+        assert_eq!(at.addr().get() % layout.align(), 0, "{at:?} for {layout:?}");
+        let mut held = Self { at, layout, bytes: kept.to_vec() };
+        held.check();
+        for i in kept.len()..got.len() {
+            // SAFETY: within the bytes that the allocator gave.
+            let byte = unsafe { at.add(i) };
+            if zeroed {
+                // SAFETY: the allocator has promised zeros.
+                assert_eq!(unsafe { byte.read() }, 0, "byte {i} of {layout:?}");
+            }
+            // SAFETY: all the bytes given may be written, also those beyond the layout's size.
+            unsafe { byte.write(fill) };
+        }
+        held.bytes.resize(layout.size(), fill);
+        held
+    }
+
+    fn check(&self) {
+        for (i, byte) in self.bytes.iter().enumerate() {
+            // SAFETY: within the layout.
+            let at = unsafe { self.at.add(i) };
+            // SAFETY: written before.
+            let found = unsafe { at.read() };
+            assert_eq!(found, *byte, "byte {i} of {:?}", self.layout);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Grow,
+    GrowZeroed,
+    Shrink,
+}
+
+/// Brings `held` to another layout, whose size the caller has chosen as `way` wants it.
+fn change(memory: &InPool<'_, Heap>, held: Held, new: Layout, way: Way, fill: u8) -> Held {
+    held.check();
+    let (at, old) = (held.at, held.layout);
+    let got = match way {
+        // SAFETY: allocated with `old`, not used again; `new` is no smaller.
+        Way::Grow => unsafe { memory.grow(at, old, new) },
+        // SAFETY: the same.
+        Way::GrowZeroed => unsafe { memory.grow_zeroed(at, old, new) },
+        // SAFETY: allocated with `old`, not used again; `new` is no larger.
+        Way::Shrink => unsafe { memory.shrink(at, old, new) },
+    };
+    let kept = &held.bytes[..old.size().min(new.size())];
+    Held::new(got.expect("memory"), new, kept, matches!(way, Way::GrowZeroed), fill)
+}
+
+fn end(memory: &InPool<'_, Heap>, held: Held) {
+    held.check();
+    // SAFETY: allocated with this layout, and not used again.
+    unsafe { memory.deallocate(held.at, held.layout) };
+}
+
+#[test]
+fn memory_moves_between_any_two_alignments() {
+    let pool = pool();
+    let memory = InPool::new(&pool);
+    for (from, to) in (0..ALIGNS).flat_map(|from| (0..ALIGNS).map(move |to| (from, to))) {
+        for (less, more) in [(0, 0), (0, 1), (1, 1), (100, 150), (100, 100), (60, 5000), (4000, 70_000)] {
+            for way in [Way::Grow, Way::GrowZeroed, Way::Shrink] {
+                let (old, new) = if matches!(way, Way::Shrink) { (more, less) } else { (less, more) };
+                let (old, new) = (layout(old, from), layout(new, to));
+                let held = Held::new(memory.allocate(old).expect("memory"), old, &[], false, 1);
+                let held = change(&memory, held, new, way, 2);
+                end(&memory, held);
+                assert_eq!(pool.stats().live_blocks, 0, "{old:?} to {new:?} by {way:?}");
+            }
+        }
+    }
+    pool.validate().expect("a sound pool");
+}
+
+#[test]
+fn an_alignment_that_is_refused_leaves_the_memory_as_it_was() {
+    let pool = pool();
+    let memory = InPool::new(&pool);
+    let (old, new) = (layout(100, 3), layout(200, ALIGNS));
+    let held = Held::new(memory.allocate(old).expect("memory"), old, &[], false, 7);
+    // SAFETY: allocated with `old`; `new` is larger. What fails leaves the memory to the caller.
+    unsafe { memory.grow(held.at, old, new) }.expect_err("no block is aligned so");
+    // SAFETY: the same, with a layout that is no larger.
+    unsafe { memory.shrink(held.at, old, layout(50, ALIGNS)) }.expect_err("no block is aligned so");
+    end(&memory, held);
+    assert_eq!(pool.stats().live_blocks, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn many_changes_keep_what_is_held(
+        steps in vec((0usize..4, any::<u8>(), prop_oneof![Just(0usize), 0usize..300, 0usize..40_000], 0..ALIGNS), 1..40),
+    ) {
+        let pool = pool();
+        let memory = InPool::new(&pool);
+        let mut all: [Option<Held>; 4] = Default::default();
+        for (which, choice, size, align) in steps {
+            let next = match all[which].take() {
+                None if choice & 1 == 0 => {
+                    let layout = layout(size, align);
+                    Some(Held::new(memory.allocate(layout).expect("memory"), layout, &[], false, choice))
+                }
+                None => {
+                    let layout = layout(size, align);
+                    Some(Held::new(memory.allocate_zeroed(layout).expect("memory"), layout, &[], true, choice))
+                }
+                Some(held) if choice % 8 == 7 => {
+                    end(&memory, held);
+                    None
+                }
+                Some(held) => {
+                    let way = match (size < held.layout.size(), choice & 1) {
+                        (true, _) => Way::Shrink,
+                        (false, 0) => Way::Grow,
+                        (false, _) => Way::GrowZeroed,
+                    };
+                    Some(change(&memory, held, layout(size, align), way, choice))
+                }
+            };
+            all[which] = next;
+            all.iter().flatten().for_each(Held::check);
+            prop_assert_eq!(pool.stats().live_blocks as usize, all.iter().flatten().count());
+        }
+        all.into_iter().flatten().for_each(|held| end(&memory, held));
+        prop_assert_eq!(pool.stats().live_blocks, 0);
+        pool.validate().expect("a sound pool");
+    }
+}
