@@ -1,9 +1,9 @@
 //! The one descriptor a sleeping rank is woken by, whatever device the news comes from.
 
+use crate::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};

@@ -50,6 +50,7 @@ mod smdev;
 #[doc(hidden)]
 pub mod steps;
 pub mod stub;
+mod sync;
 mod wait;
 
 pub use completion::{Completion, Outcome, Started};

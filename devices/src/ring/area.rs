@@ -1,10 +1,10 @@
 //! Fragments: the memory for bodies that do not fit in a cell, owned by the sender, lent to one receiver at a time.
 
+use crate::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_pool::{AllocError, Pool, RawBuffer};

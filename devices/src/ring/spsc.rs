@@ -1,15 +1,15 @@
 //! The ring of cells: its memory, the sending end and the receiving end.
 
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Owner, hint};
 use crate::device::HEAD_MAX;
 use crate::fence::Light;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::cell::UnsafeCell;
 
 /// Bytes of a cell for head and body.
 pub(crate) const INLINE: usize = 56;
@@ -44,6 +44,7 @@ struct Cell {
     seq: AtomicU32,
     line: UnsafeCell<MaybeUninit<Line>>,
 }
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Cell>() == 64);
 
 /// Lines in front of the cells: `taken`, a spare one, `starved`, a spare one, so that the two words and the cells do not
@@ -195,17 +196,18 @@ impl Producer {
             "checked by the link"
         );
         let cell = self.ring.cell(self.position);
-        // SAFETY: invariant 1: the position is not `cells` ahead of `taken` (asserted), so the cell is ours.
-        let slot = unsafe { &mut *cell.line.get() };
-        let slot = slot.write(Line {
-            head: head.len() as u8,
-            form: form as u8,
-            length: len as u16,
-            bytes: [MaybeUninit::uninit(); INLINE],
+        cell.line.with_mut(|slot| {
+            // SAFETY: invariant 1: the position is not `cells` ahead of `taken` (asserted), so the cell is ours.
+            let slot = unsafe { &mut *slot }.write(Line {
+                head: head.len() as u8,
+                form: form as u8,
+                length: len as u16,
+                bytes: [MaybeUninit::uninit(); INLINE],
+            });
+            let (to, rest) = slot.bytes.split_at_mut(head.len());
+            to.copy_from_slice(as_uninit(head));
+            fill(&mut rest[..len]);
         });
-        let (to, rest) = slot.bytes.split_at_mut(head.len());
-        to.copy_from_slice(as_uninit(head));
-        fill(&mut rest[..len]);
         self.position = self.position.wrapping_add(1);
         // SYNC ring-seq (release)
         cell.seq.store(self.position, Ordering::Release);
@@ -251,25 +253,28 @@ impl Consumer {
             return false;
         }
         hint::will_read(self.ring.cell(self.position.wrapping_add(READ_AHEAD)));
-        // SAFETY: invariant 1: `seq` says that the sender has filled the cell for our position.
-        let line = unsafe { &*cell.line.get() };
-        // SAFETY: as above: `publish` has written the line.
-        let line = unsafe { line.assume_init_ref() };
-        let (head, length) = (usize::from(line.head), usize::from(line.length));
-        // The sender is this process's own code, but a bad length must not become a bad slice.
-        if head + length <= INLINE {
-            let bytes = &line.bytes[..head + length];
-            // SAFETY: the sender has written `head + length` bytes, as `publish` does.
-            let bytes = unsafe { &*(std::ptr::from_ref(bytes) as *const [u8]) };
-            let (head, body) = bytes.split_at(head);
-            match body.first_chunk::<8>() {
-                Some(&[a, b, c, d, e, f, g, h]) if line.form == Form::Fragment as u8 => {
-                    let (index, len) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
-                    take(Received::Fragment(head, index, len));
+        cell.line.with(|line| {
+            // SAFETY: invariant 1: `seq` says that the sender has filled the cell for our position.
+            let line = unsafe { &*line };
+            // SAFETY: as above: `publish` has written the line.
+            let line = unsafe { line.assume_init_ref() };
+            let (head, length) = (usize::from(line.head), usize::from(line.length));
+            // The sender is this process's own code, but a bad length must not become a bad slice.
+            if head + length <= INLINE {
+                let bytes = &line.bytes[..head + length];
+                // SAFETY: the sender has written `head + length` bytes, as `publish` does.
+                let bytes = unsafe { &*(std::ptr::from_ref(bytes) as *const [u8]) };
+                let (head, body) = bytes.split_at(head);
+                match body.first_chunk::<8>() {
+                    Some(&[a, b, c, d, e, f, g, h]) if line.form == Form::Fragment as u8 => {
+                        let (index, len) =
+                            (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
+                        take(Received::Fragment(head, index, len));
+                    }
+                    _ => take(Received::Inline(head, body)),
                 }
-                _ => take(Received::Inline(head, body)),
             }
-        }
+        });
         self.position = self.position.wrapping_add(1);
         if self.position.wrapping_sub(self.told) >= self.ring.cells() / 4 {
             self.tell(wake);

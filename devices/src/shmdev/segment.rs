@@ -10,11 +10,11 @@
 //! ```
 //! Everything is at a fixed offset that both sides compute from the plan; no offset is ever read from the memory.
 
+use crate::sync::atomic::{AtomicU32, Ordering};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use mpj_pool::{Shared, SharedView, StorageError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -1,10 +1,13 @@
 //! Memory lent to a peer for one copy.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex};
+use std::sync::PoisonError;
 
-use super::hub::lock;
 use crate::device::{PostError, RemoteKey};
+use crate::sync::{Condvar, Mutex, lock};
+
+#[cfg(all(test, loom))]
+mod model;
 
 /// The offers of one process.
 ///
@@ -53,7 +56,7 @@ impl Offers {
                 table.offers.remove(&key.0);
                 return;
             }
-            table = self.quiet.wait(table).unwrap_or_else(std::sync::PoisonError::into_inner);
+            table = self.quiet.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

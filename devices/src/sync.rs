@@ -1,0 +1,47 @@
+//! Atomics, locks and cells: std's, or loom's where `check/loom` tries every interleaving of a model.
+//!
+//! What is modelled takes them from here. No model has a segment: loom's words have another size than those that
+//! processes share, so it places them in memory of its own.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell,
+    sync::{Condvar, Mutex, MutexGuard, atomic},
+};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+
+use std::sync::PoisonError;
+
+#[cfg(not(loom))]
+pub(crate) mod cell {
+    /// Std's cell with the face of loom's.
+    #[derive(Debug)]
+    #[repr(transparent)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Calls `look` with where the value is, to read it.
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+            look(self.0.get())
+        }
+
+        /// Calls `change` with where the value is, to write it.
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+            change(self.0.get())
+        }
+    }
+}
+
+/// Locks, also after a panic of a holder: what these locks protect is whole between two statements.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
