@@ -2,7 +2,7 @@
 //!
 //! The engine drops a [`Source`] or [`Target`] when no device can touch the memory any more, and only then completes
 //! the operation. Whoever makes one promises that the memory is good until that drop; so whoever waits for the
-//! completion may free it.
+//! completion may free it. A target that is dropped half-way leaves nothing in it that is no value of its type.
 
 use std::any::Any;
 use std::fmt;
@@ -58,6 +58,15 @@ impl Shape {
         match self {
             Shape::Flat(primitive) => Datatype::primitive(*primitive),
             Shape::Typed(datatype) => datatype.clone(),
+        }
+    }
+
+    /// Whether there are bytes that are no value of it.
+    #[inline]
+    fn needs_check(&self) -> bool {
+        match self {
+            Shape::Flat(primitive) => primitive.needs_check(),
+            Shape::Typed(datatype) => datatype.needs_check(),
         }
     }
 
@@ -232,11 +241,13 @@ impl fmt::Debug for Source {
 /// # Invariants
 /// 1. Until it is dropped, the bytes that `count` items of `shape` at `base` name may be written by the engine, and
 ///    nobody else reads or writes them.
+/// 2. Only the first `landed` packed bytes may have been written since they were last known to be values.
 pub struct Target {
     base: *mut u8,
     count: usize,
     bytes: usize,
     shape: Shape,
+    landed: usize,
     _keep: Option<Keep>,
 }
 
@@ -253,7 +264,7 @@ impl Target {
     #[inline]
     pub unsafe fn new(base: *mut u8, count: usize, shape: Shape, keep: Option<Keep>) -> Option<Self> {
         let bytes = shape.bytes(count)?;
-        Some(Target { base, count, bytes, shape, _keep: keep })
+        Some(Target { base, count, bytes, shape, landed: 0, _keep: keep })
     }
 
     /// Checks length and type of a message before one byte of it lands.
@@ -311,6 +322,8 @@ impl Target {
         if !self.shape.is_contiguous() || end > self.bytes {
             return None;
         }
+        // Who is given the run may write any part of it.
+        self.landed = self.landed.max(end);
         Some(self.base.wrapping_add(position))
     }
 
@@ -321,6 +334,7 @@ impl Target {
         if len == 0 {
             return 0;
         }
+        self.landed = self.landed.max(position + len);
         if self.shape.is_contiguous() {
             // SAFETY: invariant 1, and `position + len` was cut to the length of the items.
             let to = unsafe { self.base.add(position) };
@@ -336,23 +350,47 @@ impl Target {
 
     /// Checks what must be checked before the user may look at the first `bytes` bytes.
     #[inline]
-    pub(crate) fn finish(self, message: &Envelope) -> Result<(), Fault> {
-        let checked = match &self.shape {
-            Shape::Flat(p) => p.needs_check(),
-            Shape::Typed(datatype) => datatype.needs_check(),
-        };
-        if checked { self.validate(message) } else { Ok(()) }
+    pub(crate) fn finish(mut self, message: &Envelope) -> Result<(), Fault> {
+        let valid = if self.shape.needs_check() { self.validate(message) } else { Ok(()) };
+        // Invariant 2: all of it was checked just now, or any bits are values.
+        self.landed = 0;
+        valid
     }
 
     #[cold]
-    fn validate(self, message: &Envelope) -> Result<(), Fault> {
-        let datatype = match &self.shape {
-            Shape::Flat(p) => Datatype::primitive(*p),
-            Shape::Typed(datatype) => datatype.clone(),
-        };
+    fn validate(&mut self, message: &Envelope) -> Result<(), Fault> {
         // SAFETY: invariant 1.
-        let valid = unsafe { datatype.validate(self.base, self.count, message.bytes) };
+        let valid = unsafe { self.shape.datatype().validate(self.base, self.count, message.bytes) };
         valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
+    }
+
+    /// Overwrites what has landed of a message that will not come to its end with zeros, which are values of every
+    /// primitive: what has landed may be none, and what was there before is gone.
+    #[cold]
+    fn scrub(&mut self) {
+        if !self.shape.needs_check() {
+            return;
+        }
+        let datatype = self.shape.datatype();
+        // The primitive in whose middle the last byte landed is scrubbed as a whole.
+        let is_end = |end: &usize| datatype.leaves_in(self.count, *end).is_some();
+        let end = (self.landed..self.bytes).find(is_end).unwrap_or(self.bytes);
+        const ZEROS: [u8; 4096] = [0; 4096];
+        for position in (0..end).step_by(ZEROS.len()) {
+            let len = ZEROS.len().min(end - position);
+            // SAFETY: invariant 1.
+            unsafe { datatype.unpack(self.base, self.count, position, &ZEROS[..len]) };
+        }
+    }
+}
+
+impl Drop for Target {
+    /// Gives the memory back: no part of a message that has failed is left in it that could be no value of its type.
+    #[inline]
+    fn drop(&mut self) {
+        if self.landed != 0 {
+            self.scrub();
+        }
     }
 }
 

@@ -86,7 +86,10 @@ impl Device for FakeDevice {
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
-    unsafe fn get(&self, _: PeerId, _: RemoteKey, _: *mut u8, _: usize) -> Result<(), PostError> {
+    unsafe fn get(&self, _: PeerId, _: RemoteKey, to: *mut u8, len: usize) -> Result<(), PostError> {
+        // The copy fails half-way.
+        // SAFETY: the caller's contract.
+        unsafe { std::ptr::write_bytes(to, 0xdb, len / 2) };
         Err(PostError::Broken("no such offer".into()))
     }
 }

@@ -4,6 +4,7 @@
 mod any;
 mod bench;
 mod device;
+mod halfway;
 mod head;
 mod hostile;
 mod scene;
