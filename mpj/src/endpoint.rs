@@ -6,6 +6,8 @@ use mpj_devices::{ANY_SOURCE as ANY_SOURCE_NUMBER, ANY_TAG as ANY_TAG_NUMBER};
 pub(crate) const PROC_NULL_NUMBER: i32 = -3;
 
 /// Where a message may come from: a rank, anybody, or nobody.
+///
+/// Made of a rank, an `Option` of one, [`ANY_SOURCE`], [`PROC_NULL`], or a [`Status`](crate::Status).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
     /// This rank of the communicator.
@@ -17,6 +19,8 @@ pub enum Source {
 }
 
 /// Where a message goes: a rank or nobody.
+///
+/// Made of a rank, an `Option` of one, [`PROC_NULL`], or a [`Status`](crate::Status).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dest {
     /// This rank of the communicator.
@@ -39,6 +43,19 @@ pub const ANY_SOURCE: Source = Source::Any;
 /// A receive of any tag.
 pub const ANY_TAG: Tag = Tag::Any;
 /// Nobody, as source and as destination.
+///
+/// Where a neighbour may be missing, it is an `Option` of a rank, and `None` is nobody:
+/// ```
+/// # mpj::threads(3, |world| {
+/// let left = world.rank().checked_sub(1); // rank 0 has none
+/// let right = (world.rank() + 1 < world.size()).then(|| world.rank() + 1); // nor has the last
+/// let mut from_left = [usize::MAX];
+/// world.sendrecv(&[world.rank()], right, 0, &mut from_left, left, 0)?;
+/// assert_eq!(from_left[0], left.unwrap_or(usize::MAX)); // untouched where nobody is
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+/// Ranks are `usize` alone, as `rank` and `size` return them: with other integers a plain `1` could be any of them, and
+/// some of them could be negative.
 pub const PROC_NULL: ProcNull = ProcNull;
 
 /// Nobody: see [`PROC_NULL`].
@@ -51,6 +68,12 @@ impl From<usize> for Source {
     }
 }
 
+impl From<Option<usize>> for Source {
+    fn from(rank: Option<usize>) -> Self {
+        rank.map_or(Source::Null, Source::Rank)
+    }
+}
+
 impl From<ProcNull> for Source {
     fn from(_: ProcNull) -> Self {
         Source::Null
@@ -60,6 +83,12 @@ impl From<ProcNull> for Source {
 impl From<usize> for Dest {
     fn from(rank: usize) -> Self {
         Dest::Rank(rank)
+    }
+}
+
+impl From<Option<usize>> for Dest {
+    fn from(rank: Option<usize>) -> Self {
+        rank.map_or(Dest::Null, Dest::Rank)
     }
 }
 

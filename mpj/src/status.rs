@@ -3,9 +3,27 @@
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::Envelope;
 
-use crate::endpoint::{PROC_NULL_NUMBER, Source};
+use crate::endpoint::{Dest, PROC_NULL_NUMBER, Source};
 
 /// The sender, tag and length of a received message.
+///
+/// As a destination it is the sender, so that an answer goes back to where the question came from:
+/// ```
+/// # mpj::threads(3, |world| {
+/// if world.rank() > 0 {
+///     world.send(&[world.rank()], 0, 5)?;
+///     let mut double = [0];
+///     world.recv(&mut double, 0, 5)?;
+///     assert_eq!(double[0], 2 * world.rank());
+/// } else {
+///     for _ in 1..world.size() {
+///         let mut number = [0];
+///         let question = world.recv(&mut number, mpj::ANY_SOURCE, mpj::ANY_TAG)?;
+///         world.send(&[2 * number[0]], question, question.tag())?;
+///     }
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
     source: i32,
@@ -25,9 +43,9 @@ impl Status {
         Status { source: PROC_NULL_NUMBER, tag: mpj_devices::ANY_TAG, bytes: 0, code: 0 }
     }
 
-    /// Returns who sent it: a rank of the communicator, or nobody.
-    pub fn source(&self) -> Source {
-        usize::try_from(self.source).map_or(Source::Null, Source::Rank)
+    /// Returns who sent it: a rank of the communicator, or nobody ([`PROC_NULL`](crate::PROC_NULL)).
+    pub fn source(&self) -> Option<usize> {
+        usize::try_from(self.source).ok()
     }
 
     /// Returns the sender's rank.
@@ -35,10 +53,7 @@ impl Status {
     /// # Panics
     /// If the message came from nobody ([`PROC_NULL`](crate::PROC_NULL)).
     pub fn rank(&self) -> usize {
-        match self.source() {
-            Source::Rank(rank) => rank,
-            Source::Any | Source::Null => panic!("the message came from nobody"),
-        }
+        self.source().expect("the message came from nobody")
     }
 
     /// Returns the tag.
@@ -62,5 +77,17 @@ impl Status {
             0 => (self.bytes == 0).then_some(0),
             size => self.bytes.is_multiple_of(size).then(|| self.bytes / size),
         }
+    }
+}
+
+impl From<Status> for Dest {
+    fn from(status: Status) -> Self {
+        status.source().into()
+    }
+}
+
+impl From<Status> for Source {
+    fn from(status: Status) -> Self {
+        status.source().into()
     }
 }

@@ -103,10 +103,7 @@ fn sendrecv_around_a_ring(world: World) -> mpj::Result<()> {
         let (to, from) = ((me + 2) % n, (me + n - 2) % n);
         let status = world.sendrecv(&samples::<i32>(me, 1, len), to, me as i32, &mut got, from, ANY_TAG)?;
         assert_eq!(got, samples::<i32>(from, 1, len));
-        assert_eq!(
-            (status.source(), status.tag(), status.bytes()),
-            (Source::Rank(from), from as i32, 4 * len)
-        );
+        assert_eq!((status.source(), status.tag(), status.bytes()), (Some(from), from as i32, 4 * len));
     }
     let mut own = [0u8; 4];
     world.sendrecv(&[me as u8; 4], me, 1, &mut own, me, 1)?; // to oneself
@@ -204,7 +201,7 @@ fn nobody_takes_part_at_once(world: World) -> mpj::Result<()> {
         world.probe(PROC_NULL, ANY_TAG)?,
         world.iprobe(PROC_NULL, ANY_TAG)?.expect("an empty message is always there"),
     ] {
-        assert_eq!((status.source(), status.bytes()), (Source::Null, 0));
+        assert_eq!((status.source(), status.bytes()), (None, 0));
         assert_eq!(Tag::Value(status.tag()), Tag::Value(-2), "MPI_ANY_TAG");
     }
     assert_eq!(kept, [1, 2]);
@@ -281,4 +278,33 @@ fn views_that_leave_their_slice_or_mix_types_are_refused() {
     // A char between two elements would leave both of them unchecked.
     let astride = Datatype::of::<char>().hvector(1, 1, 0).and_then(|t| t.hindexed(&[(1, 2)])).expect("fits");
     assert!(ViewMut::new(&mut ['a'; 3], 0, &astride, 1).unwrap_err().mismatch);
+}
+
+#[mpj::test(ranks = 4)]
+fn a_missing_neighbour_is_none_and_an_answer_goes_to_its_status(world: World) -> mpj::Result<()> {
+    let (me, n) = (world.rank(), world.size());
+    let (left, right) = (me.checked_sub(1), (me + 1 < n).then_some(me + 1));
+    let mut got = [usize::MAX];
+    let status = world.sendrecv(&[me], right, 0, &mut got, left, 0)?;
+    assert_eq!((got[0], status.source()), (left.unwrap_or(usize::MAX), left));
+    let mine = [me];
+    world.scope(|s| {
+        s.isend(&mine, left, 1)?.wait()?;
+        s.irecv(&mut got, right, 1)?.wait().map(|_| ())
+    })?;
+    assert_eq!(got[0], right.or(left).unwrap_or(usize::MAX));
+    assert_eq!(world.irecv([0u8; 3], None, 1)?.wait()?.1.source(), None);
+    if me > 0 {
+        world.send(&[me as u64], 0, 2)?;
+        let mut answer = [0u64];
+        world.recv(&mut answer, 0, 3)?;
+        return Ok(assert_eq!(answer, [100 + me as u64]));
+    }
+    for _ in 1..n {
+        let question = world.probe(ANY_SOURCE, 2)?;
+        let mut asked = [0u64];
+        world.recv(&mut asked, question, question.tag())?;
+        world.send(&[100 + asked[0]], question, 3)?;
+    }
+    Ok(())
 }
