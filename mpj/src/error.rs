@@ -3,7 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use mpj_datatypes::{InvalidValue, OutOfRange, Overlap, TooLong, TypeError};
 use mpj_devices::{Fault, OpenError};
+use mpj_pool::AllocError;
+
+use crate::types::OutOfSlice;
 
 /// The error classes of MPI; the numbers are those of the MPI 5.0 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -133,11 +137,45 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// What other crates of the stack refuse, in a function that returns a [`Result`].
+macro_rules! refused {
+    ($($why:ty => $class:ident, $call:literal;)*) => {$(
+        impl From<$why> for Error {
+            fn from(why: $why) -> Self {
+                Error::new(Class::$class, $call, why.to_string())
+            }
+        }
+    )*};
+}
+
+refused! {
+    TypeError => Type, "datatype";
+    Overlap => Type, "datatype";
+    OutOfSlice => Buffer, "view";
+    OutOfRange => Buffer, "pack";
+    TooLong => Truncate, "unpack";
+    InvalidValue => Type, "unpack";
+    AllocError => NoMem, "alloc";
+}
+
 impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
         Error::new(Class::Other, "start", error.to_string())
     }
 }
 
-/// What most calls return.
+/// What most calls return. What is wrong with a type, a view or a packed message becomes such an error by `?`:
+/// ```
+/// use mpj::{Datatype, View, World};
+///
+/// fn send_column(world: &World, matrix: &[f64], columns: usize) -> mpj::Result<()> {
+///     let column = Datatype::of::<f64>().vector(matrix.len() / columns, 1, columns as isize)?;
+///     world.send(&View::new(matrix, 0, &column, 1)?, world.rank(), 0)
+/// }
+/// # mpj::threads(1, |world| {
+/// send_column(&world, &[0.0; 12], 4)?;
+/// let error = mpj::Error::from(View::new(&[0u8; 4], 0, &Datatype::of::<u8>(), 5).unwrap_err());
+/// assert_eq!(error.to_string(), "view: the items touch bytes 0..5 of a slice of 4 bytes");
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;

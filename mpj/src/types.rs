@@ -19,23 +19,48 @@ pub struct RecvParts {
     pub(crate) shape: Shape,
 }
 
-/// A buffer that can be sent: slices, arrays and `Vec`s of [`Equivalent`] elements, single primitives, [`View`]s.
+/// A buffer that can be sent.
+///
+/// * slices, arrays and `Vec`s of [`Equivalent`] elements: primitives, arrays of them, and structures with
+///   `#[derive(Datatype)]`;
+/// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
+/// * parts of a slice: [`View`]s;
+/// * a `Box`, `Arc` or reference of any of these.
+///
+/// A tuple is none: the language does not say where its fields lie, so that it may be laid out otherwise in the program
+/// at the other end. Make it a structure with `#[repr(C)]`, or send it by
+/// [`send_object`](crate::Intracomm::send_object).
+/// ```compile_fail,E0277
+/// # fn f(world: &mpj::World) -> mpj::Result<()> {
+/// world.send(&(1u8, 2.5f64), 1, 0)
+/// # }
+/// ```
 ///
 /// # Safety
 /// The items that the parts describe are initialised and stay where they are for as long as `self` is neither moved
 /// nor changed; for buffers on the heap (`Vec`, `Box`) also when it is moved.
 #[expect(unsafe_code, reason = "the engine reads through the pointer")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer to send",
+    note = "slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]` are, and views of them",
+    note = "tuples have no fixed layout; any serde value goes by `send_object`"
+)]
 pub unsafe trait SendBuf {
     /// Returns where the buffer is and what it is made of.
     fn send_parts(&self) -> SendParts;
 }
 
-/// A buffer that can be received into.
+/// A buffer that can be received into: as [`SendBuf`], of elements that are [`Receivable`], and not shared.
 ///
 /// # Safety
 /// As [`SendBuf`]; the items may be written, and any bit pattern may be stored there or is checked by the engine
 /// before the operation ends ([`Receivable`]).
 #[expect(unsafe_code, reason = "the engine writes through the pointer")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer to receive into",
+    note = "slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]` are, and mutable views",
+    note = "tuples have no fixed layout; any serde value comes by `recv_object`"
+)]
 pub unsafe trait RecvBuf: SendBuf {
     /// Returns where the buffer is and what it is made of.
     fn recv_parts(&mut self) -> RecvParts;
@@ -85,19 +110,35 @@ macro_rules! by_slice {
     )*};
 }
 
-by_slice!([const N: usize] [T; N], [] Vec<T>, [] Box<[T]>);
+by_slice!([const N: usize] [T; N], [] Vec<T>);
 
-// SAFETY: the elements lie on the heap and nobody changes what an `Arc` shares.
-unsafe impl<T: Equivalent> SendBuf for std::sync::Arc<[T]> {
-    fn send_parts(&self) -> SendParts {
-        <[T]>::send_parts(self)
+macro_rules! by_pointer {
+    ($($pointer:ty),* $(,)?) => {$(
+        // SAFETY: what it points at is a `SendBuf`, which moves and changes only by this pointer, or not at all.
+        unsafe impl<B: SendBuf + ?Sized> SendBuf for $pointer {
+            #[inline]
+            fn send_parts(&self) -> SendParts {
+                B::send_parts(self)
+            }
+        }
+    )*};
+}
+
+by_pointer!(Box<B>, std::sync::Arc<B>, &B, &mut B);
+
+// SAFETY: a `RecvBuf` that nobody else points at.
+unsafe impl<B: RecvBuf + ?Sized> RecvBuf for Box<B> {
+    #[inline]
+    fn recv_parts(&mut self) -> RecvParts {
+        B::recv_parts(self)
     }
 }
 
-// SAFETY: a borrowed buffer does not move while it is borrowed.
-unsafe impl<B: SendBuf + ?Sized> SendBuf for &'static B {
-    fn send_parts(&self) -> SendParts {
-        B::send_parts(self)
+// SAFETY: as above.
+unsafe impl<B: RecvBuf + ?Sized> RecvBuf for &mut B {
+    #[inline]
+    fn recv_parts(&mut self) -> RecvParts {
+        B::recv_parts(self)
     }
 }
 
