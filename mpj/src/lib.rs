@@ -46,11 +46,53 @@ pub mod testing;
 mod types;
 mod world;
 
+/// Datatypes, packers and unpackers: the crate `mpj-datatypes`, with the derive macro of this one.
+pub mod datatypes {
+    pub use mpj_datatypes::*;
+    /// Gives a structure a datatype and makes it a buffer: it can be sent, and received if all of its fields can.
+    ///
+    /// The structure must be `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`; padding does not travel.
+    /// ```
+    /// #[repr(C)]
+    /// #[derive(Clone, Copy, mpj::Datatype)]
+    /// struct Particle {
+    ///     kind: u8,
+    ///     at: [f64; 3],
+    /// }
+    ///
+    /// # mpj::threads(2, |world| {
+    /// let mut particle = Particle { kind: world.rank() as u8, at: [0.5; 3] };
+    /// world.bcast(&mut particle, 1)?;
+    /// assert_eq!(particle.kind, 1);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    /// Where `mpj` is known by another name, say so with `#[datatype(crate = name)]`.
+    ///
+    /// A field that is no plain data is refused:
+    /// ```compile_fail,E0277
+    /// #[repr(C)]
+    /// #[derive(Clone, Copy, mpj::Datatype)]
+    /// struct Named {
+    ///     name: Option<u32>,
+    /// }
+    /// ```
+    pub use mpj_datatypes_derive::MpjDatatype as Datatype;
+}
+
 pub use comm::{Intracomm, Matched};
+pub use datatypes::Datatype;
 pub use endpoint::{ANY_SOURCE, ANY_TAG, Dest, PROC_NULL, ProcNull, Source, Tag};
 pub use error::{Class, Error, Result};
 pub use mpj_attr::test;
-pub use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+/// Messages of typed sections and serde values: the crate `mpj-buffer`.
+pub use mpj_buffer as buffer;
+#[doc(hidden)]
+pub use mpj_datatypes::derived;
+pub use mpj_datatypes::{
+    Distributed, Distribution, Equivalent, Order, Packer, Primitive, Receivable, TypeError, Unpacker,
+};
+/// Pooled, aligned memory: the crate `mpj-pool`.
+pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
 pub use request::{Failed, Request, Scope, ScopedRecv, ScopedSend, wait_all, wait_any};
 pub use run::{JobError, Launch, init, run, run_with, threads};

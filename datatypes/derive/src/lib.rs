@@ -16,13 +16,31 @@ use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate,
 /// `#[datatype(crate = path::to::it)]`.
 #[proc_macro_derive(Datatype, attributes(datatype))]
 pub fn derive(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    let input = syn::parse_macro_input!(input as DeriveInput);
-    expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+    run(input, &Face { path: parse_quote!(::mpj_datatypes), buffers: false })
 }
 
-fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
+/// `#[derive(mpj::Datatype)]`: the same for programs that know `mpj` alone, where a single value is a buffer, too.
+#[proc_macro_derive(MpjDatatype, attributes(datatype))]
+pub fn derive_for_mpj(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    run(input, &Face { path: parse_quote!(::mpj), buffers: true })
+}
+
+/// The crate through which the macro was reached.
+struct Face {
+    /// Its path, unless the structure says another.
+    path: Path,
+    /// Whether it has the traits of buffers.
+    buffers: bool,
+}
+
+fn run(input: proc_macro::TokenStream, face: &Face) -> proc_macro::TokenStream {
+    let input = syn::parse_macro_input!(input as DeriveInput);
+    expand(&input, face).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
     let layout = layout(input)?;
-    let krate = crate_path(input)?;
+    let krate = crate_path(input, face)?;
     let fields = refuse::fields(input)?;
     let (members, types): (Vec<Member>, Vec<&Type>) = members(fields);
 
@@ -64,6 +82,25 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
             (quote!(::core::option::Option::None), if generic { build } else { cached })
         }
     };
+    let buffers = face.buffers.then(|| {
+        quote! {
+            // SAFETY: one initialised item, as a slice of it is.
+            #[automatically_derived]
+            unsafe impl #impl_generics #krate::SendBuf for #name #type_generics #sent_clause {
+                fn send_parts(&self) -> #krate::SendParts {
+                    #krate::SendBuf::send_parts(::core::slice::from_ref(self))
+                }
+            }
+
+            // SAFETY: one item of a `Receivable` type, as a slice of it is.
+            #[automatically_derived]
+            unsafe impl #impl_generics #krate::RecvBuf for #name #type_generics #received_clause {
+                fn recv_parts(&mut self) -> #krate::RecvParts {
+                    #krate::RecvBuf::recv_parts(::core::slice::from_mut(self))
+                }
+            }
+        }
+    });
     Ok(quote! {
         // SAFETY: the layout is that of C, the datatype names the fields alone, at the offsets that the compiler gives,
         // and its extent is the size of the structure; what holds for the bytes of a field holds for them here.
@@ -79,6 +116,8 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         // SAFETY: any bytes may be stored in any of the fields, by the bounds.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {}
+
+        #buffers
     })
 }
 
@@ -86,16 +125,17 @@ fn members(fields: &Fields) -> (Vec<Member>, Vec<&Type>) {
     fields.members().zip(fields.iter().map(|field| &field.ty)).unzip()
 }
 
-/// The path under which `mpj_datatypes` is known.
-fn crate_path(input: &DeriveInput) -> syn::Result<Path> {
-    let mut path: Path = parse_quote!(::mpj_datatypes);
+/// The path under which the crate is known.
+fn crate_path(input: &DeriveInput, face: &Face) -> syn::Result<Path> {
+    let mut path = face.path.clone();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("datatype")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("crate") {
-                path = meta.value()?.parse()?;
+                path = meta.value()?.call(Path::parse_mod_style)?;
                 return Ok(());
             }
-            Err(meta.error("the only argument is `crate = path::to::mpj_datatypes`"))
+            let name = face.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+            Err(meta.error(format!("the only argument is `crate = path::to::{name}`")))
         })?;
     }
     Ok(path)

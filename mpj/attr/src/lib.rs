@@ -2,20 +2,25 @@
 
 use proc_macro::TokenStream;
 use quote::quote;
-use syn::{ItemFn, LitInt, parse_macro_input};
+use syn::{ItemFn, LitInt, Path, parse_macro_input, parse_quote};
 
 /// Makes a test of a function that is run as several ranks, each a thread: `#[mpj::test(ranks = 4)]`.
 ///
-/// The function takes a `World` and returns nothing or a `Result`. Such tests run one at a time.
+/// The function takes a `World` and returns nothing or a `Result`. Such tests run one at a time. Where `mpj` is known by
+/// another name, say so: `#[mp::test(ranks = 4, crate = mp)]`.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut ranks: Option<LitInt> = None;
+    let mut krate: Path = parse_quote!(::mpj);
     let parser = syn::meta::parser(|meta| {
         if meta.path.is_ident("ranks") {
             ranks = Some(meta.value()?.parse()?);
-            return Ok(());
+        } else if meta.path.is_ident("crate") {
+            krate = meta.value()?.call(Path::parse_mod_style)?;
+        } else {
+            return Err(meta.error("expected `ranks = N` or `crate = path::to::mpj`"));
         }
-        Err(meta.error("expected `ranks = N`"))
+        Ok(())
     });
     parse_macro_input!(arguments with parser);
     let function = parse_macro_input!(item as ItemFn);
@@ -34,7 +39,7 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
         #(#attributes)*
         fn #name() {
             fn body(#inputs) #output #body
-            ::mpj::testing::run(#ranks, body);
+            #krate::testing::run(#ranks, body);
         }
     }
     .into()
