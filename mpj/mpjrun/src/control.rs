@@ -11,6 +11,10 @@ use mpj::boot::wire::{Frames, ToLauncher, ToProcess, frame};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+/// How many bytes are received at one look: more than a socket holds, so that the last words of a process are heard
+/// whole, and not so many that the others wait.
+const LOOK: usize = 4 << 20;
+
 /// One control socket.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -41,16 +45,21 @@ impl Control {
         })
     }
 
-    /// Receives all messages that have come.
+    /// Receives the messages that have come, but no more than a look's worth: there is more if the process talks
+    /// without end.
     ///
     /// # Errors
     /// What the process sent is no message.
     pub(crate) fn receive(&mut self) -> Result<(), String> {
         let mut bytes = [0; 16 << 10];
-        while !self.closed {
+        let mut taken = 0;
+        while !self.closed && taken < LOOK {
             match (&self.socket).read(&mut bytes) {
                 Ok(0) => self.closed = true,
-                Ok(got) => self.frames.push(&bytes[..got]),
+                Ok(got) => {
+                    taken += got;
+                    self.frames.push(&bytes[..got]);
+                }
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 // A process that ended with answers unread resets the socket.
@@ -82,15 +91,20 @@ impl Control {
 
     /// Adds a message to what will be sent.
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
+        // Answers repeat what was short enough when it came: they fit.
+        if let Ok(bytes) = frame(message) {
+            self.send_frame(&bytes, fd);
+        }
+    }
+
+    /// Adds a message that is a frame already.
+    pub(crate) fn send_frame(&mut self, frame: &[u8], fd: Option<Rc<OwnedFd>>) {
         if self.closed {
             return;
         }
-        // Answers repeat what came in a frame, with less around it: they fit.
-        if let Ok(bytes) = frame(message) {
-            match self.waiting.back_mut().filter(|last| fd.is_none() && last.bytes.len() < 16 << 10) {
-                Some(last) => last.bytes.extend(bytes),
-                None => self.waiting.push_back(Frame { bytes, sent: 0, fd }),
-            }
+        match self.waiting.back_mut().filter(|last| fd.is_none() && last.bytes.len() < 16 << 10) {
+            Some(last) => last.bytes.extend_from_slice(frame),
+            None => self.waiting.push_back(Frame { bytes: frame.to_vec(), sent: 0, fd }),
         }
     }
 

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
 
 use crate::board::Board;
+use crate::claims::Claims;
 use crate::control::Control;
 use crate::input;
 use crate::output::{Output, Reader};
@@ -43,6 +44,8 @@ pub(crate) struct Member {
     pub(crate) control: Control,
     pub(crate) joined: bool,
     pub(crate) status: Option<Status>,
+    /// The index of its failure.
+    pub(crate) failure: Option<usize>,
     /// Whether the loop is told when its socket takes more.
     blocked: bool,
 }
@@ -55,6 +58,7 @@ pub(crate) struct Job<'a> {
     pub(crate) board: Board,
     pub(crate) identity: (u64, [u8; 32]),
     pub(crate) segment: Option<Rc<OwnedFd>>,
+    pub(crate) claims: Claims,
     pub(crate) failures: Vec<Failure>,
     pub(crate) phase: Phase,
     /// What ends the job other than a failure of a rank.
@@ -84,6 +88,7 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
         board: Board::new(plan.size),
         identity: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
         segment: None,
+        claims: Claims::default(),
         failures: Vec::new(),
         phase: Phase::Running,
         stopped: None,
@@ -121,7 +126,14 @@ impl Job<'_> {
             output.add(&mut process.child, &ranks, plan.label);
             let typed = process.child.stdin.take();
             let control = Control::new(socket).map_err(system)?;
-            self.members.push(Member { process, control, joined: false, status: None, blocked: false });
+            self.members.push(Member {
+                process,
+                control,
+                joined: false,
+                status: None,
+                failure: None,
+                blocked: false,
+            });
             self.add(index).map_err(|e| system(e.into()))?;
             typed.map_or(Ok(()), input::pass_on).map_err(system)?;
         }
@@ -158,6 +170,7 @@ impl Job<'_> {
                     _ => self.pass_signals(),
                 }
             }
+            self.weigh();
             self.check_time();
             self.flush();
         }

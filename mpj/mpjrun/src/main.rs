@@ -6,16 +6,20 @@
 //! | `plan` | which process gets which ranks, and what may be wrong with that |
 //! | `spawn` | starts one process, bound to this one's life |
 //! | `job` | the loop: what to wait for, signals, deadlines |
-//! | `hear` | what the processes say, how they end, and what that means for the others |
+//! | `hear` | what the processes say |
+//! | `claims` | who has failed: what was said, how processes ended, what others noticed |
+//! | `memory` | the memory the ranks share, and whether there is enough |
 //! | `control`, `board` | a control socket, and what ranks make known to each other by them |
 //! | `report` | which failure counts, the exit code and the one message |
 //! | `output`, `input`, `signals` | lines out, the terminal in, signals on |
 
 mod board;
+mod claims;
 mod control;
 mod hear;
 mod input;
 mod job;
+mod memory;
 mod output;
 mod plan;
 mod report;

@@ -73,6 +73,11 @@ impl Plan {
         (0..size.div_ceil(per)).map(move |p| p * per..(p * per).saturating_add(per).min(size))
     }
 
+    /// Returns the process of a rank.
+    pub(crate) fn process_of(&self, rank: u32) -> usize {
+        (rank / self.per_process) as usize
+    }
+
     /// Whether the processes share memory.
     pub(crate) fn segment(&self) -> bool {
         match &self.devices {

@@ -46,6 +46,8 @@ pub(crate) enum How {
     Lost(String),
     /// A rank ended the job.
     Abort(i32, String),
+    /// The process ended with 0, never joined, and others did.
+    Absent,
     /// The process ended: the text says when in its life.
     Ended(Status, &'static str),
     /// It does not keep to the protocol.
@@ -59,6 +61,9 @@ impl How {
             How::Said(cause) => cause.clone(),
             How::Lost(cause) => format!("was lost: {cause}"),
             How::Abort(code, why) => format!("aborted the job with code {code}: {why}"),
+            How::Absent => {
+                "ended with code 0 without having joined the job: does the program call mpj::run?".into()
+            }
             How::Ended(Status::Code(code), when) => format!("exited with code {code} {when}"),
             How::Ended(Status::Signal(signal), _) => format!("was killed by signal {}", name(*signal)),
             How::Broken(why) => format!("broke its control socket and was killed: {why}"),
@@ -113,7 +118,7 @@ pub(crate) fn judge(failures: &[Failure], status: impl Fn(usize) -> Option<Statu
         How::Abort(code, _) => *code as u8,
         How::Ended(status, _) => exit_code(*status),
         How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
-        How::Broken(_) => 1,
+        How::Broken(_) | How::Absent => 1,
     };
     let ranks = &failure.ranks;
     let who = match ranks.len() {

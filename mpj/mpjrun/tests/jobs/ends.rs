@@ -8,7 +8,6 @@ use crate::job::{gone, kill, pid, run, run_sh, start, start_sh};
 pub(crate) const TESTS: &[Test] = &[
     ("good_ends", good_ends),
     ("bad_ends", bad_ends),
-    ("a_rank_that_never_joins", first_only),
     ("a_failure_in_one_of_several_processes_with_threads", processes_with_threads),
     ("a_killed_rank_is_an_error_that_names_it_everywhere", killed_rank),
     ("the_others_go_on_if_they_shall", go_on),
@@ -58,11 +57,6 @@ fn bad_ends() {
     ] {
         run("-n 3", role).expect(code, parts);
     }
-}
-
-/// A rank that never joins is one that the others cannot reach; they need not wait for it.
-fn first_only() {
-    run("-n 2", "first-only").expect(1, &["rank 0 (pid ", "rank 1 has left the job"]);
 }
 
 fn processes_with_threads() {

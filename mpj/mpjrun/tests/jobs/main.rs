@@ -1,8 +1,10 @@
 //! Jobs under `mpjrun`: how they end, what they print, what they leave behind.
 //!
-//! This binary is both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`]. Jobs share
-//! the machine's cores, so tests run one after the other.
+//! This binary is both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`], `… bare ROLE`
+//! one of [`bare`]. Jobs share the machine's cores, so tests run one after the other.
 
+mod bare;
+mod claims;
 mod devices;
 mod ends;
 mod io;
@@ -19,10 +21,10 @@ type Test = (&'static str, fn());
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [first, role] = &args[..]
-        && first == "rank"
-    {
-        return program::play(role);
+    match &args[..] {
+        [first, role] if first == "rank" => return program::play(role),
+        [first, role] if first == "bare" => return bare::play(role),
+        _ => {}
     }
     let filter: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     // A failed assertion says enough.
@@ -32,7 +34,8 @@ fn main() -> ExitCode {
     }));
     let wanted =
         |(name, _): &&Test| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
-    let tests: Vec<Test> = [devices::TESTS, ends::TESTS, io::TESTS, signals::TESTS, usage::TESTS].concat();
+    let tests: Vec<Test> =
+        [claims::TESTS, devices::TESTS, ends::TESTS, io::TESTS, signals::TESTS, usage::TESTS].concat();
     let list = args.iter().any(|arg| arg == "--list");
     let mut failed = 0;
     let mut out = std::io::stdout().lock();

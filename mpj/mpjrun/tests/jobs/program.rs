@@ -15,12 +15,26 @@ pub(crate) fn say(text: &str) {
     out.flush().unwrap();
 }
 
+/// Longer than a process takes to start and end.
+const LATE: Duration = Duration::from_millis(300);
+
+/// The first rank of this process.
+fn first_here() -> String {
+    std::env::var("MPJ_RANK").unwrap()
+}
+
 /// Plays a role; rank 1 is the one things happen to.
 pub(crate) fn play(role: &str) -> ExitCode {
     match role {
         "exit7-before" => return ExitCode::from(7),
         "never" => return ExitCode::SUCCESS,
-        "first-only" if std::env::var("MPJ_RANK").unwrap() == "1" => return ExitCode::SUCCESS,
+        "without-1" | "late-without-1" if first_here() == "1" => return ExitCode::SUCCESS,
+        "late-without-2" if first_here() == "2" => return ExitCode::SUCCESS,
+        "without-late-1" if first_here() == "1" => {
+            std::thread::sleep(LATE);
+            return ExitCode::SUCCESS;
+        }
+        "late-without-1" | "late-without-2" => std::thread::sleep(LATE),
         "init" => return init(),
         "init-forgotten" => {
             std::mem::forget(mpj::init().unwrap());

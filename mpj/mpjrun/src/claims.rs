@@ -1,0 +1,181 @@
+//! Who has failed, and in which order.
+//!
+//! Three kinds of claims say that a rank is dead: it says so itself, its process ends as it should not, or another rank
+//! noticed. They come in any order, hundreds at once, and one of them leads to others; so whoever hears one only notes
+//! it, and all are weighed when everything that was ready has been heard:
+//!
+//! 1. silent deaths: when somebody says the first time that it fails, this may be over a death that nobody has seen
+//!    yet, since a killed process says nothing. The end of a process that said nothing comes first;
+//! 2. then what was said by the processes themselves, and their ends, in the order of hearing;
+//! 3. then what others noticed. A connection breaks *because* a rank failed, so before such a claim is believed the
+//!    accused is heard, and its end looked at: what it says itself, or how it ended, is the better account.
+//!
+//! A process that ended with 0 and never joined has failed only if another one joins: programs that are not written for
+//! `mpj` may be started as well.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::time::Instant;
+
+use mpj::boot::wire::{Ending, ToProcess, frame};
+use rustix::event::epoll;
+
+use crate::job::{Job, Phase};
+use crate::report::{Failure, How};
+use crate::spawn::Status;
+
+/// What is claimed and not weighed yet.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// What processes said of their own ranks, and how they ended.
+    own: VecDeque<Claim>,
+    /// What others noticed: the rank, and what is wrong with it.
+    noticed: VecDeque<(u32, String)>,
+    /// Processes that ended with 0 before anybody joined.
+    absent: Vec<usize>,
+    /// Whether a process has joined.
+    joined: bool,
+}
+
+/// That ranks of a process are dead.
+#[derive(Debug)]
+struct Claim {
+    process: usize,
+    ranks: Range<u32>,
+    how: How,
+}
+
+impl Claims {
+    /// A process said, or did, something that is the end of these ranks of its own.
+    pub(crate) fn own(&mut self, process: usize, ranks: Range<u32>, how: How) {
+        self.own.push_back(Claim { process, ranks, how });
+    }
+
+    /// A process noticed that a rank of another one is dead.
+    pub(crate) fn noticed(&mut self, rank: u32, cause: String) {
+        self.noticed.push_back((rank, cause));
+    }
+}
+
+impl Job<'_> {
+    /// Takes note that a process takes part: now it matters who does not.
+    pub(crate) fn joins(&mut self, index: usize) {
+        self.members[index].joined = true;
+        self.claims.joined = true;
+        for absent in std::mem::take(&mut self.claims.absent) {
+            let ranks = self.members[absent].process.ranks.clone();
+            self.claims.own(absent, ranks, How::Absent);
+        }
+    }
+
+    /// Takes note of a process's end, if it has ended.
+    pub(crate) fn bury(&mut self, index: usize) {
+        if self.members[index].status.is_some() {
+            return;
+        }
+        let Some(status) = self.members[index].process.status() else { return };
+        self.members[index].status = Some(status);
+        // All it ever said is there.
+        self.hear(index);
+        let member = &mut self.members[index];
+        // Either may be out already.
+        let _ = epoll::delete(&self.epoll, member.process.pidfd());
+        let _ = epoll::delete(&self.epoll, &member.control);
+        member.control.close();
+        let (ranks, joined) = (member.process.ranks.clone(), member.joined);
+        let left = ranks.clone().all(|rank| self.board.end(rank) == Some(&Ending::Left));
+        match (status, joined, left) {
+            (Status::Code(0), true, true) => {}
+            (Status::Code(0), false, _) if self.claims.joined => self.claims.own(index, ranks, How::Absent),
+            (Status::Code(0), false, _) => self.claims.absent.push(index),
+            (_, false, _) => self.claims.own(index, ranks, How::Ended(status, "before it joined the job")),
+            (_, true, false) => {
+                self.claims.own(index, ranks, How::Ended(status, "before it had left the job"));
+            }
+            (_, true, true) => self.claims.own(index, ranks, How::Ended(status, "after it had left the job")),
+        }
+    }
+
+    /// Weighs all claims.
+    pub(crate) fn weigh(&mut self) {
+        let any = !self.claims.own.is_empty() || !self.claims.noticed.is_empty();
+        if any && self.failures.is_empty() && !self.ends_by_us() {
+            self.look_for_silent_deaths();
+        }
+        self.weigh_own();
+        while let Some((rank, cause)) = self.claims.noticed.pop_front() {
+            if self.is_over(rank) {
+                continue;
+            }
+            let index = self.plan.process_of(rank);
+            self.hear(index);
+            self.bury(index);
+            self.weigh_own();
+            if !self.is_over(rank) {
+                self.end(rank, Ending::Died(cause.clone()));
+                self.fail(Claim { process: index, ranks: rank..rank + 1, how: How::Lost(cause) });
+            }
+        }
+    }
+
+    fn weigh_own(&mut self) {
+        while let Some(claim) = self.claims.own.pop_front() {
+            self.fail(claim);
+        }
+    }
+
+    /// Puts the ends of processes that have not spoken before what others said.
+    fn look_for_silent_deaths(&mut self) {
+        let said = std::mem::take(&mut self.claims.own);
+        let spoke: HashSet<usize> = said.iter().map(|claim| claim.process).collect();
+        (0..self.members.len()).filter(|index| !spoke.contains(index)).for_each(|index| self.bury(index));
+        self.claims.own.extend(said);
+    }
+
+    fn is_over(&self, rank: u32) -> bool {
+        matches!(self.board.end(rank), Some(Ending::Left | Ending::Died(_)))
+    }
+
+    /// Whether the processes end because we make them.
+    fn ends_by_us(&self) -> bool {
+        matches!(self.phase, Phase::Asked(_) | Phase::Killed) || self.stopped.is_some()
+    }
+
+    /// Takes note of a failure, unless we have brought it about or the process has failed before.
+    fn fail(&mut self, claim: Claim) {
+        let Claim { process, ranks, how } = claim;
+        let (text, abort) = (how.text(), matches!(how, How::Abort(..)));
+        let ours = self.ends_by_us();
+        let known = self.members[process].failure.and_then(|index| self.failures.get_mut(index));
+        match known {
+            _ if ours => {}
+            // Now it is known what the others had noticed.
+            Some(earlier) if matches!(earlier.how, How::Lost(_)) => {
+                (earlier.how, earlier.ranks) = (how, ranks.clone());
+            }
+            Some(_) => {}
+            None => {
+                let pid = self.members[process].process.pid();
+                self.members[process].failure = Some(self.failures.len());
+                self.failures.push(Failure { process, pid, ranks: ranks.clone(), how, at: Instant::now() });
+                if !self.plan.go_on {
+                    self.hurry();
+                }
+            }
+        }
+        if abort {
+            self.hurry();
+        }
+        ranks.for_each(|rank| self.end(rank, Ending::Died(text.clone())));
+    }
+
+    /// Tells everybody of a rank's end.
+    pub(crate) fn end(&mut self, rank: u32, end: Ending) {
+        let Some(answers) = self.board.ended(rank, &end) else { return };
+        self.answer(answers);
+        // Causes are short: it fits.
+        let Ok(news) = frame(&ToProcess::Ended { rank, end }) else { return };
+        let others = self.members.iter_mut().filter(|m| m.joined && !m.process.ranks.contains(&rank));
+        others.for_each(|member| member.control.send_frame(&news, None));
+    }
+}

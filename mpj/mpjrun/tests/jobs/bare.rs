@@ -1,0 +1,153 @@
+//! Ranks that speak the control protocol themselves, without `mpj`: there can be many of them, and they may lie.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use mpj::boot::wire::{CONTROL, Ending, Frames, ToLauncher, ToProcess, frame};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
+
+/// How many losses each of two ranks reports.
+pub(crate) const LOSSES: usize = 50_000;
+
+/// How long the others have to fill their sockets while `mpjrun` is stopped.
+const FILL: Duration = Duration::from_millis(500);
+
+/// Plays a role.
+pub(crate) fn play(role: &str) -> ExitCode {
+    let mut rank = Bare::join();
+    rank.fence();
+    match role {
+        "accuse" => rank.accuse_each_other(),
+        "said-first" => rank.say_before_others_notice(),
+        "together" => rank.die_together(),
+        "own-loss" => rank.say(&[ToLauncher::Lost { rank: rank.me, cause: "itself".into() }]),
+        "talk" if rank.me == 1 => rank.talk(),
+        "talk" => rank.say(&[rank.died("returned an error: enough")]),
+        "long-cause" if rank.me == 1 => rank.say(&[rank.died(&"long ".repeat(200_000))]),
+        "long-cause" => rank.hear_of_a_death(),
+        _ => return ExitCode::FAILURE,
+    }
+    // mpjrun may take a while to hear all of it.
+    std::thread::sleep(Duration::from_millis(100));
+    ExitCode::from(3)
+}
+
+struct Bare {
+    me: u32,
+    socket: UnixStream,
+    frames: Frames,
+}
+
+impl Bare {
+    fn join() -> Bare {
+        let control = std::env::var(CONTROL).unwrap();
+        let number = control.split(':').next().unwrap().parse().unwrap();
+        let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        let fd = rustix::process::pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).unwrap();
+        let me = std::env::var("MPJ_RANK").unwrap().parse().unwrap();
+        let mut rank = Bare { me, socket: UnixStream::from(fd), frames: Frames::default() };
+        rank.say(&[ToLauncher::Hello]);
+        rank.wait(|message| matches!(message, ToProcess::Welcome(_)));
+        rank
+    }
+
+    /// Waits until every rank has joined.
+    fn fence(&mut self) {
+        self.say(&[ToLauncher::Fence { id: 1 }]);
+        self.wait(|message| matches!(message, ToProcess::Fenced { .. }));
+    }
+
+    /// Says many things at once; they are lost if nobody listens any more.
+    fn say(&self, messages: &[ToLauncher]) {
+        let bytes: Vec<u8> = messages.iter().flat_map(|message| frame(message).unwrap()).collect();
+        let _ = (&self.socket).write_all(&bytes);
+    }
+
+    fn wait(&mut self, wanted: impl Fn(&ToProcess) -> bool) -> ToProcess {
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(message) = self.frames.next::<ToProcess>().unwrap() {
+                if wanted(&message) {
+                    return message;
+                }
+                continue;
+            }
+            let got = (&self.socket).read(&mut bytes).unwrap();
+            assert!(got > 0, "mpjrun is gone");
+            self.frames.push(&bytes[..got]);
+        }
+    }
+
+    fn died(&self, cause: &str) -> ToLauncher {
+        ToLauncher::Ended { rank: self.me, end: Ending::Died(cause.into()) }
+    }
+
+    /// Ranks 0 and 1 lose each other again and again; rank 2 does nothing.
+    fn accuse_each_other(&self) {
+        if self.me < 2 {
+            let loss = ToLauncher::Lost { rank: 1 - self.me, cause: "so they say".into() };
+            self.say(&vec![loss; LOSSES]);
+        }
+    }
+
+    /// All ranks but the last, which the fence opens for last, say that they die, and end, while `mpjrun` is stopped.
+    fn die_together(&self) {
+        let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
+        if self.me + 1 == size {
+            stop_launcher(|| ());
+        } else {
+            wait_for_the_stop();
+            self.say(&[self.died("returned an error: together")]);
+        }
+    }
+
+    /// Rank 2 says why it dies, ranks 0 and 1 say that they lost it and each other; `mpjrun`, which is stopped, hears
+    /// all of it in one go.
+    fn say_before_others_notice(&self) {
+        if self.me == 2 {
+            stop_launcher(|| self.say(&[self.died("returned an error: the cause")]));
+        } else {
+            wait_for_the_stop();
+            let losses = [2, 1 - self.me].map(|rank| ToLauncher::Lost { rank, cause: "it closed".into() });
+            self.say(&vec![losses; LOSSES / 2].concat());
+        }
+    }
+
+    /// Asks for nothing in particular, for as long as somebody listens.
+    fn talk(&self) {
+        let requests = frame(&ToLauncher::Get { id: 7, rank: 0, key: String::new() }).unwrap().repeat(10_000);
+        let mut reader = self.socket.try_clone().unwrap();
+        // Answers are taken, so that nothing ever blocks.
+        std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+        while (&self.socket).write_all(&requests).is_ok() {}
+    }
+
+    fn hear_of_a_death(&mut self) {
+        let heard = self.wait(|message| matches!(message, ToProcess::Ended { end: Ending::Died(_), .. }));
+        super::program::say(&format!("rank {} heard of {} bytes", self.me, format!("{heard:?}").len()));
+        self.say(&[ToLauncher::Ended { rank: self.me, end: Ending::Left }]);
+    }
+}
+
+/// Stops `mpjrun` while this rank does something and the others fill their sockets.
+fn stop_launcher(meanwhile: impl FnOnce()) {
+    let launcher = getppid().unwrap();
+    kill_process(launcher, Signal::STOP).unwrap();
+    meanwhile();
+    std::thread::sleep(FILL);
+    kill_process(launcher, Signal::CONT).unwrap();
+}
+
+fn wait_for_the_stop() {
+    let stat = format!("/proc/{}/stat", getppid().unwrap().as_raw_pid());
+    let stopped = || {
+        let text = std::fs::read_to_string(&stat).unwrap();
+        text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    };
+    let start = Instant::now();
+    while !stopped() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,70 @@
+//! Who is named when many die, speak or lie at once.
+
+use crate::Test;
+use crate::bare::LOSSES;
+use crate::job::{Ended, mpjrun, run, watch};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("losses_without_end", losses),
+    ("what_a_rank_says_of_itself_comes_first", said_first),
+    ("many_that_die_at_once", together),
+    ("nobody_loses_itself", own_loss),
+    ("one_that_talks_without_end_holds_nobody_up", talk),
+    ("a_long_cause_reaches_everybody", long_cause),
+    ("a_rank_that_ends_without_joining_is_named", without_joining),
+    ("programs_that_never_join_are_fine", never),
+];
+
+fn bare(args: &str, role: &str) -> Ended {
+    let mut command = mpjrun(&format!("{args} --dev niodev"));
+    command.arg(std::env::current_exe().unwrap()).args(["bare", role]);
+    watch(&mut command).0.end()
+}
+
+fn losses() {
+    // 100,000 losses, most of them in sockets and queues at the same time.
+    assert_eq!(2 * LOSSES, 100_000);
+    let ended = bare("-n 3", "accuse");
+    // Both accused stay alive, and end with 3 in the end.
+    ended.expect(3, &["(pid ", "exited with code 3 before it had left the job"]);
+}
+
+fn said_first() {
+    bare("-n 3", "said-first").expect(3, &["rank 2 (pid ", "returned an error: the cause"]);
+}
+
+fn together() {
+    bare("-n 512", "together").expect(3, &["(pid ", "returned an error: together"]);
+}
+
+fn own_loss() {
+    bare("-n 1", "own-loss").expect(1, &["rank 0 (pid ", "broke its control socket", "it lost rank 0"]);
+}
+
+fn talk() {
+    bare("-n 2 --grace 0.1", "talk").expect(3, &["rank 0 (pid ", "returned an error: enough"]);
+}
+
+fn long_cause() {
+    let ended = bare("-n 3", "long-cause");
+    ended.expect(3, &["rank 1 (pid ", "long long"]);
+    assert!(ended.message().len() < 10_000, "{} bytes", ended.message().len());
+    assert_eq!(ended.out.iter().filter(|line| line.contains("heard of 4")).count(), 2, "{:?}", ended.out);
+}
+
+fn without_joining() {
+    // Before the others join, which wait for it, and while they do.
+    for (n, role) in [(2, "without-1"), (4, "without-1"), (4, "late-without-1"), (4, "without-late-1")] {
+        let ended = run(&format!("-n {n}"), role);
+        ended.expect(1, &["rank 1 (pid ", "ended with code 0 without having joined the job", "mpj::run"]);
+    }
+    let ended = run("-n 4 --ranks-per-process 2", "late-without-2");
+    ended.expect(1, &["ranks 2 to 3 (pid ", "without having joined the job"]);
+}
+
+fn never() {
+    for command in ["-n 4 hostname", "-n 3 --ranks-per-process 2 true", "-n 3 --timeout 50 sleep 0.1"] {
+        let ended = watch(&mut mpjrun(command)).0.end();
+        assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{command}: {ended:#?}");
+    }
+}
