@@ -1,12 +1,19 @@
-//! The memory that the ranks of a job share, and whether there is enough.
+//! The memory that the ranks of a job share, and whether there is enough: memory that is not there would be found out
+//! by whoever the kernel kills for it.
 
+use std::fmt;
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use mpj_devices::{Segment, config};
+use rustix::process::Resource;
 
 use crate::job::Job;
 use crate::report::Refused;
+
+/// What the file has beside the memory itself.
+const HEADER: u64 = 64 << 10;
 
 impl Job<'_> {
     /// Makes the memory of the job when its first process joins: programs that never do cost nothing.
@@ -14,31 +21,179 @@ impl Job<'_> {
         if self.segment.is_some() || !self.plan.segment() {
             return Ok(());
         }
-        let fragments = self.plan.config.get(&config::SHM_FRAGMENTS) as u32;
-        let needed = Segment::needed(self.plan.size, fragments);
-        let refused = |e: &dyn std::fmt::Display| {
+        let (size, fragments) = (self.plan.size, self.plan.config.get(&config::SHM_FRAGMENTS) as u32);
+        let needed = Segment::needed(size, fragments) as u64;
+        let refused = |why: &dyn fmt::Display| {
             Refused::new(format!(
-                "no {} MiB of memory for {} ranks to share: {e}; free some, set MPJ_SHM_FRAGMENTS lower, or use \
-                 another device with --dev",
-                needed >> 20,
-                self.plan.size
+                "no {} MiB of memory for {size} ranks to share: {why}; or set MPJ_SHM_FRAGMENTS lower, or use another \
+                 device (--dev)",
+                needed.div_ceil(1 << 20),
             ))
         };
-        // Memory that is not there would be found out by whoever the kernel kills for it.
-        if let Some(available) = available().filter(|available| *available < needed as u64) {
-            return Err(refused(&format_args!("{} MiB are available", available >> 20)));
+        if let Some(why) = obstacle(needed + HEADER) {
+            return Err(refused(&why));
         }
-        let segment = Segment::create(self.plan.size, fragments).map_err(|e| refused(&e))?;
+        let segment =
+            Segment::create(size, fragments).map_err(|e| refused(&format_args!("{e}; free some")))?;
         let fd = segment.as_fd().try_clone_to_owned().map_err(|e| refused(&e))?;
         self.segment = Some(Rc::new(fd));
         Ok(())
     }
 }
 
-/// Returns the bytes of memory that can be had without pushing others out.
+/// Returns why this process cannot have so many bytes, and what to do about it.
+fn obstacle(needed: u64) -> Option<String> {
+    let short = |left: &u64| *left < needed;
+    if let Some(left) = available().filter(short) {
+        return Some(format!("{} are available: free some", mib(left)));
+    }
+    let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    if let Some((left, group)) =
+        tightest(Path::new("/sys/fs/cgroup"), &membership).filter(|(left, _)| short(left))
+    {
+        return Some(format!("the limit of {} leaves {}: raise it", group.display(), mib(left)));
+    }
+    let limit = rustix::process::getrlimit(Resource::Fsize).current;
+    limit.filter(short).map(|limit| format!("a file may have {}: raise the limit (ulimit -f)", mib(limit)))
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+/// Returns the bytes of memory that can be had on this host without pushing others out.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
+}
+
+/// What a memory cgroup says of itself, in files of these names.
+struct Names {
+    limit: &'static str,
+    used: &'static str,
+    /// The lines of `memory.stat` with what is given back when memory gets short: the cache of files.
+    cache: [&'static str; 2],
+}
+
+const V1: Names = Names {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    cache: ["total_active_file", "total_inactive_file"],
+};
+const V2: Names =
+    Names { limit: "memory.max", used: "memory.current", cache: ["active_file", "inactive_file"] };
+
+/// Returns what the tightest of the memory cgroups over a process leaves, and its folder. `root` is where cgroups are
+/// mounted, `membership` the text of `/proc/PID/cgroup`.
+fn tightest(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
+    let mut groups = Vec::new();
+    for line in membership.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let mut under = |root: PathBuf, names: &'static Names| {
+            let own = root.join(path.trim_start_matches('/'));
+            // A container may see a path that is its host's: then its own group is the root.
+            let over = own.ancestors().take_while(|group| group.starts_with(&root));
+            groups.extend(over.filter_map(|group| Some((left(group, names)?, group.to_owned()))));
+        };
+        if controllers.is_empty() {
+            under(root.to_owned(), &V2);
+            under(root.join("unified"), &V2);
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            under(root.join("memory"), &V1);
+        }
+    }
+    groups.into_iter().min()
+}
+
+/// Returns what the limit of one cgroup leaves; `None` if it has none.
+fn left(group: &Path, names: &Names) -> Option<u64> {
+    let number = |name| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
+    let (limit, used) = (number(names.limit)?, number(names.used)?);
+    let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let lines = stat.lines().filter_map(|line| line.split_once(' '));
+    let cache = lines
+        .filter(|(name, _)| names.cache.contains(name))
+        .filter_map(|(_, bytes)| bytes.parse::<u64>().ok());
+    Some(limit.saturating_sub(used.saturating_sub(cache.sum())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of cgroups; gone when dropped.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str, files: &[(&str, &str)]) -> Tree {
+            let root = std::env::temp_dir().join(format!("mpjrun-{}-{name}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, format!("{text}\n")).unwrap();
+            }
+            Tree(root)
+        }
+
+        fn tightest(&self, membership: &str) -> Option<(u64, PathBuf)> {
+            let (left, group) = tightest(&self.0, membership)?;
+            Some((left, group.strip_prefix(&self.0).unwrap().to_owned()))
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_tightest_group_above_a_process_counts() {
+        let tree = Tree::new(
+            "v2",
+            &[
+                ("job/memory.max", "1000"),
+                ("job/memory.current", "400"),
+                ("job/memory.stat", "anon 100\nactive_file 200\ninactive_file 50\nfile 290"),
+                ("job/step/memory.max", "max"),
+                ("job/step/memory.current", "100"),
+                ("job/step/task/memory.max", "900"),
+                ("job/step/task/memory.current", "100"),
+                ("other/memory.max", "1"),
+                ("other/memory.current", "1"),
+            ],
+        );
+        assert_eq!(tree.tightest("0::/job/step/task\n"), Some((800, "job/step/task".into())));
+        assert_eq!(tree.tightest("0::/job/step\n"), Some((850, "job".into())));
+        assert_eq!(tree.tightest("0::/\n"), None);
+        assert_eq!(tree.tightest(""), None);
+    }
+
+    #[test]
+    fn groups_of_the_first_version_are_seen_too() {
+        let tree = Tree::new(
+            "v1",
+            &[
+                ("memory/memory.limit_in_bytes", "500"),
+                ("memory/memory.usage_in_bytes", "600"),
+                ("memory/memory.stat", "active_file 1\ntotal_active_file 30\ntotal_inactive_file 170"),
+                ("memory/a/memory.limit_in_bytes", "9223372036854771712"),
+                ("memory/a/memory.usage_in_bytes", "10"),
+                ("unified/cgroup.procs", ""),
+            ],
+        );
+        assert_eq!(tree.tightest("4:cpu,memory:/a\n0::/\n"), Some((100, "memory".into())));
+        // Inside of a container the path may be one of the host's.
+        assert_eq!(tree.tightest("4:memory:/docker/0123\n"), Some((100, "memory".into())));
+        assert_eq!(tree.tightest("4:cpu:/a\n"), None);
+    }
+
+    #[test]
+    fn this_process_has_room_for_a_page() {
+        assert_eq!(obstacle(4096), None);
+        assert!(obstacle(1 << 60).is_some());
+    }
 }

@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("params_and_help", params_and_help),
     ("too_few_descriptors", too_few_descriptors),
     ("no_memory_for_the_segment", no_memory),
+    ("files_that_may_not_be_long", short_files),
     ("a_stale_control_variable", stale),
 ];
 
@@ -49,12 +50,14 @@ fn params_and_help() {
     assert!(ended.out.iter().any(|line| line.contains("--ranks-per-process")), "{ended:#?}");
 }
 
+/// Runs a script that starts `$MPJRUN`, perhaps with `$RANKS`.
+fn sh(script: &str) -> Ended {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("MPJRUN", env!("CARGO_BIN_EXE_mpjrun"));
+    watch(command.env("RANKS", std::env::current_exe().unwrap())).0.end()
+}
+
 fn too_few_descriptors() {
-    let sh = |script: &str| {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).env("MPJRUN", env!("CARGO_BIN_EXE_mpjrun"));
-        watch(command.env("RANKS", std::env::current_exe().unwrap())).0.end()
-    };
     refused(
         &sh("ulimit -n 64; exec $MPJRUN -n 16 true"),
         1,
@@ -70,6 +73,13 @@ fn too_few_descriptors() {
 fn no_memory() {
     let ended = run("-n 64 -x MPJ_SHM_FRAGMENTS=65536", "fine");
     ended.expect(1, &["MiB of memory for 64 ranks", "MPJ_SHM_FRAGMENTS", "--dev"]);
+}
+
+fn short_files() {
+    let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 $RANKS rank fine");
+    ended.expect(1, &["MiB of memory for 2 ranks", "a file may have 0 MiB", "ulimit -f", "--dev"]);
+    let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 --dev niodev $RANKS rank fine");
+    assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
 }
 
 fn stale() {
