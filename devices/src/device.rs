@@ -204,6 +204,10 @@ pub trait Link: Send + fmt::Debug {
         false
     }
 
+    /// Takes note that the peer has left or died: nothing more is posted, and a connection that does not stand yet is
+    /// not tried again.
+    fn forget(&mut self) {}
+
     /// Returns whether all that `post` took has reached the peer's host, for a device that does not deliver at once.
     /// A rank says that it has left only then.
     fn is_settled(&mut self) -> bool {

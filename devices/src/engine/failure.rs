@@ -66,6 +66,7 @@ impl Engine {
         let mut out = peer.outbox();
         let was_idle = out.is_idle();
         out.gone = true;
+        out.link.forget();
         out.unflushed = false;
         let frames = std::mem::take(&mut out.waiting);
         let streams = std::mem::take(&mut out.streams);

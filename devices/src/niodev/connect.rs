@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
@@ -12,12 +11,6 @@ use crate::device::Address;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
-
-/// How long a peer that refuses is tried: it may only be about to say that it has left.
-const REFUSED: Duration = Duration::from_millis(300);
-
-/// How long a peer is tried whose connections break before they stand.
-const BROKEN: Duration = Duration::from_millis(1500);
 
 /// Listens on a free port of `ip`.
 pub(super) fn listen(ip: IpAddr) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
@@ -92,34 +85,4 @@ pub(super) fn explain(doing: &str, error: Errno) -> String {
         _ => "",
     };
     format!("{doing}: {}{advice}", io::Error::from(error))
-}
-
-/// The way to one peer, tried until it stands or patience ends.
-#[derive(Clone, Debug)]
-pub(super) struct Attempt {
-    pub(super) peer: u32,
-    pub(super) at: SocketAddr,
-    failing: Option<Instant>,
-    tries: u32,
-}
-
-impl Attempt {
-    pub(super) fn new(peer: u32, at: SocketAddr) -> Self {
-        Attempt { peer, at, failing: None, tries: 0 }
-    }
-
-    /// Takes note of a failure; returns when to try again, or `None` if enough is enough.
-    pub(super) fn failed(&mut self, now: Instant, refused: bool) -> Option<Instant> {
-        let first = *self.failing.get_or_insert(now);
-        let patience = if refused { REFUSED } else { BROKEN };
-        self.tries += 1;
-        let pause = Duration::from_millis(5 << self.tries.min(6));
-        (now - first < patience).then_some(now + pause)
-    }
-
-    /// Returns when to try again after a peer said that another connection of the pair is about to stand.
-    pub(super) fn outdone(&mut self, now: Instant) -> Instant {
-        self.failing = None;
-        now + Duration::from_millis(200)
-    }
 }

@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::rand::GetRandomFlags;
 
-use super::connect::{self, Attempt};
+use super::attempt::{Attempt, Failure};
+use super::connect;
 use super::handshake::{Handshake, Identity, Nonce, Step, Verdict};
 use super::poller::{For, Poller, Token};
 
@@ -25,9 +26,10 @@ pub(super) struct Half {
     pub(super) stream: OwnedFd,
     pub(super) talk: Handshake,
     /// What is said first.
-    pub(super) hello: Vec<u8>,
+    hello: Vec<u8>,
     pub(super) role: Role,
-    pub(super) since: Instant,
+    /// When it was first given a place: at which look, and at what time.
+    pub(super) seen: Option<(u64, Instant)>,
 }
 
 /// How a handshake goes on.
@@ -39,88 +41,98 @@ pub(super) enum Next {
     Decided(Verdict),
 }
 
-/// Why a handshake failed.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) why: String,
-    /// The peer's host refused the connection.
-    pub(super) refused: bool,
-}
-
-impl Failure {
-    pub(super) fn new(why: &str) -> Self {
-        Failure { why: why.into(), refused: false }
-    }
-
-    pub(super) fn of(doing: &str, error: Errno) -> Self {
-        Failure { why: connect::explain(doing, error), refused: error == Errno::CONNREFUSED }
-    }
-}
-
 impl Half {
     /// Begins with a connection that was accepted.
     pub(super) fn accept(id: &Arc<Identity>, stream: OwnedFd) -> Option<Self> {
         connect::tune(&stream);
         let talk = Handshake::accept(Arc::clone(id), nonce()?);
-        Some(Half { stream, talk, hello: Vec::new(), role: Role::Accepts, since: Instant::now() })
+        Some(Half { stream, talk, hello: Vec::new(), role: Role::Accepts, seen: None })
     }
 
-    /// Begins with a connection that this rank makes.
-    pub(super) fn connect(id: &Arc<Identity>, stream: OwnedFd, attempt: Attempt) -> Result<Self, Attempt> {
-        connect::tune(&stream);
-        let Some(nonce) = nonce() else { return Err(attempt) };
-        let (talk, hello) = Handshake::connect(Arc::clone(id), attempt.peer, nonce);
-        Ok(Half { stream, talk, hello, role: Role::Connects(attempt, false), since: Instant::now() })
+    /// Begins to connect, and says hello at once if the connection is made: the peer then knows us by more than a
+    /// silent socket, however long this rank computes before it looks again.
+    pub(super) fn connect(id: &Arc<Identity>, attempt: Attempt) -> Result<Self, (Attempt, Failure)> {
+        let begun = connect::start(&attempt.at).map_err(Failure::to_connect).and_then(|stream| {
+            connect::tune(&stream);
+            let nonce = nonce().ok_or_else(|| Failure::Lacking("the host has no random numbers".into()))?;
+            let (talk, hello) = Handshake::connect(Arc::clone(id), attempt.pipe.peer.0, nonce);
+            let made = greet(&stream, &hello)?;
+            Ok((stream, talk, hello, made))
+        });
+        match begun {
+            Ok((stream, talk, hello, made)) => {
+                Ok(Half { stream, talk, hello, role: Role::Connects(attempt, made), seen: None })
+            }
+            Err(failure) => Err((attempt, failure)),
+        }
     }
 
-    pub(super) fn accepts(&self) -> bool {
-        matches!(self.role, Role::Accepts)
+    /// Returns what to watch it for.
+    pub(super) fn awaits(&self) -> For {
+        if matches!(self.role, Role::Connects(_, false)) { For::Room } else { For::Arrivals }
     }
 
-    pub(super) fn connects_to(&self) -> Option<u32> {
+    /// Returns the way to a peer that this connection is an attempt at.
+    pub(super) fn attempt(&self) -> Option<&Attempt> {
         match &self.role {
-            Role::Connects(attempt, _) => Some(attempt.peer),
+            Role::Connects(attempt, _) => Some(attempt),
             Role::Accepts => None,
         }
     }
 
+    pub(super) fn connects_to(&self) -> Option<u32> {
+        self.attempt().map(|attempt| attempt.pipe.peer.0)
+    }
+
+    /// Returns the rank that an accepted connection says it comes from, if it knows the job.
+    pub(super) fn claims(&self) -> Option<u32> {
+        matches!(self.role, Role::Accepts).then(|| self.talk.claims()).flatten()
+    }
+
+    pub(super) fn is_stranger(&self) -> bool {
+        matches!(self.role, Role::Accepts) && self.talk.claims().is_none()
+    }
+
     /// Takes one step; the poller knows it by its place `at`.
     pub(super) fn go_on(&mut self, poller: &Poller, at: usize) -> Result<Next, Failure> {
-        let broken = |error: Errno| Failure::of("its connection failed before it stood", error);
         if let Role::Connects(_, made @ false) = &mut self.role {
-            let error = rustix::net::sockopt::socket_error(&self.stream).and_then(|error| error);
-            error.map_err(|error| Failure::of("cannot connect", error))?;
-            if rustix::net::getpeername(&self.stream).is_err() {
+            *made = greet(&self.stream, &self.hello)?;
+            if !*made {
                 return Ok(Next::Wait);
             }
-            *made = true;
             let change = poller.change(&self.stream, Token::Half(at), For::Arrivals);
-            change.map_err(|error| Failure::new(&format!("epoll: {error}")))?;
-            let hello = std::mem::take(&mut self.hello);
-            return self.say(&hello).map(|()| Next::Again).map_err(broken);
+            return change.map(|()| Next::Again).map_err(|error| Failure::Lacking(format!("epoll: {error}")));
         }
         let room = self.talk.room();
         let count = match rustix::net::recv(&self.stream, room, RecvFlags::empty()) {
-            Ok((_, 0)) => return Err(Failure::new("it closed the connection before it stood")),
-            Ok((_, count)) => count,
+            Ok((_, count @ 1..)) => count,
             Err(Errno::WOULDBLOCK) => return Ok(Next::Wait),
             Err(Errno::INTR) => return Ok(Next::Again),
-            Err(error) => return Err(broken(error)),
+            Ok(_) | Err(_) => return Err(Failure::Passing),
         };
-        let step = self.talk.took(count);
-        match step.map_err(|refusal| Failure::new(&format!("it failed to prove itself: {refusal:?}")))? {
+        match self.talk.took(count).map_err(|_| Failure::Passing)? {
             Step::More => Ok(Next::Again),
-            Step::Say(bytes) => self.say(&bytes).map(|()| Next::Again).map_err(broken),
+            Step::Say(bytes) => say(&self.stream, &bytes).map(|()| Next::Again),
             Step::Proven => Ok(Next::Proven),
             Step::Decided(verdict) => Ok(Next::Decided(verdict)),
         }
     }
+}
 
-    /// Sends a message of the handshake: the socket of a new connection has room for it.
-    fn say(&self, bytes: &[u8]) -> Result<(), Errno> {
-        let sent = rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL)?;
-        if sent == bytes.len() { Ok(()) } else { Err(Errno::NOBUFS) }
+/// Says hello if the connection is made; returns whether it is.
+fn greet(stream: &OwnedFd, hello: &[u8]) -> Result<bool, Failure> {
+    let error = rustix::net::sockopt::socket_error(stream).and_then(|error| error);
+    error.map_err(Failure::to_connect)?;
+    if rustix::net::getpeername(stream).is_err() {
+        return Ok(false);
     }
+    say(stream, hello).map(|()| true)
+}
+
+/// Sends a message of the handshake: the socket of a new connection has room for it.
+fn say(stream: &OwnedFd, bytes: &[u8]) -> Result<(), Failure> {
+    let sent = rustix::net::send(stream, bytes, SendFlags::NOSIGNAL);
+    if sent == Ok(bytes.len()) { Ok(()) } else { Err(Failure::Passing) }
 }
 
 /// Returns random bytes that are used once.

@@ -5,7 +5,8 @@
 //!  HELLO      mark, version, job, from, to, nonce  ─────►
 //!            ◄─────  CHALLENGE  mark, version, nonce, proof of who accepts
 //!  PROOF      of who connects                      ─────►
-//!            ◄─────  VERDICT    GO, or TAKEN: the other connection of this pair is the one
+//!            ◄─────  VERDICT    GO, TAKEN: the other connection of this pair is the one,
+//!                               or FULL: there is no descriptor to keep it by
 //! ```
 //! A proof is HMAC-SHA256 under the job's secret over the role, the version, the job, both ranks and both nonces: it
 //! fits one connection, one direction, one pair. It is compared in constant time. Nothing of the engine's is sent
@@ -27,10 +28,10 @@ const MAC: usize = 32;
 const HELLO: usize = 24 + NONCE;
 const CHALLENGE: usize = 8 + NONCE + MAC;
 
-/// A verdict on the wire; `FULL` may also stand in place of a challenge.
+/// A verdict on the wire.
 const GO: u8 = b'G';
 const TAKEN: u8 = b'T';
-pub(super) const FULL: u8 = b'F';
+const FULL: u8 = b'F';
 
 /// Random bytes that are used once.
 pub(super) type Nonce = [u8; NONCE];
@@ -140,6 +141,11 @@ impl Handshake {
         self.pair.0
     }
 
+    /// Returns the rank that the other side says it is, after a hello that named this job.
+    pub(super) fn claims(&self) -> Option<u32> {
+        (self.awaits == Await::Proof).then_some(self.pair.0)
+    }
+
     /// Whether the proof was sent and the verdict is the peer's.
     pub(super) fn awaits_verdict(&self) -> bool {
         self.awaits == Await::Verdict
@@ -163,7 +169,6 @@ impl Handshake {
         let said = &self.buffer[..self.have];
         match self.awaits {
             Await::Hello if !alike(said, &HELLO_MARK) => return Err(Refusal::Noise),
-            Await::Challenge if said.first() == Some(&FULL) => return Ok(Step::Decided(Verdict::Full)),
             Await::Challenge if !alike(said, &CHALLENGE_MARK) => return Err(Refusal::Noise),
             _ if !whole => return Ok(Step::More),
             _ => (),

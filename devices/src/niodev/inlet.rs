@@ -21,7 +21,7 @@ const SELDOM: u32 = 16;
 #[derive(Debug)]
 pub(super) struct NioInlet {
     shared: Arc<Shared>,
-    lobby: Lobby,
+    pub(super) lobby: Lobby,
     readers: Vec<Option<Box<Reader>>>,
     standing: usize,
     passes: u32,
@@ -54,7 +54,6 @@ impl NioInlet {
         for one in &news {
             let Token::Whole(at) = one.token else {
                 self.lobby.act(*one);
-                moved += 1;
                 continue;
             };
             if one.room

@@ -121,11 +121,8 @@ fn send(stream: &OwnedFd, parts: &[&[u8]]) -> Result<usize, Errno> {
 impl Link for TcpLink {
     #[inline]
     fn post(&mut self, head: &[u8], mut body: Body<'_>) -> Result<(), PostError> {
-        if self.pipe.is_over() {
-            // Nobody receives it. The inlet has told, or will tell, why.
-            return Ok(());
-        }
-        if self.pipe.stream().is_none() {
+        if self.pipe.is_over() || self.pipe.stream().is_none() {
+            // It is not sent, or never will be: the inlet tells the end of a peer, and the roster ends what waits for it.
             return Err(PostError::Again);
         }
         let len = body.len();
@@ -177,6 +174,12 @@ impl Link for TcpLink {
 
     fn is_staged(&self) -> bool {
         !self.staged.is_empty()
+    }
+
+    fn forget(&mut self) {
+        if self.pipe.stream().is_none() {
+            self.pipe.end();
+        }
     }
 
     fn is_settled(&mut self) -> bool {

@@ -14,22 +14,18 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::Shared;
-use super::connect::{self, Attempt};
-use super::half::{Failure, Half, Next, Role};
-use super::handshake::{FULL, Verdict};
+use super::attempt::{Attempt, Failure};
+use super::connect;
+use super::half::{Half, Next, Role};
+use super::handshake::Verdict;
 use super::pipe::Pipe;
 use super::poller::{For, News, Token};
+use super::seats::Seats;
 
-/// Strangers that may be in the lobby at once; the others wait in the kernel's queue.
-const CAP: usize = 64;
+/// Connections taken from the kernel's queue in one look, so that a flood of strangers leaves time for peers.
+const ARRIVALS: usize = 1024;
 
-/// How long a stranger may take to prove itself.
-const LIMIT: Duration = Duration::from_secs(2);
-
-/// How long a stranger may take when others wait for its place.
-const CROWDED: Duration = Duration::from_millis(200);
-
-/// How long nobody is accepted after an error of this process.
+/// The time between two looks for a descriptor when there was none for who knocks.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What came out of the lobby.
@@ -48,9 +44,9 @@ pub(super) struct Lobby {
     listening: bool,
     /// When to listen again.
     resume: Option<Instant>,
-    /// Given up to tell a peer that there are no descriptors left.
+    /// Kept for the one who knocks when there are no descriptors left: it shall hear so from somebody it can believe.
     spare: Option<OwnedFd>,
-    halves: Vec<Option<Half>>,
+    pub(super) seats: Seats,
     retries: Vec<(Instant, Attempt)>,
     outcomes: Vec<Outcome>,
 }
@@ -64,7 +60,7 @@ impl Lobby {
             listening: true,
             resume: None,
             spare: connect::spare(),
-            halves: Vec::new(),
+            seats: Seats::new(),
             retries: Vec::new(),
             outcomes: Vec::new(),
         })
@@ -72,8 +68,8 @@ impl Lobby {
 
     /// Takes the connections that the device has started.
     pub(super) fn collect(&mut self) {
-        for (attempt, started) in self.shared.take_started() {
-            self.enter(attempt, started);
+        for started in self.shared.take_started() {
+            self.enter(started);
         }
     }
 
@@ -86,15 +82,15 @@ impl Lobby {
         }
     }
 
-    /// Whether there is anything to do by the clock.
+    /// Whether somebody of the job is here, or is to be tried again: strangers need not be looked after so often.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        !(self.halves.is_empty() && self.retries.is_empty() && self.listening)
+        self.seats.is_busy() || !self.retries.is_empty() || !self.listening
     }
 
     /// Does what is due by the clock, and returns what came out since.
     pub(super) fn outcomes(&mut self) -> Vec<Outcome> {
-        if self.is_busy() {
+        if self.is_busy() || !self.seats.is_empty() {
             self.tick(Instant::now());
         }
         std::mem::take(&mut self.outcomes)
@@ -102,125 +98,113 @@ impl Lobby {
 
     #[cold]
     fn tick(&mut self, now: Instant) {
-        for at in 0..self.halves.len() {
-            let late = |half: &Half| half.accepts() && now - half.since > LIMIT;
-            if self.halves[at].as_ref().is_some_and(late) {
-                // Its last bytes may have come while this rank was busy.
-                self.talk(at);
-                self.turn_away(at);
-            }
+        self.seats.looked();
+        while let Some(late) = self.seats.take_late_stranger(now) {
+            self.turn_away(late);
         }
-        while self.halves.last().is_some_and(Option::is_none) {
-            self.halves.pop();
+        // Of those who have left or died the roster has told.
+        while let Some(vain) = self.seats.take_if(|half| half.attempt().is_some_and(|a| a.pipe.is_over())) {
+            drop(vain);
         }
+        self.retries.retain(|(_, attempt)| !attempt.pipe.is_met());
         let due: Vec<_> = self.retries.extract_if(.., |retry| retry.0 <= now).collect();
         for (_, attempt) in due {
-            let started = connect::start(&attempt.at);
-            self.enter(attempt, started);
+            let started = Half::connect(&self.shared.id, attempt);
+            self.enter(started);
         }
-        let waited = self.resume.is_none_or(|when| when <= now);
-        if !self.listening && waited && (self.has_room() || self.make_room(now)) {
-            self.listen(true);
-        }
-    }
-
-    fn listen(&mut self, on: bool) {
-        self.listening = on;
-        if on {
-            self.resume = None;
-            self.spare = self.spare.take().or_else(connect::spare);
-            // It is tried again with the next tick.
-            self.listening = self.shared.poller.add(&self.listener, Token::Listener, For::Arrivals).is_ok();
-        } else {
-            self.shared.poller.remove(&self.listener);
+        if !self.listening && self.resume.is_none_or(|when| when <= now) {
+            self.resume(now);
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.halves.iter().flatten().filter(|half| half.accepts()).count() < CAP
-    }
-
-    /// Turns the oldest stranger away if it was here for long.
-    fn make_room(&mut self, now: Instant) -> bool {
-        let here = self.halves.iter().enumerate().filter_map(|(at, half)| Some((at, half.as_ref()?)));
-        let oldest = here.filter(|(_, half)| half.accepts()).min_by_key(|(_, half)| half.since);
-        match oldest {
-            Some((at, half)) if now - half.since > CROWDED => self.turn_away(at),
-            _ => return false,
+    /// Listens again if there is a descriptor for who knocks.
+    fn resume(&mut self, now: Instant) {
+        self.spare = self.spare.take().or_else(connect::spare);
+        if self.spare.is_none() && self.make_room() {
+            self.spare = connect::spare();
         }
-        true
+        let watched = || self.shared.poller.add(&self.listener, Token::Listener, For::Arrivals).is_ok();
+        self.listening = self.spare.is_some() && watched();
+        self.resume = Some(now + PAUSE);
     }
 
     fn accept(&mut self) {
-        if !self.listening {
-            return;
-        }
-        let now = Instant::now();
-        loop {
-            if !self.has_room() && !self.make_room(now) {
-                return self.listen(false);
+        for _ in 0..ARRIVALS {
+            if !self.listening {
+                return;
             }
             match connect::accept(&self.listener) {
                 Ok(stream) => self.welcome(stream),
                 Err(Errno::WOULDBLOCK) => return,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => return self.overflow(now),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.overflow(),
                 // The one that was next has gone.
                 Err(_) => (),
             }
         }
     }
 
-    /// No descriptor is left: says so to the one that knocks, and pauses.
+    /// No descriptor is left: a stranger gives its own up, or the last one is that of who knocks now.
     #[cold]
-    fn overflow(&mut self, now: Instant) {
+    fn overflow(&mut self) {
+        if self.make_room() {
+            return;
+        }
         self.spare = None;
         if let Ok(stream) = connect::accept(&self.listener) {
-            let _ = rustix::net::send(&stream, &[FULL], SendFlags::NOSIGNAL);
+            self.welcome(stream);
         }
-        self.spare = connect::spare();
-        self.resume = Some(now + PAUSE);
-        self.listen(false);
+        self.shared.poller.remove(&self.listener);
+        self.listening = false;
+        self.resume = Some(Instant::now() + PAUSE);
+    }
+
+    /// Turns the oldest stranger away; false if there is none.
+    fn make_room(&mut self) -> bool {
+        let oldest = self.seats.take_oldest_stranger();
+        oldest.map(|oldest| self.turn_away(oldest)).is_some()
     }
 
     fn welcome(&mut self, stream: OwnedFd) {
-        if let Some(half) = Half::accept(&self.shared.id, stream) {
-            self.place(half, For::Arrivals);
+        let Some(half) = Half::accept(&self.shared.id, stream) else { return };
+        if self.seats.is_crowded() {
+            self.make_room();
         }
+        self.place(half);
     }
 
-    fn enter(&mut self, attempt: Attempt, started: Result<OwnedFd, Errno>) {
+    fn enter(&mut self, started: Result<Half, (Attempt, Failure)>) {
         match started {
-            Ok(stream) => match Half::connect(&self.shared.id, stream, attempt) {
-                Ok(half) => self.place(half, For::Room),
-                Err(attempt) => self.failed(attempt, &Failure::new("the host has no random numbers")),
-            },
-            Err(error) => self.failed(attempt, &Failure::of("cannot connect", error)),
+            Ok(half) => self.place(half),
+            Err((attempt, failure)) => self.failed(attempt, failure),
         }
     }
 
-    fn place(&mut self, half: Half, what: For) {
-        let at = self.halves.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.halves.push(None);
-            self.halves.len() - 1
-        });
-        match self.shared.poller.add(&half.stream, Token::Half(at), what) {
-            Ok(()) => self.halves[at] = Some(half),
-            Err(error) => self.drop_half(half, &Failure::new(&format!("epoll: {error}"))),
+    fn place(&mut self, half: Half) {
+        let at = self.seats.free();
+        match self.shared.poller.add(&half.stream, Token::Half(at), half.awaits()) {
+            Ok(()) => self.seats.put(at, half),
+            Err(error) => return self.drop_half(half, Failure::Lacking(format!("epoll: {error}"))),
         }
+        // Peers speak before they are accepted, and are strangers no longer.
+        self.talk(at);
     }
 
     /// Goes on with a handshake as far as it goes.
     fn talk(&mut self, at: usize) {
-        while let Some(mut half) = self.halves.get_mut(at).and_then(Option::take) {
-            match half.go_on(&self.shared.poller, at) {
-                Ok(Next::Wait) => {
-                    self.halves[at] = Some(half);
-                    return;
-                }
-                Ok(Next::Again) => self.halves[at] = Some(half),
+        while let Some(mut half) = self.seats.take(at) {
+            let was_stranger = half.is_stranger();
+            let next = half.go_on(&self.shared.poller, at);
+            if was_stranger && let Some(rank) = half.claims() {
+                // A rank has one place: it has given up its earlier connection, or somebody else sits there.
+                let earlier = self.seats.take_if(|other| other.claims() == Some(rank));
+                earlier.into_iter().for_each(|earlier| self.turn_away(earlier));
+            }
+            match next {
+                Ok(Next::Wait) => return self.seats.put(at, half),
+                Ok(Next::Again) => self.seats.put(at, half),
                 Ok(Next::Proven) => return self.decide(half),
                 Ok(Next::Decided(verdict)) => return self.decided(half, verdict),
-                Err(failure) => return self.drop_half(half, &failure),
+                Err(failure) => return self.drop_half(half, failure),
             }
         }
     }
@@ -231,52 +215,51 @@ impl Lobby {
         let pipe = self.shared.pipe(peer);
         let lower = self.shared.id.rank < peer;
         let busy = |h: &Half| h.talk.awaits_verdict() && h.connects_to() == Some(peer);
-        let taken =
-            pipe.stream().is_some() || pipe.is_over() || lower && self.halves.iter().flatten().any(busy);
-        let verdict = if taken { Verdict::Taken } else { Verdict::Go };
+        self.spare = self.spare.take().or_else(connect::spare);
+        let verdict = if pipe.is_met() || lower && self.seats.any(busy) {
+            Verdict::Taken
+        } else if self.spare.is_none() {
+            Verdict::Full
+        } else {
+            Verdict::Go
+        };
         let told = rustix::net::send(&half.stream, &[verdict.to_byte()], SendFlags::NOSIGNAL) == Ok(1);
-        if !taken && told {
-            self.stands(pipe, half.stream);
+        if verdict == Verdict::Go && told {
+            self.stands(&pipe, half.stream);
         }
     }
 
     fn decided(&mut self, half: Half, verdict: Verdict) {
         let Half { stream, role: Role::Connects(mut attempt, _), .. } = half else { return };
         match verdict {
-            Verdict::Go => self.stands(self.shared.pipe(attempt.peer), stream),
+            Verdict::Go => self.stands(&attempt.pipe, stream),
             Verdict::Taken => {
                 let when = attempt.outdone(Instant::now());
-                if !self.shared.pipe(attempt.peer).is_met() {
-                    self.retries.push((when, attempt));
-                }
+                self.retries.push((when, attempt));
             }
             Verdict::Full => {
                 let why = "it has no file descriptor left for one more connection: raise `ulimit -n` there";
-                self.failed(attempt, &Failure::new(why));
+                self.failed(attempt, Failure::Lacking(why.into()));
             }
         }
     }
 
-    fn stands(&mut self, pipe: Arc<Pipe>, stream: OwnedFd) {
+    fn stands(&mut self, pipe: &Arc<Pipe>, stream: OwnedFd) {
         let peer = pipe.peer.0;
-        for half in &mut self.halves {
-            if half.as_ref().is_some_and(|half| half.connects_to() == Some(peer)) {
-                *half = None;
-            }
+        while let Some(other) = self.seats.take_if(|half| half.connects_to() == Some(peer)) {
+            drop(other);
         }
-        self.retries.retain(|(_, attempt)| attempt.peer != peer);
+        self.retries.retain(|(_, attempt)| attempt.pipe.peer.0 != peer);
         if pipe.stand(stream) {
-            self.outcomes.push(Outcome::Stands(pipe));
+            self.outcomes.push(Outcome::Stands(Arc::clone(pipe)));
         }
     }
 
-    fn turn_away(&mut self, at: usize) {
-        if let Some(half) = self.halves[at].take() {
-            self.drop_half(half, &Failure::new("too slow"));
-        }
+    fn turn_away(&mut self, half: Half) {
+        self.drop_half(half, Failure::Passing);
     }
 
-    fn drop_half(&mut self, half: Half, failure: &Failure) {
+    fn drop_half(&mut self, half: Half, failure: Failure) {
         match half.role {
             Role::Accepts => drop(self.shared.strangers.fetch_add(1, Ordering::Relaxed)),
             Role::Connects(attempt, _) => self.failed(attempt, failure),
@@ -284,16 +267,18 @@ impl Lobby {
     }
 
     /// Takes note that a way to a peer failed: it is tried again, or the peer is lost.
-    fn failed(&mut self, mut attempt: Attempt, failure: &Failure) {
-        let pipe = self.shared.pipe(attempt.peer);
-        if pipe.is_met() {
+    fn failed(&mut self, mut attempt: Attempt, failure: Failure) {
+        if attempt.pipe.is_met() {
             return;
         }
-        match attempt.failed(Instant::now(), failure.refused) {
-            Some(when) => self.retries.push((when, attempt)),
-            None => {
-                pipe.end();
-                self.outcomes.push(Outcome::Lost(attempt.peer, failure.why.clone()));
+        if matches!(failure, Failure::Lacking(_)) {
+            self.make_room();
+        }
+        match attempt.failed(Instant::now(), failure) {
+            Ok(when) => self.retries.push((when, attempt)),
+            Err(why) => {
+                attempt.pipe.end();
+                self.outcomes.push(Outcome::Lost(attempt.pipe.peer.0, why));
             }
         }
     }

@@ -12,11 +12,13 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `frame` `handshake` | bytes: frames, and proofs of the job's key |
-//! | `connect` `half` `lobby` | from a socket to a connection that stands |
+//! | `connect` `attempt` | sockets, and how often a peer is tried |
+//! | `half` `seats` `lobby` | from a socket to a connection that stands |
 //! | `pipe` | the connection of a pair, and its good end |
 //! | `link` `reader` `inlet` | sending, and receiving from one and from all |
 //! | `poller` | epoll |
 
+mod attempt;
 mod connect;
 mod frame;
 mod half;
@@ -29,23 +31,23 @@ mod pipe;
 mod poller;
 #[allow(unsafe_code, reason = "bodies are read straight to their place")]
 mod reader;
+mod seats;
 pub mod strangers;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-use rustix::io::Errno;
 
 use crate::config::{self, Config};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
 use crate::doorbell::Doorbell;
 use crate::site::Site;
-use connect::Attempt;
+use attempt::{Attempt, Failure};
+use half::Half;
 use handshake::Identity;
 use inlet::NioInlet;
 use pipe::Pipe;
@@ -110,7 +112,7 @@ struct Shared {
     strangers: AtomicU64,
 }
 
-type Started = (Attempt, Result<OwnedFd, Errno>);
+type Started = Result<Half, (Attempt, Failure)>;
 
 impl Shared {
     /// Returns the pipe to a peer, made at first use.
@@ -163,17 +165,15 @@ impl Device for NioDevice {
         let at = connect::parse(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
         let pipe = self.shared.pipe(peer.0);
         if !pipe.is_met() {
-            let socket = connect::start(&at);
-            if let Err(error) = socket
-                && connect::is_ours(error)
-            {
-                return Err(refuse(connect::explain("cannot connect", error)));
+            let started = Half::connect(&self.shared.id, Attempt::new(Arc::clone(&pipe), at));
+            if let Err((_, Failure::Lacking(why))) = started {
+                return Err(refuse(why));
             }
-            let mut started = self.shared.started.lock().unwrap_or_else(PoisonError::into_inner);
-            started.push((Attempt::new(peer.0, at), socket));
+            let mut waiting = self.shared.started.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.push(started);
             // SYNC nio-started (release)
             self.shared.any_started.store(true, Ordering::Release);
-            drop(started);
+            drop(waiting);
             self.shared.bell.ring();
         }
         Ok(Box::new(link::TcpLink::new(pipe)))

@@ -49,9 +49,11 @@ fn both_prove_themselves_whatever_the_pieces() {
 }
 
 #[test]
-fn who_has_no_descriptors_says_so_at_once() {
-    let (mut one, _) = Handshake::connect(identity(1), 2, [1; 32]);
-    assert!(matches!(feed(&mut one, &[Verdict::Full.to_byte()], 1), Ok(Step::Decided(Verdict::Full))));
+fn no_verdict_is_believed_before_a_proof() {
+    for verdict in [Verdict::Go, Verdict::Taken, Verdict::Full] {
+        let (mut one, _) = Handshake::connect(identity(1), 2, [1; 32]);
+        assert_eq!(feed(&mut one, &[verdict.to_byte()], 1).unwrap_err(), Refusal::Noise);
+    }
 }
 
 #[test]

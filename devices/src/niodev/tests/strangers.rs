@@ -2,16 +2,19 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit};
 
 use super::super::connect::explain;
 use super::super::frame::{HEADER, Header};
-use super::super::handshake::FULL;
-use super::{LIVENESS, Rank, intrude, send, until};
+use super::super::half;
+use super::super::handshake::{Handshake, Identity, Step, Verdict};
+use super::{LIVENESS, Rank, intrude, key, send, until};
 use crate::config::Config;
-use crate::device::{Address, Device, PeerId};
+use crate::device::{Address, Body, Device, PeerId, PostError};
 use crate::{Doorbell, Driver, NioDriver, Site};
 
 /// Two ranks can still talk.
@@ -112,34 +115,155 @@ fn a_peer_that_sends_nonsense_is_lost_and_nobody_else() {
 }
 
 #[test]
+fn who_knows_the_job_keeps_its_place_in_a_crowd() {
+    let mut rank = Rank::new(0, 8);
+    rank.inlet.lobby.seats.room = 2;
+    let (mut slow, mut talk) = hello(&rank, 5);
+    rank.poll();
+    let mut crowd = Vec::new();
+    for _ in 0..50 {
+        crowd.push(TcpStream::connect(rank.address()).unwrap());
+        rank.poll();
+    }
+    assert_eq!(rank.strangers(), 48, "the newest stay");
+    // It goes on where it was.
+    let count = slow.read(talk.room()).unwrap();
+    let Ok(Step::Say(proof)) = talk.took(count) else { panic!("no challenge") };
+    slow.write_all(&proof).unwrap();
+    until(&mut [&mut rank], |r| r[0].inlet.standing() == 1);
+}
+
+#[test]
+fn a_rank_has_one_place() {
+    let mut rank = Rank::new(0, 8);
+    let hellos: Vec<_> = (0..20).map(|_| hello(&rank, 5)).collect();
+    until(&mut [&mut rank], |r| r[0].strangers() == 19);
+    drop(hellos);
+    goes_on(&mut rank);
+}
+
+/// Connects by hand and says hello as rank `rank`, but nothing else.
+fn hello(to: &Rank, rank: u32) -> (TcpStream, Handshake) {
+    let id = Identity { key: key(1), rank, size: 8 };
+    let (talk, hello) = Handshake::connect(Arc::new(id), to.device.shared.id.rank, half::nonce().unwrap());
+    let mut stream = TcpStream::connect(to.address()).unwrap();
+    stream.write_all(&hello).unwrap();
+    (stream, talk)
+}
+
+#[test]
+fn all_reach_all_through_a_flood_of_strangers() {
+    const RANKS: u32 = 32;
+    let files = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }).unwrap();
+    let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| Rank::new(rank, RANKS)).collect();
+    let cards: Vec<_> = ranks.iter().map(|rank| (rank.device.address(), rank.address())).collect();
+    let mut links = Vec::new();
+    for rank in &mut ranks {
+        rank.inlet.lobby.seats.room = 1;
+        let me = rank.device.shared.id.rank;
+        for (to, (card, _)) in cards.iter().enumerate().filter(|(to, _)| *to != me as usize) {
+            links.push((me, Some((to, rank.device.connect(PeerId(to as u32), card).unwrap()))));
+        }
+    }
+    // Some say nothing, some say what they please; they stay until they are turned away.
+    let (mut crowd, mut flooding) = (std::collections::VecDeque::new(), 0);
+    let limit = Instant::now() + LIVENESS;
+    while ranks.iter().any(|rank| rank.got.frames.len() + 1 < RANKS as usize) {
+        assert!(Instant::now() < limit, "stuck: {} frames", links.iter().flat_map(|l| &l.1).count());
+        for _ in 0..8 {
+            let mut stranger = TcpStream::connect(cards[flooding % cards.len()].1).unwrap();
+            if flooding % 3 == 0 {
+                stranger.write_all(b"MPJ>").unwrap();
+            }
+            crowd.push_back(stranger);
+            flooding += 1;
+        }
+        while crowd.len() > 200 {
+            crowd.pop_front();
+        }
+        for (from, link) in &mut links {
+            if let Some((_, to)) = link
+                && to.post(&[1; 8], Body::Bytes(&from.to_le_bytes())) == Ok(())
+            {
+                *link = None;
+            }
+        }
+        ranks.iter_mut().for_each(Rank::poll);
+    }
+    for rank in &ranks {
+        assert_eq!(rank.got.lost, []);
+        let mut from: Vec<u32> = rank.got.frames.iter().map(|frame| frame.0).collect();
+        from.sort_unstable();
+        assert!(from.into_iter().eq((0..RANKS).filter(|from| *from != rank.device.shared.id.rank)));
+        assert!(rank.got.frames.iter().all(|(from, _, body)| *body == from.to_le_bytes()));
+    }
+}
+
+/// Has rank 0 connect to an address where somebody else answers every attempt.
+fn answered_by(answer: impl Fn(TcpStream)) {
+    let mut rank = Rank::new(0, 8);
+    let impostor = TcpListener::bind("127.0.0.1:0").unwrap();
+    impostor.set_nonblocking(true).unwrap();
+    let at = Address(impostor.local_addr().unwrap().to_string().into_bytes());
+    let mut link = rank.device.connect(PeerId(3), &at).unwrap();
+    let mut attempts = 0;
+    until(&mut [&mut rank], |_| {
+        if let Ok((stream, _)) = impostor.accept() {
+            answer(stream);
+            attempts += 1;
+        }
+        attempts == 12
+    });
+    assert_eq!(rank.got.lost, []);
+    assert_eq!(link.post(&[0; 8], Body::Empty), Err(PostError::Again));
+    // Nobody is proof.
+    drop(impostor);
+    until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
+    assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
+    assert_eq!(link.post(&[0; 8], Body::Empty), Err(PostError::Again), "what was never sent is not sent");
+}
+
+#[test]
+fn who_turns_attempts_away_makes_nobody_dead() {
+    answered_by(drop);
+}
+
+#[test]
+fn who_says_full_without_a_proof_makes_nobody_dead() {
+    answered_by(|mut stream| stream.write_all(&[Verdict::Full.to_byte()]).unwrap());
+}
+
+#[test]
+fn who_speaks_otherwise_makes_nobody_dead() {
+    answered_by(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap());
+}
+
+#[test]
+fn who_was_forgotten_is_tried_no_more() {
+    let mut rank = Rank::new(0, 8);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = Address(silent.local_addr().unwrap().to_string().into_bytes());
+    let mut link = rank.device.connect(PeerId(3), &at).unwrap();
+    rank.poll();
+    assert!(rank.inlet.lobby.is_busy());
+    link.forget();
+    rank.poll();
+    assert!(!rank.inlet.lobby.is_busy());
+    drop(silent);
+    rank.poll();
+    assert_eq!((link.post(&[0; 8], Body::Empty), &rank.got.lost[..]), (Err(PostError::Again), &[][..]));
+}
+
+#[test]
 fn a_peer_that_is_not_there_is_lost() {
     let mut rank = Rank::new(0, 8);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let _link = rank.device.connect(PeerId(3), &Address(nobody.to_string().into_bytes())).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
-    goes_on_without(&mut rank);
-}
-
-fn goes_on_without(rank: &mut Rank) {
     rank.got.lost.clear();
-    goes_on(rank);
-}
-
-#[test]
-fn a_peer_without_descriptors_is_lost_with_advice() {
-    let mut rank = Rank::new(0, 8);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let at = listener.local_addr().unwrap();
-    let _link = rank.device.connect(PeerId(3), &Address(at.to_string().into_bytes())).unwrap();
-    until(&mut [&mut rank], |r| {
-        if let Ok((mut stream, _)) = listener.accept() {
-            stream.write_all(&[FULL]).unwrap();
-        }
-        !r[0].got.lost.is_empty()
-    });
-    assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("ulimit -n"), "{:?}", rank.got.lost);
+    goes_on(&mut rank);
 }
 
 #[test]

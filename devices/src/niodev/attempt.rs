@@ -1,0 +1,88 @@
+//! The way to one peer, tried until a connection stands or there is proof that none will.
+//!
+//! Time proves nothing: this rank may compute for minutes between two looks, the peer may, and a crowded host may turn
+//! an honest connection away. What passes is tried for ever, until the roster says that the peer has left or died.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::connect;
+use super::pipe::Pipe;
+
+/// Attempts in a row that find nobody before the peer is lost: it may only be about to say that it has left.
+const GONE: u32 = 6;
+
+/// Attempts in a row that find something lacking before the peer is lost: it may come back.
+const LACKING: u32 = 16;
+
+/// The shortest and the longest pause between two attempts: this, doubled so many times.
+const PAUSE: Duration = Duration::from_millis(5);
+const DOUBLED: u32 = 6;
+
+/// The pause after a peer said that another connection of the pair is about to stand.
+const OUTDONE: Duration = Duration::from_millis(200);
+
+/// What a failed attempt tells of the peer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing: the connection broke before it stood, or somebody else is at the peer's address.
+    Passing,
+    /// This process, or the peer's by its own proven word, lacks something that a connection needs.
+    Lacking(String),
+    /// Nobody listens at the peer's address, or its host cannot be reached.
+    Gone(String),
+}
+
+impl Failure {
+    /// Returns what it tells that a socket could not connect.
+    pub(super) fn to_connect(error: Errno) -> Self {
+        let why = connect::explain("cannot connect", error);
+        match error {
+            error if connect::is_ours(error) => Failure::Lacking(why),
+            Errno::CONNREFUSED | Errno::HOSTUNREACH => Failure::Gone(why),
+            _ => Failure::Passing,
+        }
+    }
+}
+
+/// The way to one peer.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) pipe: Arc<Pipe>,
+    pub(super) at: SocketAddr,
+    failed: u32,
+    /// How many of the last attempts found nobody, and how many found something lacking.
+    gone: u32,
+    lacking: u32,
+}
+
+impl Attempt {
+    pub(super) fn new(pipe: Arc<Pipe>, at: SocketAddr) -> Self {
+        Attempt { pipe, at, failed: 0, gone: 0, lacking: 0 }
+    }
+
+    /// Takes note of a failure; returns when to try again, or why the peer is lost.
+    pub(super) fn failed(&mut self, now: Instant, failure: Failure) -> Result<Instant, String> {
+        let pause = PAUSE * (2 << self.failed.min(DOUBLED - 1));
+        self.failed = self.failed.saturating_add(1);
+        let (gone, lacking) = (self.gone + 1, self.lacking + 1);
+        (self.gone, self.lacking) = (0, 0);
+        match failure {
+            Failure::Passing => (),
+            Failure::Gone(why) if gone >= GONE => return Err(why),
+            Failure::Lacking(why) if lacking >= LACKING => return Err(why),
+            Failure::Gone(_) => self.gone = gone,
+            Failure::Lacking(_) => self.lacking = lacking,
+        }
+        Ok(now + pause)
+    }
+
+    /// Returns when to try again after a peer said that another connection of the pair is about to stand.
+    pub(super) fn outdone(&mut self, now: Instant) -> Instant {
+        (self.failed, self.gone, self.lacking) = (0, 0, 0);
+        now + OUTDONE
+    }
+}

@@ -1,0 +1,106 @@
+//! A rank may compute for as long as it likes between two looks at its messages: on niodev, too, nobody takes it for
+//! dead, nothing is lost, and what is told to have been sent was.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpj_devices::config::Config;
+use mpj_devices::conformance::{Case, Member, run_threads};
+use mpj_devices::{Address, Cards, Doorbell, Engine, JobKey, Registry, Site};
+
+/// Looks at the messages of this rank once in a while until `done`.
+fn look_seldom(m: &Member, pause: Duration, done: impl Fn() -> bool) {
+    while !done() {
+        std::thread::sleep(pause);
+        m.engine.progress();
+    }
+}
+
+/// Rank 0 sends, rank 1 receives; each looks seldom, or waits.
+fn first_contact(m: &Member, pause: Duration, lazy: &[u32]) {
+    let body: Vec<u32> = (0..25).map(|i| i * 7 + 1).collect();
+    let is_lazy = lazy.contains(&m.rank);
+    if m.rank == 0 {
+        let sending = m.issend(1, 3, body);
+        if is_lazy {
+            look_seldom(m, pause, || sending.has_ended());
+        }
+        sending.wait(m).unwrap();
+    } else {
+        let receiving = m.irecv::<u32>(0, 3, 25);
+        if is_lazy {
+            look_seldom(m, pause, || receiving.has_ended());
+        }
+        assert_eq!(m.received(receiving).1, body);
+    }
+}
+
+/// Both ranks send at once, and connect at once.
+fn both_at_once(m: &Member, pause: Duration) {
+    let other = 1 - m.rank;
+    let sending = m.isend(other, 3, vec![m.rank; 25]);
+    let receiving = m.irecv::<u32>(other as i32, 3, 25);
+    look_seldom(m, pause, || sending.has_ended() && receiving.has_ended());
+    sending.wait(m).unwrap();
+    assert_eq!(m.received(receiving).1, [other; 25]);
+}
+
+const SHORT: Duration = Duration::from_millis(1500);
+const LONG: Duration = Duration::from_millis(2500);
+
+macro_rules! case {
+    ($name:literal, $run:expr) => {
+        Case { name: $name, ranks: &[2], run: $run }
+    };
+}
+
+static CASES: [Case; 8] = [
+    case!("the_sender_looks_seldom", |m| first_contact(m, SHORT, &[0])),
+    case!("the_receiver_looks_seldom", |m| first_contact(m, SHORT, &[1])),
+    case!("both_look_seldom", |m| first_contact(m, SHORT, &[0, 1])),
+    case!("both_connect_and_look_seldom", |m| both_at_once(m, SHORT)),
+    case!("the_sender_looks_very_seldom", |m| first_contact(m, LONG, &[0])),
+    case!("the_receiver_looks_very_seldom", |m| first_contact(m, LONG, &[1])),
+    case!("both_look_very_seldom", |m| first_contact(m, LONG, &[0, 1])),
+    case!("both_connect_and_look_very_seldom", |m| both_at_once(m, LONG)),
+];
+
+#[test]
+fn a_rank_that_looks_seldom_is_alive() {
+    let registry = Registry::builtin().only(&["niodev"]).unwrap();
+    // They sleep nearly all the time.
+    std::thread::scope(|scope| {
+        for case in &CASES {
+            scope.spawn(|| run_threads(&registry, &Config::default(), 2, case));
+        }
+    });
+}
+
+/// Says that every other rank is where nobody listens.
+#[derive(Debug)]
+struct Nobody;
+
+impl Cards for Nobody {
+    fn publish(&self, _cards: Vec<(String, Address)>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn cards(&self, _rank: u32) -> Result<Vec<(String, Address)>, String> {
+        let at = TcpListener::bind("127.0.0.1:0").and_then(|closed| closed.local_addr()).unwrap();
+        Ok(vec![("niodev".into(), Address(at.to_string().into_bytes()))])
+    }
+}
+
+#[test]
+fn what_never_went_out_has_not_been_sent() {
+    let registry = Registry::builtin().only(&["niodev"]).unwrap();
+    let key = Some(Arc::new(JobKey { job: 1, secret: [1; 32] }));
+    let site = Site { key, ..Site::new(0, 2, Arc::new(Doorbell::new().unwrap())) };
+    let engine = Engine::open(site, &registry, &Config::default(), Arc::new(Nobody), Arc::default()).unwrap();
+    let member = Member::join(engine).unwrap();
+    let sending = [25, 1 << 20].map(|len| member.isend(1, 3, vec![7u8; len]));
+    for outcome in sending.map(|sending| sending.wait(&member)) {
+        assert!(outcome.as_ref().is_err_and(|fault| fault.to_string().contains("refused")), "{outcome:?}");
+    }
+}
