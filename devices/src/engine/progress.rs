@@ -43,27 +43,47 @@ impl Turn {
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
     count: AtomicUsize,
-    gate: Mutex<()>,
+    /// How often there was news.
+    epoch: Mutex<u64>,
     news: Condvar,
 }
 
+/// A thread that is counted among those that wait, until it is dropped.
+struct Parked<'a>(&'a Parking);
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Parking {
+    /// Waits for news, unless `ready`. No lock is held while that is asked: it may run the user's code, or bring news.
     fn park(&self, ready: impl FnOnce() -> bool) {
-        let gate = lock(&self.gate);
         self.count.fetch_add(1, Ordering::SeqCst);
-        if !ready() {
-            // A bounded wait: the holder of the turn may have ended just before we were counted.
-            drop(self.news.wait_timeout(gate, PARK).unwrap_or_else(PoisonError::into_inner));
+        let _counted = Parked(self);
+        let seen = *lock(&self.epoch);
+        if ready() {
+            return;
         }
-        self.count.fetch_sub(1, Ordering::SeqCst);
+        let epoch = lock(&self.epoch);
+        // News that came meanwhile is in the epoch. The wait is bounded all the same: the holder of the turn may have
+        // looked for us just before we were counted.
+        let quiet = |epoch: &mut u64| *epoch == seen;
+        drop(self.news.wait_timeout_while(epoch, PARK, quiet).unwrap_or_else(PoisonError::into_inner));
     }
 
     #[inline]
     fn notify(&self) {
         if self.count.load(Ordering::Relaxed) != 0 {
-            drop(lock(&self.gate));
-            self.news.notify_all();
+            self.tell();
         }
+    }
+
+    #[cold]
+    fn tell(&self) {
+        *lock(&self.epoch) += 1;
+        self.news.notify_all();
     }
 }
 

@@ -9,4 +9,5 @@ mod head;
 mod hostile;
 mod scene;
 mod streaming;
+mod waiting;
 mod withdraw;
