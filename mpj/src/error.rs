@@ -7,7 +7,7 @@ use mpj_datatypes::{InvalidValue, OutOfRange, Overlap, TooLong, TypeError};
 use mpj_devices::{Fault, OpenError};
 use mpj_pool::AllocError;
 
-use crate::types::OutOfSlice;
+use crate::view::{OutOfSlice, PieceError};
 
 /// The error classes of MPI; the numbers are those of the MPI 5.0 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -152,6 +152,7 @@ refused! {
     TypeError => Type, "datatype";
     Overlap => Type, "datatype";
     OutOfSlice => Buffer, "view";
+    PieceError => Buffer, "pieces";
     OutOfRange => Buffer, "pack";
     TooLong => Truncate, "unpack";
     InvalidValue => Type, "unpack";

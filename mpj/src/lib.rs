@@ -44,6 +44,8 @@ mod status;
 pub mod testing;
 #[allow(unsafe_code, reason = "the traits that vouch for pointers")]
 mod types;
+#[allow(unsafe_code, reason = "views vouch for the part of a slice that they borrow")]
+mod view;
 mod world;
 
 /// Datatypes, packers and unpackers: the crate `mpj-datatypes`, with the derive macro of this one.
@@ -97,5 +99,6 @@ pub use op::{Op, UserOp};
 pub use request::{Failed, Request, Scope, ScopedRecv, ScopedSend, wait_all, wait_any};
 pub use run::{JobError, Launch, init, run, run_with, threads};
 pub use status::Status;
-pub use types::{OutOfSlice, RecvBuf, RecvParts, SendBuf, SendParts, View, ViewMut};
+pub use types::{RecvBuf, RecvParts, SendBuf, SendParts};
+pub use view::{OutOfSlice, Piece, PieceError, PieceId, Pieces, View, ViewMut};
 pub use world::{World, wtick, wtime};

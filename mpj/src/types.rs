@@ -1,6 +1,6 @@
 //! What can be sent and what can be received.
 
-use mpj_datatypes::{Datatype, Equivalent, Receivable};
+use mpj_datatypes::{Equivalent, Receivable};
 use mpj_devices::Shape;
 
 /// The pointer, count and type of a buffer to send.
@@ -24,7 +24,7 @@ pub struct RecvParts {
 /// * slices, arrays and `Vec`s of [`Equivalent`] elements: primitives, arrays of them, and structures with
 ///   `#[derive(Datatype)]`;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
-/// * parts of a slice: [`View`]s;
+/// * parts of a slice: [`View`](crate::View)s, or [`Pieces`](crate::Pieces) of one;
 /// * a `Box`, `Arc` or reference of any of these.
 ///
 /// A tuple is none: the language does not say where its fields lie, so that it may be laid out otherwise in the program
@@ -163,149 +163,3 @@ macro_rules! single {
 }
 
 single!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64, bool, char);
-
-/// Items of a derived type inside a slice, to send.
-///
-/// ```
-/// # mpj::threads(2, |world| {
-/// use mpj::{Datatype, View};
-/// let column = Datatype::of::<f64>().vector(3, 1, 4)?; // every fourth element, three times
-/// let matrix: Vec<f64> = (0..12).map(f64::from).collect();
-/// if world.rank() == 0 {
-///     world.send(&View::new(&matrix, 1, &column, 1)?, 1, 7)?;
-/// } else {
-///     let mut got = [0.0; 3];
-///     world.recv(&mut got, 0, 7)?;
-///     assert_eq!(got, [1.0, 5.0, 9.0]);
-/// }
-/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    base: *const u8,
-    count: usize,
-    datatype: &'a Datatype,
-}
-
-/// Items of a derived type inside a slice, to receive into.
-#[derive(Debug)]
-pub struct ViewMut<'a> {
-    base: *mut u8,
-    count: usize,
-    datatype: &'a Datatype,
-}
-
-/// A derived type that reaches outside its slice, or is made of other primitives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutOfSlice {
-    /// The lowest byte and one past the highest byte the items touch, relative to the slice.
-    pub bounds: (i64, i64),
-    /// The length of the slice in bytes.
-    pub len: usize,
-    /// Whether the primitives differ.
-    pub mismatch: bool,
-}
-
-impl std::fmt::Display for OutOfSlice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.mismatch {
-            return write!(f, "the datatype is not made of the slice's elements");
-        }
-        let (low, high) = self.bounds;
-        write!(f, "the items touch bytes {low}..{high} of a slice of {} bytes", self.len)
-    }
-}
-
-impl std::error::Error for OutOfSlice {}
-
-fn check<T: Equivalent>(
-    slice: &[T],
-    offset: usize,
-    datatype: &Datatype,
-    count: usize,
-) -> Result<(), OutOfSlice> {
-    let len = size_of_val(slice);
-    let refuse = |bounds, mismatch| OutOfSlice { bounds, len, mismatch };
-    let bounds = datatype.bounds(count).map_err(|_| refuse((i64::MIN, i64::MAX), false))?;
-    let shift = offset.checked_mul(size_of::<T>()).and_then(|s| i64::try_from(s).ok());
-    let reach = shift.and_then(|s| Some((bounds.0.checked_add(s)?, bounds.1.checked_add(s)?)));
-    let (low, high) = reach.ok_or(refuse(bounds, false))?;
-    let inside = offset <= slice.len() && low >= 0 && u64::try_from(high).is_ok_and(|h| h <= len as u64);
-    if bounds != (0, 0) && !inside {
-        return Err(refuse((low, high), false));
-    }
-    // A slice of primitives may only be taken apart into those; a slice of structs into whatever it names is for
-    // `raw`, where the caller vouches for padding and bit patterns.
-    let made_of_elements = T::PRIMITIVE.is_some() && datatype.homogeneous() == T::PRIMITIVE;
-    if datatype.size() > 0 && !made_of_elements {
-        return Err(refuse((low, high), true));
-    }
-    Ok(())
-}
-
-impl<'a> View<'a> {
-    /// Takes `count` items of `datatype` that start at element `offset` of `slice`.
-    ///
-    /// # Errors
-    /// The items leave the slice, or are not made of its elements.
-    pub fn new<T: Equivalent>(
-        slice: &'a [T],
-        offset: usize,
-        datatype: &'a Datatype,
-        count: usize,
-    ) -> Result<Self, OutOfSlice> {
-        check(slice, offset, datatype, count)?;
-        Ok(View { base: slice.as_ptr().cast::<u8>().wrapping_add(offset * size_of::<T>()), count, datatype })
-    }
-}
-
-impl<'a> ViewMut<'a> {
-    /// Takes `count` items of `datatype` that start at element `offset` of `slice`.
-    ///
-    /// # Errors
-    /// As [`View::new`].
-    pub fn new<T: Receivable>(
-        slice: &'a mut [T],
-        offset: usize,
-        datatype: &'a Datatype,
-        count: usize,
-    ) -> Result<Self, OutOfSlice> {
-        check(slice, offset, datatype, count)?;
-        // A bool or char that straddles two elements would leave both unchecked.
-        let size = i64::try_from(size_of::<T>()).unwrap_or(i64::MAX);
-        if datatype.needs_check() && datatype.runs(count).any(|run| run.offset % size != 0) {
-            return Err(OutOfSlice { bounds: (0, 0), len: size_of_val(slice), mismatch: true });
-        }
-        Ok(ViewMut {
-            base: slice.as_mut_ptr().cast::<u8>().wrapping_add(offset * size_of::<T>()),
-            count,
-            datatype,
-        })
-    }
-}
-
-// SAFETY: the constructor checked the bounds against a slice that is borrowed for as long as the view lives.
-unsafe impl SendBuf for View<'_> {
-    fn send_parts(&self) -> SendParts {
-        SendParts { base: self.base, count: self.count, shape: Shape::of(self.datatype) }
-    }
-}
-
-// SAFETY: as for `View`.
-unsafe impl SendBuf for ViewMut<'_> {
-    fn send_parts(&self) -> SendParts {
-        SendParts { base: self.base, count: self.count, shape: Shape::of(self.datatype) }
-    }
-}
-
-// SAFETY: as for `View`; the slice is borrowed mutably and its elements are `Receivable`.
-unsafe impl RecvBuf for ViewMut<'_> {
-    fn recv_parts(&mut self) -> RecvParts {
-        RecvParts { base: self.base, count: self.count, shape: Shape::of(self.datatype) }
-    }
-}
-
-// SAFETY: a view is a shared borrow of plain elements.
-unsafe impl Send for View<'_> {}
-// SAFETY: a mutable view is an exclusive borrow of plain elements.
-unsafe impl Send for ViewMut<'_> {}

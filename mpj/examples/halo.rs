@@ -1,0 +1,209 @@
+//! Heat spreads over a plate that is cut into blocks, one a rank: each step exchanges the edges of the blocks, rows and
+//! columns alike, in place.
+//!
+//! ```sh
+//! cargo run --release --example halo           # four ranks, as threads
+//! mpjrun -n 6 target/release/examples/halo     # six processes
+//! ```
+
+use std::process::ExitCode;
+
+use mpj::{Datatype, Launch, Order, Piece, Pieces, View, World};
+
+/// The points of the plate, in both directions.
+const POINTS: usize = 60;
+const STEPS: usize = 100;
+
+fn main() -> ExitCode {
+    mpj::run_with(Launch::threads(4), |world| {
+        let plate = spread(&world)?;
+        if world.rank() == 0 {
+            let same = plate == serial();
+            println!("{} ranks, {POINTS} × {POINTS} points, {STEPS} steps", world.size());
+            println!("the same as without cutting: {}", if same { "yes" } else { "NO" });
+            if !same {
+                world.abort(1, "the result is wrong");
+            }
+        }
+        Ok::<(), mpj::Error>(())
+    })
+}
+
+/// One rank's block: its own points with a border of ghosts, which are the neighbours' edges.
+struct Block {
+    /// Its own rows and columns, without the ghosts.
+    size: [usize; 2],
+    /// Where they begin on the plate.
+    start: [usize; 2],
+    /// The ranks above, below, to the left and to the right.
+    neighbours: [Option<usize>; 4],
+    points: Vec<f64>,
+}
+
+impl Block {
+    fn of(rank: usize, ranks: usize) -> Block {
+        let blocks = factors(ranks);
+        let at = [rank / blocks[1], rank % blocks[1]];
+        let start = [0, 1].map(|d| POINTS * at[d] / blocks[d]);
+        let size = [0, 1].map(|d| POINTS * (at[d] + 1) / blocks[d] - start[d]);
+        let up = (at[0] > 0).then(|| rank - blocks[1]);
+        let down = (at[0] + 1 < blocks[0]).then(|| rank + blocks[1]);
+        let left = (at[1] > 0).then(|| rank - 1);
+        let right = (at[1] + 1 < blocks[1]).then(|| rank + 1);
+        let width = size[1] + 2;
+        let mut points = vec![0.0; (size[0] + 2) * width];
+        for row in 0..size[0] {
+            for column in 0..size[1] {
+                points[(row + 1) * width + column + 1] = initial(start[0] + row, start[1] + column);
+            }
+        }
+        Block { size, start, neighbours: [up, down, left, right], points }
+    }
+
+    fn width(&self) -> usize {
+        self.size[1] + 2
+    }
+
+    /// The ghosts, which are written, and the edges, which are read: above, below, left, right.
+    fn halo(&self) -> mpj::Result<Pieces<f64>> {
+        let [rows, columns] = self.size;
+        let width = self.width();
+        let row = Datatype::of::<f64>().contiguous(columns)?;
+        let column = Datatype::of::<f64>().vector(rows, 1, width as isize)?;
+        let point = |row: usize, column: usize| row * width + column;
+        let ghosts = [
+            Piece::new(point(0, 1), &row, 1),
+            Piece::new(point(rows + 1, 1), &row, 1),
+            Piece::new(point(1, 0), &column, 1),
+            Piece::new(point(1, columns + 1), &column, 1),
+        ];
+        let edges = [
+            Piece::new(point(1, 1), &row, 1),
+            Piece::new(point(rows, 1), &row, 1),
+            Piece::new(point(1, 1), &column, 1),
+            Piece::new(point(1, columns), &column, 1),
+        ];
+        Ok(Pieces::new(self.points.len(), &ghosts, &edges)?)
+    }
+
+    /// Gets the neighbours' edges into the ghosts; nothing is copied on the way but by the messages.
+    fn exchange(&mut self, world: &World, halo: &Pieces<f64>) -> mpj::Result<()> {
+        let (mut ghosts, edges) = halo.of(&mut self.points)?;
+        world.scope(|s| {
+            let mut receives = Vec::new();
+            for (ghost, from) in ghosts.iter_mut().zip(self.neighbours) {
+                receives.push(s.irecv(ghost, from, 0)?);
+            }
+            for (edge, to) in edges.iter().zip(self.neighbours) {
+                s.isend(edge, to, 0)?;
+            }
+            receives.into_iter().try_for_each(|receive| receive.wait().map(|_| ()))
+        })
+    }
+}
+
+/// Returns the plate after all steps; at rank 0, elsewhere it is empty.
+fn spread(world: &World) -> mpj::Result<Vec<f64>> {
+    let mut block = Block::of(world.rank(), world.size());
+    let halo = block.halo()?;
+    let mut next = block.points.clone();
+    for _ in 0..STEPS {
+        block.exchange(world, &halo)?;
+        step(&block.points, &mut next, block.size);
+        std::mem::swap(&mut block.points, &mut next);
+    }
+    collect(world, &block)
+}
+
+/// Lets every point go towards the mean of its neighbours.
+fn step(points: &[f64], next: &mut [f64], [rows, columns]: [usize; 2]) {
+    let width = columns + 2;
+    for row in 1..=rows {
+        for at in row * width + 1..=row * width + columns {
+            let around = points[at - width] + points[at + width] + points[at - 1] + points[at + 1];
+            next[at] = 0.5 * points[at] + 0.125 * around;
+        }
+    }
+}
+
+/// Puts the blocks together at rank 0: each is sent as it lies, without its ghosts, and received where it belongs.
+fn collect(world: &World, block: &Block) -> mpj::Result<Vec<f64>> {
+    let inner = |size: [usize; 2], of: [usize; 2], start: [usize; 2]| {
+        Datatype::of::<f64>().subarray(&of, &size, &start, Order::C)
+    };
+    let mine = inner(block.size, block.size.map(|points| points + 2), [1, 1])?;
+    let mine = View::new(&block.points, 0, &mine, 1)?;
+    if world.rank() > 0 {
+        world.send(&mine, 0, 1)?;
+        return Ok(Vec::new());
+    }
+    let mut plate = vec![0.0; POINTS * POINTS];
+    let mut types = Vec::new();
+    for rank in 0..world.size() {
+        let Block { size, start, .. } = Block::of(rank, world.size());
+        types.push(inner(size, [POINTS; 2], start)?);
+    }
+    let places: Vec<Piece> = types.iter().map(|place| Piece::new(0, place, 1)).collect();
+    let places = Pieces::new(plate.len(), &places, &[])?;
+    let (mut places, _) = places.of(&mut plate)?;
+    world.scope(|s| {
+        s.isend(&mine, 0, 1)?;
+        let mut receives = Vec::new();
+        for (place, rank) in places.iter_mut().zip(0..) {
+            receives.push(s.irecv(place, rank, 1)?);
+        }
+        receives.into_iter().try_for_each(|receive| receive.wait().map(|_| ()))
+    })?;
+    drop(places);
+    Ok(plate)
+}
+
+/// The same on one block, by plain loops.
+fn serial() -> Vec<f64> {
+    let mut points = Block::of(0, 1).points;
+    let mut next = points.clone();
+    for _ in 0..STEPS {
+        step(&points, &mut next, [POINTS; 2]);
+        std::mem::swap(&mut points, &mut next);
+    }
+    let rows = points.chunks(POINTS + 2).skip(1).take(POINTS);
+    rows.flat_map(|row| row[1..=POINTS].to_vec()).collect()
+}
+
+/// A hot spot off the middle, and no symmetry that could hide a wrong neighbour.
+fn initial(row: usize, column: usize) -> f64 {
+    if (10..25).contains(&row) && (30..40).contains(&column) {
+        100.0
+    } else {
+        (row * 7 + column) as f64 / 64.0
+    }
+}
+
+/// Two factors of a number, as close to each other as can be.
+fn factors(ranks: usize) -> [usize; 2] {
+    let small = (1..=ranks).take_while(|f| f * f <= ranks).filter(|f| ranks.is_multiple_of(*f)).last();
+    small.map_or([1, 1], |small| [small, ranks / small])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn as_without_cutting(world: World) -> mpj::Result<()> {
+        let plate = spread(&world)?;
+        if world.rank() == 0 {
+            assert!(plate == serial(), "not the same bits");
+        }
+        Ok(())
+    }
+
+    #[mpj::test(ranks = 4)]
+    fn four_blocks_are_as_one(world: World) -> mpj::Result<()> {
+        as_without_cutting(world)
+    }
+
+    #[mpj::test(ranks = 7)]
+    fn so_are_seven_strips_of_different_widths(world: World) -> mpj::Result<()> {
+        as_without_cutting(world)
+    }
+}

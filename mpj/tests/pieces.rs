@@ -1,0 +1,179 @@
+//! Pieces of one slice, read and written at once: what is refused, and that each message touches its own bytes alone.
+
+use mpj::{Datatype, Piece, PieceError, PieceId, Pieces, World};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A piece as numbers: `rounds` times `count` blocks of `block` elements.
+#[derive(Clone, Copy, Debug)]
+struct Spec {
+    offset: usize,
+    block: usize,
+    count: usize,
+    stride: isize,
+    rounds: usize,
+    /// In bytes: pieces may also lie across the elements.
+    step: i64,
+}
+
+impl Spec {
+    fn piece(self) -> Piece {
+        let inner = Datatype::of::<u16>().vector(self.count, self.block, self.stride);
+        let outer = inner.and_then(|inner| inner.hvector(self.rounds, 1, self.step));
+        Piece::new(self.offset, &outer.expect("small numbers"), 1)
+    }
+
+    /// The bytes in the order of the message.
+    fn bytes(self) -> Vec<i64> {
+        let mut bytes = Vec::new();
+        for round in 0..self.rounds as i64 {
+            for i in 0..self.count as i64 {
+                let start = 2 * (self.offset as i64 + i * self.stride as i64) + round * self.step;
+                bytes.extend(start..start + 2 * self.block as i64);
+            }
+        }
+        bytes
+    }
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let numbers = (0..36usize, 1..4usize, 1..4usize, -9..9isize, 1..3usize, -20..20i64);
+    numbers.prop_map(|(offset, block, count, stride, rounds, step)| Spec {
+        offset,
+        block,
+        count,
+        stride,
+        rounds,
+        step,
+    })
+}
+
+const LEN: usize = 40;
+
+/// Who names each byte; the verdict by looking at every one.
+fn judge(written: &[Spec], read: &[Spec]) -> bool {
+    let mut named = [0u32; 2 * LEN];
+    let mut claim = |spec: &Spec, mark: u32, refuses: u32| {
+        for byte in spec.bytes() {
+            let Some(by) = usize::try_from(byte).ok().and_then(|byte| named.get_mut(byte)) else {
+                return false;
+            };
+            if *by & refuses != 0 {
+                return false;
+            }
+            *by |= mark;
+        }
+        true
+    };
+    const WRITTEN: u32 = 1 << 31;
+    written.iter().all(|spec| claim(spec, WRITTEN, WRITTEN))
+        && read.iter().zip(0..).all(|(spec, at)| claim(spec, 1 << at, WRITTEN | 1 << at))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn as_a_map_of_bytes_says(written in vec(spec(), 0..3), read in vec(spec(), 0..3)) {
+        let pieces = |specs: &[Spec]| specs.iter().map(|spec| spec.piece()).collect::<Vec<_>>();
+        let described = Pieces::<u16>::new(LEN, &pieces(&written), &pieces(&read));
+        prop_assert_eq!(described.is_ok(), judge(&written, &read), "{:?}", described.err());
+        let Ok(described) = described else { return Ok(()) };
+        mpj::threads(1, |world| exchange(&world, &described, &written, &read)).expect("all sizes fit");
+    }
+}
+
+/// Sends every piece to read and receives new bytes into every piece to write, all under way at once.
+fn exchange(world: &World, pieces: &Pieces<u16>, written: &[Spec], read: &[Spec]) -> mpj::Result<()> {
+    let mut slice: Vec<u16> = (0..LEN as u16).map(|i| 0x0101 * i).collect();
+    let before: Vec<u8> = slice.iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let mut expected = before.clone();
+    let news: Vec<Vec<u16>> = (0..written.len())
+        .map(|at| (0..written[at].bytes().len() / 2).map(|i| 0xA000 + (at * 256 + i) as u16).collect())
+        .collect();
+    for (spec, news) in written.iter().zip(&news) {
+        let news = news.iter().flat_map(|x| x.to_ne_bytes());
+        for (byte, new) in spec.bytes().into_iter().zip(news) {
+            expected[byte as usize] = new;
+        }
+    }
+    let mut got: Vec<Vec<u16>> = read.iter().map(|spec| vec![0; spec.bytes().len() / 2]).collect();
+    let (mut into, from) = pieces.of(&mut slice)?;
+    world.scope(|s| {
+        let mut receives = Vec::new();
+        for (view, tag) in into.iter_mut().zip(0..) {
+            receives.push(s.irecv(view, 0, tag)?);
+        }
+        for (view, tag) in from.iter().zip(100..) {
+            s.isend(view, 0, tag)?;
+        }
+        for (news, tag) in news.iter().zip(0..) {
+            s.isend(news, 0, tag)?;
+        }
+        for (got, tag) in got.iter_mut().zip(100..) {
+            world.recv(got, 0, tag)?;
+        }
+        receives.into_iter().try_for_each(|receive| receive.wait().map(|_| ()))
+    })?;
+    for (spec, got) in read.iter().zip(got) {
+        let sent: Vec<u8> = spec.bytes().into_iter().map(|byte| before[byte as usize]).collect();
+        assert_eq!(got.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<_>>(), sent);
+    }
+    assert_eq!(slice.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<_>>(), expected);
+    Ok(())
+}
+
+#[test]
+fn the_error_names_the_pieces_and_where_they_meet() {
+    let column = Datatype::of::<f64>().vector(3, 1, 4).expect("a column");
+    let row = Datatype::of::<f64>().contiguous(4).expect("a row");
+    let at = |offset, datatype| Piece::new(offset, datatype, 1);
+    let meet = Pieces::<f64>::new(12, &[at(0, &row), at(1, &column)], &[]).unwrap_err();
+    assert_eq!(meet.to_string(), "piece 0 to write and piece 1 to write both touch element 1");
+    let meet = Pieces::<f64>::new(12, &[at(0, &column)], &[at(1, &column), at(8, &row)]).unwrap_err();
+    assert_eq!(meet.to_string(), "piece 0 to write and piece 1 to read both touch element 8");
+    let shared = Pieces::<f64>::new(12, &[], &[at(0, &column), at(8, &row)]);
+    assert!(shared.is_ok(), "to read, they may share an element");
+    let twice = Datatype::of::<f64>().vector(3, 1, 0).expect("one element three times");
+    let own = Pieces::<f64>::new(12, &[], &[at(3, &twice)]).unwrap_err();
+    assert_eq!(own.to_string(), "piece 0 to read names element 3 more than once");
+    let outside = Pieces::<f64>::new(11, &[at(0, &column)], &[at(3, &column)]).unwrap_err();
+    assert!(matches!(outside, PieceError::OutOfSlice { piece: PieceId::Read(0), .. }));
+    assert_eq!(outside.to_string(), "piece 0 to read: the items touch bytes 24..96 of a slice of 88 bytes");
+    let other = Pieces::<f32>::new(12, &[at(0, &column)], &[]).unwrap_err().to_string();
+    assert_eq!(other, "piece 0 to write: the datatype is not made of the slice's elements");
+    let fits = Pieces::<f64>::new(12, &[at(0, &column)], &[at(1, &column)]).expect("columns side by side");
+    let short = fits.of(&mut [0.0; 11]).unwrap_err();
+    assert_eq!(short.to_string(), "the items touch bytes 0..96 of a slice of 88 bytes");
+}
+
+#[test]
+fn pieces_of_nothing_touch_nobody() {
+    let nothing = Datatype::of::<i32>().contiguous(0).expect("no elements");
+    let all = Datatype::of::<i32>().contiguous(3).expect("three elements");
+    let none = Piece::new(1, &nothing, 1);
+    let pieces =
+        Pieces::<i32>::new(3, &[Piece::new(0, &all, 1), none.clone()], &[none]).expect("nothing meets");
+    let (written, read) = pieces.of(&mut [0; 3]).map(|(w, r)| (w.len(), r.len())).expect("long enough");
+    assert_eq!((written, read), (2, 1));
+}
+
+#[test]
+fn hostile_numbers_are_refused_in_bounded_time() {
+    let endless = Datatype::of::<u8>().hvector(1 << 60, 1, 0).expect("one byte, for ever");
+    for (written, read) in
+        [(&[Piece::new(0, &endless, 1)][..], &[][..]), (&[], &[Piece::new(0, &endless, 1)])]
+    {
+        let refused = Pieces::<u8>::new(1, written, read).unwrap_err();
+        assert!(matches!(refused, PieceError::Overlap { element: 0, .. }));
+    }
+    let byte = Datatype::of::<u8>();
+    assert!(Pieces::<u8>::new(10, &[Piece::new(usize::MAX, &byte, 1)], &[]).is_err());
+    assert!(Pieces::<u8>::new(10, &[Piece::new(0, &byte, usize::MAX)], &[]).is_err());
+    assert!(Pieces::<u64>::new(usize::MAX, &[Piece::new(5, &Datatype::of::<u64>(), 1)], &[]).is_ok());
+    // A char across two chars could be none.
+    let across = Datatype::of::<char>().hvector(1, 1, 0).and_then(|c| Datatype::hindexed(&c, &[(1, 2)]));
+    let across = across.expect("two bytes on");
+    assert!(Pieces::<char>::new(4, &[], &[Piece::new(0, &across, 1)]).is_ok());
+    assert!(Pieces::<char>::new(4, &[Piece::new(0, &across, 1)], &[]).is_err());
+}
