@@ -3,6 +3,7 @@
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::{AllocError, PoolStats};
 
@@ -121,3 +122,40 @@ pub trait Pool: Send + Sync + fmt::Debug {
     /// A sentence that names the first broken invariant.
     fn validate(&self) -> Result<(), String>;
 }
+
+// A pool that is shared is a pool.
+macro_rules! shared {
+    ($shared:ty) => {
+        impl<P: Pool + ?Sized> Pool for $shared {
+            type Block = P::Block;
+
+            #[inline]
+            fn alloc(&self, len: usize) -> Result<P::Block, AllocError> {
+                (**self).alloc(len)
+            }
+
+            fn alloc_zeroed(&self, len: usize) -> Result<P::Block, AllocError> {
+                (**self).alloc_zeroed(len)
+            }
+
+            fn max_block(&self) -> usize {
+                (**self).max_block()
+            }
+
+            fn stats(&self) -> PoolStats {
+                (**self).stats()
+            }
+
+            fn trim(&self) -> usize {
+                (**self).trim()
+            }
+
+            fn validate(&self) -> Result<(), String> {
+                (**self).validate()
+            }
+        }
+    };
+}
+
+shared!(&P);
+shared!(Arc<P>);
