@@ -44,6 +44,15 @@
 //! where its own differs. The bytes
 //! are specified in this crate's `README.md`, and `tests/golden.rs` holds them fixed.
 //!
+//! # Over sockets
+//! | stream | send | receive |
+//! |---|---|---|
+//! | blocks: `TcpStream`, a pipe, a file | [`Buffer::write_to`], with one call | [`Buffer::read_from`], into a pool's block of the right size, up to a limit |
+//! | does not block: mio, tokio | [`MessageReader::write_to`], which knows how far it is | [`Receiver`], fed or reading, in any pieces |
+//! | `bytes::Buf` (feature `bytes`) | [`Buffer::reader`], `into_bytes` | [`Receiver::feed`], `Buffer::from_buf` |
+//!
+//! `examples/echo.rs` sends buffers between tokio's tasks.
+//!
 //! # What is promised
 //! * Bytes from outside cannot hurt: [`Buffer::from_bytes`] and [`Buffer::from_block`] check every header before anything
 //!   is read, and no input panics.
@@ -95,5 +104,5 @@ pub use self::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, Section, VERSION};
 pub use self::order::ByteOrder;
 pub use self::place::Index;
 pub use self::read::Reading;
-pub use self::stream::{ByteWriter, MessageReader, ReceiveError};
+pub use self::stream::{ByteWriter, MessageReader, ReceiveError, Received, Receiver};
 pub use self::write::Writing;

@@ -2,17 +2,13 @@
 //!
 //! A section of bytes is read through its view: `&[u8]` is [`Read`], `BufRead` and `bytes::Buf` already.
 
-use core::error::Error;
 use core::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
 use mpj_pool::RawBuffer;
 
-use crate::block::Filled;
-use crate::check;
 use crate::dynamic::Dynamic;
-use crate::header::{MESSAGE_HEADER, Message};
-use crate::{Buffer, FormatError, Overflow, Reading, Refused, Writing};
+use crate::{Buffer, Overflow, Reading, Writing};
 
 #[cfg(feature = "bytes")]
 #[expect(
@@ -20,37 +16,12 @@ use crate::{Buffer, FormatError, Overflow, Reading, Refused, Writing};
     reason = "`BufMut` is an unsafe trait, its `advance_mut` an unsafe function; proofs inside"
 )]
 mod bytes;
+mod receive;
 
-/// At once this much is read: what is zeroed for it is still in the cache.
-const STEP: usize = 64 << 10;
+pub use self::receive::{ReceiveError, Received, Receiver};
 
-/// Why no message was received.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ReceiveError {
-    /// The stream failed, or ended within the message.
-    Io(io::Error),
-    /// The bytes are not a message, or the block is too small for it.
-    Format(FormatError),
-}
-
-impl fmt::Display for ReceiveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(e) => e.fmt(f),
-            Self::Format(e) => e.fmt(f),
-        }
-    }
-}
-
-impl Error for ReceiveError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Io(e) => Some(e),
-            Self::Format(e) => Some(e),
-        }
-    }
-}
+/// So many pieces go out with one call: those of a message of 200 MiB.
+const PIECES: usize = 64;
 
 /// The bytes of a message in order, as [`Read`]; with feature `bytes` as `bytes::Buf`, too.
 #[derive(Clone)]
@@ -82,6 +53,55 @@ impl MessageReader<'_> {
         }
         self.piece = &self.piece[count..];
     }
+
+    /// Puts the unread pieces into `slices`, as many as it holds; returns how many that are.
+    fn pieces<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let later = (self.next..).map_while(|index| self.chain.chunk(index));
+        let pieces = core::iter::once(self.piece).chain(later).filter(|piece| !piece.is_empty());
+        slices.iter_mut().zip(pieces).map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
+    }
+
+    /// Writes what is unread to a stream, many pieces a call. What the stream has taken counts as read, also when it fails: one
+    /// that does not block is written to again when it is ready.
+    ///
+    /// # Errors
+    /// What `out` answers, but for [`ErrorKind::Interrupted`], and [`ErrorKind::WriteZero`] if it takes nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// use mpj_buffer::Buffer;
+    ///
+    /// let (out, into) = UnixStream::pair()?;
+    /// out.set_nonblocking(true)?;
+    /// let mut message = Buffer::with_capacity(4096)?;
+    /// message.write_object(&vec![7u64; 100_000])?;
+    /// let message = message.commit();
+    ///
+    /// let receiving = std::thread::spawn(|| Buffer::read_from(into, mpj_buffer::pool::global(), 1 << 20));
+    /// let mut reader = message.reader();
+    /// while let Err(error) = reader.write_to(&out) {
+    ///     assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    ///     std::thread::yield_now(); // or wait until the socket is ready
+    /// }
+    /// assert_eq!(receiving.join().unwrap()?.len(), message.len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_to(&mut self, mut out: impl Write) -> io::Result<()> {
+        while self.left > 0 {
+            let mut slices = [IoSlice::new(&[]); PIECES];
+            let count = self.pieces(&mut slices);
+            match out.write_vectored(&slices[..count]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => self.step(written),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Read for MessageReader<'_> {
@@ -105,70 +125,14 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         MessageReader { chain: &self.chain, piece: self.fixed(), next: 0, left: self.len() }
     }
 
-    /// Writes the message to a stream, piece by piece.
+    /// Writes the message to a stream: with one call, if the stream takes all its pieces at once.
     ///
     /// # Errors
-    /// What `out` answers.
-    pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
-        self.segments().try_for_each(|segment| out.write_all(segment))
+    /// What `out` answers, and [`ErrorKind::WriteZero`] if it takes nothing. A stream that does not block is written to through
+    /// [`reader`](Self::reader), which knows how far it is.
+    pub fn write_to(&self, out: impl Write) -> io::Result<()> {
+        self.reader().write_to(out)
     }
-
-    /// Reads one message from a stream into a block: exactly its bytes, so that another one may follow.
-    ///
-    /// # Errors
-    /// The block back, if the stream fails or ends, if the bytes are not a message, or if it is too small. The length that
-    /// the header announces is checked against the block before more is read.
-    ///
-    /// # Examples
-    /// ```
-    /// use mpj_buffer::Buffer;
-    /// use mpj_buffer::pool::{Pool, global};
-    ///
-    /// let mut buffer = Buffer::with_capacity(256)?;
-    /// buffer.write(&[1u8, 2, 3])?;
-    /// let mut stream = Vec::new();
-    /// buffer.commit().write_to(&mut stream)?;
-    /// let mut buffer = Buffer::read_from(global().alloc(256)?, &stream[..])?;
-    /// assert_eq!(buffer.view::<u8>()?, [1, 2, 3]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn read_from(block: R, mut stream: impl Read) -> Result<Self, Refused<R, ReceiveError>> {
-        let left = block.capacity();
-        let mut block = match Filled::empty(block, 0) {
-            Ok(filled) => filled,
-            Err((block, _)) => {
-                let error = FormatError::Block { needed: MESSAGE_HEADER as u64, left: left as u64 };
-                return Err(Refused { block, error: ReceiveError::Format(error) });
-            }
-        };
-        match fill(&mut block, &mut stream) {
-            Ok(layout) => Ok(Self::checked(block, 0, layout)),
-            Err(error) => Err(Refused { block: block.into_block(), error }),
-        }
-    }
-}
-
-/// Reads one message.
-fn fill<R: RawBuffer>(block: &mut Filled<R>, stream: &mut impl Read) -> Result<check::Layout, ReceiveError> {
-    let mut head = [0; MESSAGE_HEADER];
-    stream.read_exact(&mut head).map_err(ReceiveError::Io)?;
-    let total = Message::parse(&head).map_err(ReceiveError::Format)?.total;
-    let left = block.capacity();
-    let too_small = ReceiveError::Format(FormatError::Block { needed: total, left: left as u64 });
-    let Some(total) = usize::try_from(total).ok().filter(|total| *total <= left) else {
-        return Err(too_small);
-    };
-    if block.push(&head).is_err() {
-        return Err(too_small);
-    }
-    while block.len() < total {
-        let from = block.len();
-        if block.push_zeros(STEP.min(total - from)).is_err() {
-            return Err(too_small); // Impossible: `total` fits.
-        }
-        stream.read_exact(&mut block.bytes_mut()[from..]).map_err(ReceiveError::Io)?;
-    }
-    check::message(block.bytes()).map_err(ReceiveError::Format)
 }
 
 /// Appends bytes to a section as [`Write`]; with feature `bytes` as `bytes::BufMut`, too.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`sections`] | messages with wrong fields, walked and read, beside a second reader of the format |
 //! | [`round_trip`] | what was written to a buffer is read, here, elsewhere, and in the other byte order |
+//! | [`receiver`] | messages with wrong fields that come from a stream in pieces |
 //! | [`decode`] | objects from strangers, by both codecs: values, depth, memory |
 //! | [`types`] | type trees, packed and unpacked beside a list of their bytes |
 //! | [`numbers`] | constructors of types with any numbers |
@@ -29,6 +30,7 @@ mod input;
 mod network;
 mod numbers;
 mod pool;
+mod receiver;
 mod round_trip;
 mod sections;
 mod shared;
@@ -58,6 +60,7 @@ pub use frames::frames;
 pub use network::{handshake, network};
 pub use numbers::numbers;
 pub use pool::pool;
+pub use receiver::receiver;
 pub use round_trip::round_trip;
 pub use sections::sections;
 pub use shared::shared;
@@ -67,9 +70,10 @@ pub use types::types;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("sections", sections),
     ("round_trip", round_trip),
+    ("receiver", receiver),
     ("decode", decode),
     ("types", types),
     ("numbers", numbers),

@@ -14,10 +14,10 @@ pub fn sections(bytes: &[u8]) {
     let block = mpj_pool::global().alloc(bytes.len()).expect("memory for a short message");
     let found = format::parse(&bytes);
     let mut stream = bytes.as_slice();
-    let streamed = mpj_pool::global().alloc(bytes.len()).map(|block| Buffer::read_from(block, &mut stream));
+    let streamed = Buffer::read_from(&mut stream, mpj_pool::global(), bytes.len());
     match (Buffer::from_bytes(block, &bytes), found) {
         (Ok(mut buffer), Some(message)) => {
-            assert!(matches!(streamed, Ok(Ok(_))), "a stream of the same bytes is refused");
+            assert!(streamed.is_ok(), "a stream of the same bytes is refused");
             drain(&mut buffer, &message);
         }
         (Err(refused), None) => assert!(!refused.error.to_string().is_empty()),
@@ -27,7 +27,7 @@ pub fn sections(bytes: &[u8]) {
 }
 
 /// A message by the book, and then a few fields as the input wants them.
-fn message(input: &mut Input<'_>) -> Vec<u8> {
+pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
     let big = input.flag();
     let put = |bytes: &mut Vec<u8>, number: u64, width: usize| {
         let number = if big { number.to_be_bytes() } else { number.to_le_bytes() };

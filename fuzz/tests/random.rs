@@ -33,6 +33,7 @@ macro_rules! targets {
 targets! {
     sections 4000
     round_trip 3000
+    receiver 4000
     decode 4000
     types 3000
     numbers 4000

@@ -1,5 +1,7 @@
 //! The traits of the `bytes` crate.
 
+use std::io::IoSlice;
+
 use bytes::buf::UninitSlice;
 use bytes::{Buf, BufMut, Bytes};
 use mpj_pool::RawBuffer;
@@ -16,6 +18,10 @@ impl Buf for MessageReader<'_> {
 
     fn chunk(&self) -> &[u8] {
         self.piece
+    }
+
+    fn chunks_vectored<'a>(&'a self, dst: &mut [IoSlice<'a>]) -> usize {
+        self.pieces(dst)
     }
 
     /// Stops at the end of the message.

@@ -1,0 +1,401 @@
+//! Messages from streams: from one that blocks by [`Buffer::read_from`], piece by piece from any other by a [`Receiver`].
+//!
+//! ```text
+//!             16 bytes there                 all there
+//!  header ──────────────────────► body ───────────────────► message, header
+//!    │    length ≤ limit, a block   │      every header right
+//!    ╰─► refused, header kept       ╰─► refused, dropped
+//! ```
+
+use core::error::Error;
+use core::fmt;
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
+
+use mpj_pool::{AllocError, Pool, RawBuffer, Shortage};
+
+use crate::block::Filled;
+use crate::check;
+use crate::header::{MESSAGE_HEADER, Message};
+use crate::{Buffer, FormatError, Reading};
+
+/// At once this much is read.
+const STEP: usize = 64 << 10;
+
+/// Why no message was received.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The stream failed, or ended within a message.
+    Io(io::Error),
+    /// The bytes are not a message.
+    Format(FormatError),
+    /// The header announces more bytes than a message may have here.
+    TooLong {
+        /// Length that the header announces.
+        len: u64,
+        /// The most bytes that were allowed.
+        limit: usize,
+        /// What has been read of the message.
+        header: [u8; MESSAGE_HEADER],
+    },
+    /// The pool had no block for the message.
+    Alloc {
+        /// What the pool said.
+        error: AllocError,
+        /// What has been read of the message.
+        header: [u8; MESSAGE_HEADER],
+    },
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(e) => e.fmt(f),
+            Self::Format(e) => e.fmt(f),
+            Self::TooLong { len, limit, .. } => write!(f, "message of {len} bytes where {limit} are allowed"),
+            Self::Alloc { error, .. } => error.fmt(f),
+        }
+    }
+}
+
+impl Error for ReceiveError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Io(e) => Some(e),
+            Self::Format(e) => Some(e),
+            Self::TooLong { .. } => None,
+            Self::Alloc { error, .. } => Some(error),
+        }
+    }
+}
+
+impl From<io::Error> for ReceiveError {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+/// A message of which the length is known and a part is there.
+///
+/// # Invariants
+/// 1. `bytes.len() <= total <= bytes.capacity()`.
+struct Body<R> {
+    bytes: Filled<R>,
+    total: usize,
+}
+
+impl<R: RawBuffer> Body<R> {
+    /// Takes a block for the message that the header announces, which is put there.
+    fn open<P: Pool<Block = R>>(
+        header: [u8; MESSAGE_HEADER],
+        pool: &P,
+        limit: usize,
+    ) -> Result<Self, ReceiveError> {
+        let len = Message::parse(&header).map_err(ReceiveError::Format)?.total;
+        if len < MESSAGE_HEADER as u64 {
+            let given = MESSAGE_HEADER as u64;
+            return Err(ReceiveError::Format(FormatError::Trailing { total: len, given }));
+        }
+        let Some(total) = usize::try_from(len).ok().filter(|total| *total <= limit) else {
+            return Err(ReceiveError::TooLong { len, limit, header });
+        };
+        let block = pool.alloc(total).map_err(|error| ReceiveError::Alloc { error, header })?;
+        // Refused only by a pool that gives less than it was asked for.
+        let short = AllocError::new(total, block.capacity(), 0, Shortage::TooLarge);
+        let short = ReceiveError::Alloc { error: short, header };
+        if block.capacity() < total {
+            return Err(short);
+        }
+        let Ok(mut bytes) = Filled::empty(block, 0) else { return Err(short) };
+        match bytes.push(&header) {
+            Ok(()) => Ok(Self { bytes, total }),
+            Err(_) => Err(short),
+        }
+    }
+
+    fn missing(&self) -> usize {
+        self.total - self.bytes.len()
+    }
+
+    /// Takes what belongs to the message from the front of `input`.
+    fn take(&mut self, input: &mut &[u8]) {
+        let (now, later) = input.split_at(self.missing().min(input.len()));
+        let pushed = self.bytes.push(now);
+        debug_assert_eq!(pushed, Ok(()), "invariant 1");
+        *input = later;
+    }
+
+    /// Checks the message, all of which is there.
+    fn close(self) -> Result<Buffer<R, Reading>, ReceiveError> {
+        let layout = check::message(self.bytes.bytes()).map_err(ReceiveError::Format)?;
+        Ok(Buffer::checked(self.bytes, 0, layout))
+    }
+}
+
+impl<R: RawBuffer> Write for Body<R> {
+    fn write(&mut self, mut src: &[u8]) -> io::Result<usize> {
+        let given = src.len();
+        self.take(&mut src);
+        Ok(given - src.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<R: RawBuffer> Buffer<R, Reading> {
+    /// Reads one message from a stream that blocks into a block of `pool`: exactly its bytes, so that another one may follow.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] if the stream fails or ends, if the bytes are not a message, if its header announces more than `limit`
+    /// bytes, or if the pool has no block for them. No block is taken before the length is known to be allowed, and what has
+    /// been read then is given back: `header.chain(stream)` is the stream as it was.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::Read;
+    ///
+    /// use mpj_buffer::{Buffer, ReceiveError};
+    /// use mpj_buffer::pool::global;
+    ///
+    /// let mut buffer = Buffer::with_capacity(256)?;
+    /// buffer.write(&[1u8, 2, 3])?;
+    /// let mut wire = Vec::new();
+    /// buffer.commit().write_to(&mut wire)?;
+    /// let mut stream = &wire[..];
+    /// let Err(ReceiveError::TooLong { len, header, .. }) = Buffer::read_from(&mut stream, global(), 20) else {
+    ///     panic!("35 bytes are no more than 20");
+    /// };
+    /// let mut buffer = Buffer::read_from(header.chain(stream), global(), len as usize)?;
+    /// assert_eq!(buffer.view::<u8>()?, [1, 2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_from<P: Pool<Block = R>>(
+        mut stream: impl Read,
+        pool: &P,
+        limit: usize,
+    ) -> Result<Self, ReceiveError> {
+        let mut header = [0; MESSAGE_HEADER];
+        stream.read_exact(&mut header)?;
+        let mut body = Body::open(header, pool, limit)?;
+        let missing = body.missing();
+        // `copy` reads into memory of its own, or of the writer, that nobody has to zero for it.
+        let mut rest = stream.take(missing as u64);
+        if missing < STEP / 4 {
+            io::copy(&mut rest, &mut body)?;
+        } else {
+            let mut writer = BufWriter::with_capacity(STEP, &mut body);
+            io::copy(&mut rest, &mut writer)?;
+            writer.flush()?;
+        }
+        if body.missing() > 0 {
+            return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into()));
+        }
+        body.close()
+    }
+}
+
+/// What a [`Receiver`] has got from a stream.
+#[derive(Debug)]
+pub enum Received<R: RawBuffer> {
+    /// A whole message.
+    Message(Buffer<R, Reading>),
+    /// No more bytes for now: read again when the stream is ready.
+    Pending,
+    /// The end of the stream, between two messages.
+    End,
+}
+
+/// Takes messages from a stream as its bytes come, in any pieces: for sockets that do not block, and for async runtimes.
+///
+/// Either it is fed with bytes that somebody else has read, or it reads them itself. It never waits, and it holds at most one
+/// block, of no more bytes than `limit`, whatever a peer announces.
+///
+/// # Errors
+/// What a [`ReceiveError`] says of the next call:
+/// * `TooLong`, `Alloc`: the header is kept. The call may be repeated, after [`set_limit`](Self::set_limit) or when the pool has
+///   room again, and goes on where it was.
+/// * `Format`: if the header was wrong, every further call says so, since nobody knows where the next message begins. If
+///   what follows it was, the message has been dropped, and the next call begins with the next one.
+/// * `Io`: what the stream makes of it.
+///
+/// # Examples
+/// ```
+/// use mpj_buffer::pool::global;
+/// use mpj_buffer::{Buffer, Receiver};
+///
+/// let mut wire = Vec::new();
+/// for number in 0..3u64 {
+///     let mut message = Buffer::with_capacity(256)?;
+///     message.write(&[number])?;
+///     message.commit().write_to(&mut wire)?;
+/// }
+///
+/// let mut receiver = Receiver::new(global(), 1 << 20);
+/// let mut numbers = Vec::new();
+/// for mut piece in wire.chunks(50) {
+///     // A piece may end within a message, and hold several.
+///     while let Some(mut message) = receiver.feed(&mut piece)? {
+///         numbers.extend_from_slice(message.view::<u64>()?);
+///     }
+/// }
+/// assert_eq!(numbers, [0, 1, 2]);
+/// assert!(!receiver.is_midway());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// With tokio: `examples/echo.rs`.
+pub struct Receiver<P: Pool> {
+    pool: P,
+    limit: usize,
+    partial: Partial<P::Block>,
+    ahead: Ahead,
+}
+
+/// The message that is coming in.
+struct Partial<R> {
+    header: [u8; MESSAGE_HEADER],
+    /// Bytes of the header that are there.
+    have: usize,
+    /// Once the header is there and allowed.
+    body: Option<Body<R>>,
+}
+
+/// Bytes that were read, and those of them that no message has taken yet: `memory[from..to]`.
+#[derive(Default)]
+struct Ahead {
+    memory: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl<R: RawBuffer> Partial<R> {
+    const EMPTY: Self = Self { header: [0; MESSAGE_HEADER], have: 0, body: None };
+
+    /// Takes what belongs to the message from the front of `input`; returns the message once it is whole.
+    fn feed<P: Pool<Block = R>>(
+        &mut self,
+        input: &mut &[u8],
+        pool: &P,
+        limit: usize,
+    ) -> Result<Option<Buffer<R, Reading>>, ReceiveError> {
+        let mut body = match self.body.take() {
+            Some(body) => body,
+            None => {
+                let (now, later) = input.split_at((MESSAGE_HEADER - self.have).min(input.len()));
+                self.header[self.have..][..now.len()].copy_from_slice(now);
+                self.have += now.len();
+                *input = later;
+                if self.have < MESSAGE_HEADER {
+                    return Ok(None);
+                }
+                Body::open(self.header, pool, limit)?
+            }
+        };
+        body.take(input);
+        if body.missing() > 0 {
+            self.body = Some(body);
+            return Ok(None);
+        }
+        self.have = 0;
+        body.close().map(Some)
+    }
+}
+
+impl<P: Pool> Receiver<P> {
+    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool`: a pool, or a reference to one, or an `Arc`.
+    pub fn new(pool: P, limit: usize) -> Self {
+        Self { pool, limit, partial: Partial::EMPTY, ahead: Ahead::default() }
+    }
+
+    /// Allows messages of at most `limit` bytes from now on; not of the one whose header has been taken already.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Returns whether a part of a message is held, so that a stream that ends here has been cut off.
+    pub fn is_midway(&self) -> bool {
+        self.partial.have > 0 || self.ahead.from < self.ahead.to
+    }
+
+    /// Takes bytes from the front of `input`, up to the end of one message, which is returned once it is whole. `None` says that
+    /// all bytes were taken and more are needed.
+    ///
+    /// # Errors
+    /// Those of the [type](Self#errors), but for `Io`. `input` begins with what has not been taken.
+    pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Buffer<P::Block, Reading>>, ReceiveError> {
+        match self.next_ahead()? {
+            None => self.partial.feed(input, &self.pool, self.limit),
+            message => Ok(message),
+        }
+    }
+
+    /// Returns the next message of a stream, which may be one that does not block. What was read behind it serves the next call.
+    ///
+    /// Bytes pass through 64 KiB of memory that the receiver makes for its first call; several short messages come with one
+    /// call of the system. A server with very many connections reads into memory that they share, and calls
+    /// [`feed`](Self::feed).
+    ///
+    /// # Errors
+    /// Those of the [type](Self#errors); an end within a message is [`ErrorKind::UnexpectedEof`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// use mpj_buffer::pool::global;
+    /// use mpj_buffer::{Buffer, Received, Receiver};
+    ///
+    /// let (out, into) = UnixStream::pair()?;
+    /// into.set_nonblocking(true)?;
+    /// let mut receiver = Receiver::new(global(), 1 << 20);
+    /// assert!(matches!(receiver.read(&into)?, Received::Pending));
+    ///
+    /// let mut message = Buffer::with_capacity(256)?;
+    /// message.write_object("no hurry")?;
+    /// message.commit().write_to(&out)?;
+    /// let Received::Message(mut message) = receiver.read(&into)? else { panic!("it has come") };
+    /// assert_eq!(message.read_object::<String>()?, "no hurry");
+    ///
+    /// drop(out);
+    /// assert!(matches!(receiver.read(&into)?, Received::End));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read(&mut self, mut stream: impl Read) -> Result<Received<P::Block>, ReceiveError> {
+        loop {
+            if let Some(message) = self.next_ahead()? {
+                return Ok(Received::Message(message));
+            }
+            if self.ahead.memory.is_empty() {
+                self.ahead.memory.resize(STEP, 0);
+            }
+            match stream.read(&mut self.ahead.memory) {
+                Ok(0) if self.is_midway() => return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Ok(Received::End),
+                Ok(count) => (self.ahead.from, self.ahead.to) = (0, count.min(STEP)),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Received::Pending),
+                Err(e) => return Err(ReceiveError::Io(e)),
+            }
+        }
+    }
+
+    /// Takes what was read before. When it returns no message, nothing of that is left.
+    fn next_ahead(&mut self) -> Result<Option<Buffer<P::Block, Reading>>, ReceiveError> {
+        let Self { pool, limit, partial, ahead } = self;
+        let mut input = &ahead.memory[ahead.from..ahead.to];
+        let message = partial.feed(&mut input, pool, *limit);
+        ahead.from = ahead.to - input.len();
+        message
+    }
+}
+
+impl<P: Pool> fmt::Debug for Receiver<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("limit", &self.limit)
+            .field("is_midway", &self.is_midway())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,134 @@
+//! Messages that come from a stream in pieces.
+
+use std::io::{self, ErrorKind, Read};
+
+use mpj_buffer::{Buffer, MESSAGE_HEADER, ReceiveError, Received, Receiver};
+use mpj_pool::DefaultPool;
+
+use crate::allocated;
+use crate::format;
+use crate::input::Input;
+use crate::sections::message;
+
+/// No message of more bytes is taken.
+const LIMIT: usize = 2000;
+
+/// Gives a receiver messages with wrong fields, in any pieces: by feeding it and through a socket that does not block. What
+/// comes out is what somebody takes out who has all bytes at once, and no length costs more memory than is allowed.
+pub fn receiver(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut wire = Vec::new();
+    for _ in 0..input.below(5) {
+        wire.extend(message(&mut input));
+    }
+    let cut = wire.len().saturating_sub(input.below(30));
+    wire.truncate(cut);
+    let (taken, end) = whole(&wire);
+
+    let ways = input.rest();
+    let (fed, most) = allocated::most(|| feed(&wire, &mut Input::new(ways)));
+    // The pool's memory is not counted here, but for what a region costs when it is made.
+    assert!(most <= 4 * wire.len() + (256 << 10), "{most} bytes for {}", wire.len());
+    let (read, ended) = read(&wire, &mut Input::new(ways));
+    assert!(fed.0.iter().map(Vec::as_slice).eq(taken.iter().copied()), "fed");
+    assert!(read.iter().map(Vec::as_slice).eq(taken.iter().copied()), "read");
+    assert_eq!((fed.1, ended), (end, end));
+
+    let mut stream = &wire[..];
+    for message in &taken {
+        match Buffer::read_from(&mut stream, mpj_pool::global(), LIMIT) {
+            Ok(one) => assert_eq!(one.to_vec(), *message),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(Buffer::read_from(stream, mpj_pool::global(), LIMIT).is_err());
+}
+
+/// How a stream of messages ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Whole,
+    Midway,
+    TooLong,
+    NoMessage,
+}
+
+/// Takes the messages from the front of all bytes, up to the first that is none.
+fn whole(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
+    let mut taken = Vec::new();
+    loop {
+        let Some(header) = bytes.first_chunk::<MESSAGE_HEADER>() else {
+            return (taken, if bytes.is_empty() { End::Whole } else { End::Midway });
+        };
+        let total = u64::from_le_bytes(header[8..].try_into().expect("8 bytes"));
+        let total = if header[5] == b'>' { total.swap_bytes() } else { total };
+        let known = header.starts_with(b"mpjb\x01") && b"<>".contains(&header[5]);
+        if !known || header[6] > 1 || header[7] != 0 || total < MESSAGE_HEADER as u64 {
+            return (taken, End::NoMessage);
+        }
+        if total > LIMIT as u64 {
+            return (taken, End::TooLong);
+        }
+        let Some((message, later)) = bytes.split_at_checked(total as usize) else {
+            return (taken, End::Midway);
+        };
+        if format::parse(message).is_none() {
+            return (taken, End::NoMessage);
+        }
+        taken.push(message);
+        bytes = later;
+    }
+}
+
+fn end_of(error: &ReceiveError) -> End {
+    assert!(!error.to_string().is_empty());
+    match error {
+        ReceiveError::TooLong { .. } => End::TooLong,
+        ReceiveError::Format(_) => End::NoMessage,
+        ReceiveError::Io(e) if e.kind() == ErrorKind::UnexpectedEof => End::Midway,
+        other => panic!("{other}"),
+    }
+}
+
+fn feed(mut bytes: &[u8], ways: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
+    let mut receiver: Receiver<&DefaultPool> = Receiver::new(mpj_pool::global(), LIMIT);
+    let mut got = Vec::new();
+    while !bytes.is_empty() {
+        let (mut now, later) = bytes.split_at(bytes.len().min(1 + ways.below(100)));
+        bytes = later;
+        loop {
+            match receiver.feed(&mut now) {
+                Ok(Some(message)) => got.push(message.to_vec()),
+                Ok(None) => break assert!(now.is_empty()),
+                Err(error) => return (got, end_of(&error)),
+            }
+        }
+    }
+    (got, if receiver.is_midway() { End::Midway } else { End::Whole })
+}
+
+/// A socket that does not block.
+struct Socket<'a, 'b>(&'a [u8], &'a mut Input<'b>);
+
+impl Read for Socket<'_, '_> {
+    fn read(&mut self, dst: &mut [u8]) -> io::Result<usize> {
+        match self.1.below(16) {
+            14 => Err(ErrorKind::WouldBlock.into()),
+            15 => Err(ErrorKind::Interrupted.into()),
+            some => self.0.read(&mut dst[..1 + 10 * some]),
+        }
+    }
+}
+
+fn read(bytes: &[u8], ways: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
+    let mut receiver = Receiver::new(mpj_pool::global(), LIMIT);
+    let (mut socket, mut got) = (Socket(bytes, ways), Vec::new());
+    loop {
+        match receiver.read(&mut socket) {
+            Ok(Received::Message(message)) => got.push(message.to_vec()),
+            Ok(Received::Pending) => {}
+            Ok(Received::End) => return (got, End::Whole),
+            Err(error) => return (got, end_of(&error)),
+        }
+    }
+}
