@@ -101,13 +101,12 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
     }
     job.clear_away();
     let reader = started?;
-    // From here on a signal is our own end.
-    signals.before().set().map_err(|e| Refused::new(format!("signals: {e}")))?;
+    signals.release().map_err(|e| Refused::new(format!("signals: {e}")))?;
     let impatient = job.interrupts.len() > 1;
-    reader.finish(impatient.then_some(LAST_WORDS));
+    let written = reader.finish(impatient.then_some(LAST_WORDS));
     match job.stopped {
         Some(why) if job.failures.is_empty() => Err(why),
-        _ => Ok(judge(&job.failures, |process| job.members[process].status)),
+        _ => Ok(judge(&job.failures, |process| job.members[process].status, written)),
     }
 }
 

@@ -132,9 +132,10 @@ fn one_line(text: &str) -> String {
     lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned() + "; see mpjrun --help"
 }
 
+/// Says something in one piece, which no other line gets into.
 fn say(line: &str) {
     // Nobody listens: nothing can be done.
-    let _ = writeln!(std::io::stderr(), "mpjrun: {line}");
+    let _ = std::io::stderr().write_all(format!("mpjrun: {line}\n").as_bytes());
 }
 
 fn params() -> ExitCode {

@@ -27,6 +27,15 @@ enum Target {
     Err,
 }
 
+/// What became of the output.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Written {
+    /// Some of it could not be written.
+    pub(crate) lost: bool,
+    /// Whoever read it had enough.
+    pub(crate) unread: bool,
+}
+
 /// The longest line that is kept together; what is longer is passed on in pieces, as it comes.
 const LONGEST: usize = 1 << 20;
 
@@ -43,7 +52,7 @@ pub(crate) struct Output {
 #[derive(Debug)]
 pub(crate) struct Reader {
     thread: JoinHandle<()>,
-    done: Receiver<()>,
+    done: Receiver<Written>,
     /// Closed when no process of the job is left.
     over: OwnedFd,
 }
@@ -70,9 +79,9 @@ impl Output {
         let (watched, over) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (tell, done) = mpsc::channel();
         let body = move || {
-            read_all(self.streams, watched);
+            let written = read_all(self.streams, watched);
             // The receiver may have stopped waiting.
-            let _ = tell.send(());
+            let _ = tell.send(written);
         };
         let thread = std::thread::Builder::new().name("output".into()).spawn(body)?;
         Ok(Reader { thread, done, over })
@@ -81,22 +90,24 @@ impl Output {
 
 impl Reader {
     /// Waits until all that was printed has been passed on, or for `limit`.
-    pub(crate) fn finish(self, limit: Option<Duration>) {
+    pub(crate) fn finish(self, limit: Option<Duration>) -> Written {
         drop(self.over);
-        let done = match limit {
-            Some(limit) => self.done.recv_timeout(limit).is_ok(),
-            None => true,
+        let written = match limit {
+            Some(limit) => self.done.recv_timeout(limit).ok(),
+            None => self.done.recv().ok(),
         };
-        if done {
-            // It does not panic; if it did there would be nothing to add.
+        if written.is_some() {
+            // It has come to its end.
             let _ = self.thread.join();
         }
+        written.unwrap_or_default()
     }
 }
 
-fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) {
+fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> Written {
     let mut bytes = vec![0; 64 << 10];
     let mut over = None;
+    let mut outlet = Outlet::default();
     while !streams.is_empty() {
         let ready = wait(&streams, over.is_none().then_some(&watched), over);
         if ready.is_empty() {
@@ -105,7 +116,6 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) {
         if over.is_none() && ready.contains(&streams.len()) {
             over = Some(SILENCE);
         }
-        let mut shut = [false; 2];
         let mut index = 0;
         streams.retain_mut(|stream| {
             index += 1;
@@ -115,23 +125,20 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) {
             match rustix::io::read(&stream.from, &mut bytes[..]) {
                 Err(Errno::INTR | Errno::AGAIN) => true,
                 Ok(got) if got > 0 => {
-                    let written = stream.take(&bytes[..got]);
-                    shut[stream.to as usize] |= written.is_err();
-                    written.is_ok()
+                    stream.take(&bytes[..got], &mut outlet);
+                    true
                 }
                 _ => {
-                    shut[stream.to as usize] |= stream.end().is_err();
+                    stream.end(&mut outlet);
                     false
                 }
             }
         });
         // Nobody reads there any more: the ranks learn it from their pipes.
-        streams.retain(|stream| !shut[stream.to as usize]);
+        streams.retain(|stream| !outlet.shut[stream.to as usize]);
     }
-    for stream in &mut streams {
-        // The last try.
-        let _ = stream.end();
-    }
+    streams.iter_mut().for_each(|stream| stream.end(&mut outlet));
+    Written { lost: outlet.lost.contains(&true), unread: outlet.shut.contains(&true) }
 }
 
 /// Returns which streams have something; the number after the last stands for `watched`.
@@ -151,43 +158,67 @@ fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) 
 
 impl Stream {
     /// Passes whole lines on, and keeps the start of the next.
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+    fn take(&mut self, bytes: &[u8], outlet: &mut Outlet) {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         if whole == 0 && self.line.len() + bytes.len() <= LONGEST {
             self.line.extend_from_slice(bytes);
-            return Ok(());
+            return;
         }
         let mut out = std::mem::take(&mut self.line);
         if whole == 0 {
             out.extend_from_slice(bytes);
-            return self.write(&out);
+        } else {
+            out.extend_from_slice(&bytes[..whole]);
+            self.line.extend_from_slice(&bytes[whole..]);
         }
-        out.extend_from_slice(&bytes[..whole]);
-        self.line.extend_from_slice(&bytes[whole..]);
-        self.write(&out)
+        self.write(&out, outlet);
     }
 
     /// Passes on the last line, which had no end.
-    fn end(&mut self) -> Result<(), Errno> {
-        if self.line.is_empty() {
-            return Ok(());
+    fn end(&mut self, outlet: &mut Outlet) {
+        if !self.line.is_empty() {
+            self.line.push(b'\n');
+            let line = std::mem::take(&mut self.line);
+            self.write(&line, outlet);
         }
-        self.line.push(b'\n');
-        let line = std::mem::take(&mut self.line);
-        self.write(&line)
     }
 
-    fn write(&self, lines: &[u8]) -> Result<(), Errno> {
-        let to = match self.to {
-            Target::Out => rustix::stdio::stdout(),
-            Target::Err => rustix::stdio::stderr(),
-        };
+    fn write(&self, lines: &[u8], outlet: &mut Outlet) {
         if self.label.is_empty() {
-            return write_all(to, lines);
+            return outlet.write(self.to, lines);
         }
         let lines = lines.split_inclusive(|byte| *byte == b'\n');
         let labelled: Vec<u8> = lines.flat_map(|line| [self.label.as_bytes(), line].concat()).collect();
-        write_all(to, &labelled)
+        outlet.write(self.to, &labelled);
+    }
+}
+
+/// Our own standard output and error.
+#[derive(Debug, Default)]
+struct Outlet {
+    /// Whether something could not be written there; this is said once, and the job goes on.
+    lost: [bool; 2],
+    /// Whether the reader has gone.
+    shut: [bool; 2],
+}
+
+impl Outlet {
+    fn write(&mut self, to: Target, bytes: &[u8]) {
+        let (fd, name) = match to {
+            Target::Out => (rustix::stdio::stdout(), "standard output"),
+            Target::Err => (rustix::stdio::stderr(), "standard error"),
+        };
+        match write_all(fd, bytes) {
+            Ok(()) => {}
+            Err(Errno::PIPE) => self.shut[to as usize] = true,
+            Err(e) => {
+                if !std::mem::replace(&mut self.lost[to as usize], true) {
+                    crate::say(&format!(
+                        "{name} could not be written: {e}; the job goes on, and loses what it prints"
+                    ));
+                }
+            }
+        }
     }
 }
 

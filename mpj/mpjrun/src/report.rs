@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::output::Written;
 use crate::spawn::Status;
 
 /// Why no job was started.
@@ -99,6 +100,8 @@ pub(crate) fn name(signal: i32) -> String {
     }
 }
 
+const PIPE: i32 = Signal::PIPE.as_raw();
+
 /// Failures closer together than this count as one: whose end is seen first is chance.
 pub(crate) const TIE: Duration = Duration::from_millis(50);
 
@@ -111,9 +114,15 @@ fn cause(failures: &[Failure]) -> Option<&Failure> {
     Some(abort.or_else(signal).unwrap_or(first))
 }
 
-/// Judges a job by its failures, in order, and by how each process has ended.
-pub(crate) fn judge(failures: &[Failure], status: impl Fn(usize) -> Option<Status>) -> Verdict {
-    let Some(failure) = cause(failures) else { return Verdict { code: 0, line: None } };
+/// Judges a job by its failures, in order, by how each process has ended, and by what became of the output.
+pub(crate) fn judge(
+    failures: &[Failure],
+    status: impl Fn(usize) -> Option<Status>,
+    written: Written,
+) -> Verdict {
+    let Some(failure) = cause(failures) else {
+        return Verdict { code: u8::from(written.lost), line: None };
+    };
     let code = match &failure.how {
         How::Abort(code, _) => *code as u8,
         How::Ended(status, _) => exit_code(*status),
@@ -126,7 +135,10 @@ pub(crate) fn judge(failures: &[Failure], status: impl Fn(usize) -> Option<Statu
         _ => format!("ranks {} to {}", ranks.start, ranks.end - 1),
     };
     let line = format!("{who} (pid {}) {}", failure.pid, failure.how.text());
-    Verdict { code, line: Some(line) }
+    // `| head` has had enough: that is how it ends a program, and nothing to talk about.
+    let unread =
+        written.unread && matches!(failure.how, How::Ended(Status::Signal(signal), _) if signal == PIPE);
+    Verdict { code, line: (!unread).then_some(line) }
 }
 
 /// A code other than 0, since this is a failure's.
@@ -149,7 +161,7 @@ mod tests {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
 
     fn code(failures: &[Failure]) -> u8 {
-        judge(failures, |_| Some(Status::Code(101))).code
+        judge(failures, |_| Some(Status::Code(101)), Written::default()).code
     }
 
     #[test]
@@ -168,12 +180,26 @@ mod tests {
     }
 
     #[test]
+    fn lost_output_is_a_failure_and_a_reader_that_leaves_is_none() {
+        let (lost, unread) = (Written { lost: true, unread: false }, Written { lost: false, unread: true });
+        let verdict = |failures: &[Failure], written| judge(failures, |_| None, written);
+        assert_eq!(verdict(&[], lost), Verdict { code: 1, line: None });
+        assert_eq!(verdict(&[], unread), Verdict { code: 0, line: None });
+        let ended = |status| [failure(0, How::Ended(status, ""), 0)];
+        assert_eq!(verdict(&ended(Status::Signal(PIPE)), unread), Verdict { code: 141, line: None });
+        assert!(verdict(&ended(Status::Signal(PIPE)), Written::default()).line.is_some());
+        assert!(verdict(&ended(Status::Code(7)), unread).line.is_some());
+        assert_eq!(verdict(&ended(Status::Code(7)), lost).code, 7);
+    }
+
+    #[test]
     fn the_message_names_rank_pid_and_cause() {
-        let line = judge(&[failure(3, How::Ended(Status::Signal(9), ""), 0)], |_| None).line;
+        let line =
+            judge(&[failure(3, How::Ended(Status::Signal(9), ""), 0)], |_| None, Written::default()).line;
         assert_eq!(line.as_deref(), Some("rank 3 (pid 100) was killed by signal 9 (SIGKILL)"));
         let mut two = failure(2, How::Ended(Status::Code(7), "after its ranks had left the job"), 0);
         two.ranks = 2..4;
-        let line = judge(&[two], |_| None).line;
+        let line = judge(&[two], |_| None, Written::default()).line;
         assert_eq!(
             line.as_deref(),
             Some("ranks 2 to 3 (pid 100) exited with code 7 after its ranks had left the job")

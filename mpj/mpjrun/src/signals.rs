@@ -56,7 +56,10 @@ impl Signals {
                 mask.add(signal);
             }
         }
-        let before = mask.set()?;
+        let mut blocked = mask;
+        // Writing more than a file may have is an error, and not our end.
+        blocked.add(Signal::XFSZ);
+        let before = blocked.set()?;
         // SAFETY: the pointer is to an initialised set; −1 asks for a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &raw const mask.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
@@ -69,6 +72,13 @@ impl Signals {
     /// Returns the signals that were blocked before.
     pub(crate) fn before(&self) -> Mask {
         self.before
+    }
+
+    /// From here on a signal is our own end.
+    pub(crate) fn release(&self) -> io::Result<()> {
+        let mut blocked = self.before;
+        blocked.add(Signal::XFSZ);
+        blocked.set().map(|_| ())
     }
 
     /// Takes the next signal that has come.

@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use crate::Test;
 use crate::job::{feed, mpjrun, run, run_sh, watch};
+use crate::usage::sh;
 
 pub(crate) const TESTS: &[Test] = &[
     ("lines_are_not_mixed", lines),
@@ -12,6 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("environment", environment),
     ("long_and_binary_output_arrives", long),
     ("nobody_listens", nobody_listens),
+    ("output_that_cannot_be_written", nowhere_to_write),
 ];
 
 fn lines() {
@@ -78,11 +80,36 @@ fn long() {
     assert_eq!(ended.out[0].chars().filter(|c| *c == '\0').count(), 5_000_000);
 }
 
+/// The ranks find their pipes closed, as if they were in the pipeline themselves; that is how `| head` ends any program.
 fn nobody_listens() {
-    // The ranks find their pipes closed, as if they were in the pipeline themselves.
-    let script = format!("{} -n 2 yes | head -n 3; echo done", env!("CARGO_BIN_EXE_mpjrun"));
-    let mut command = std::process::Command::new("sh");
-    let ended = watch(command.args(["-c", &script])).0.end();
-    assert_eq!(ended.out, ["y", "y", "y", "done"], "{ended:#?}");
-    assert!(ended.message().contains("yes") || ended.message().contains("rank"), "{ended:#?}");
+    let ended = sh("{ $MPJRUN -n 2 yes; echo code $? >&2; } | head -n 3; echo done");
+    assert_eq!(
+        (&ended.out[..], &ended.err[..]),
+        (&["y", "y", "y", "done"].map(String::from)[..], &["code 141".into()][..])
+    );
+    // Any other end is told, whatever led to it.
+    let ended = sh(
+        "{ $MPJRUN -n 2 bash -c 'trap \"\" PIPE; while echo y; do :; done 2>&-; exit 7'; echo code $? >&2; } \
+                    | head -n 3",
+    );
+    assert!(
+        ended.err.contains(&"code 7".into()) && ended.message().contains("exited with code 7"),
+        "{ended:#?}"
+    );
+}
+
+/// The job goes on without its output, and its code says that this was lost.
+fn nowhere_to_write() {
+    let full = "standard output could not be written: No space left on device";
+    let ended = sh("exec $MPJRUN -n 3 $RANKS rank lines >/dev/full");
+    ended.expect(1, &[full]);
+    assert_eq!(ended.err.iter().filter(|line| line.ends_with("is done")).count(), 3, "{ended:#?}");
+    let ended = sh("exec $MPJRUN -n 3 $RANKS rank exit7 >/dev/full");
+    assert_eq!(ended.code, Some(7), "{ended:#?}");
+    // Nothing can be said; the code says it.
+    let ended = sh("exec $MPJRUN -n 2 sh -c 'echo oh >&2' 2>/dev/full");
+    assert_eq!((ended.code, ended.out.len()), (Some(1), 0), "{ended:#?}");
+    // A limit is an error here, and no signal.
+    let ended = sh("file=$(mktemp); ulimit -f 1; $MPJRUN -n 2 seq 999 >$file; code=$?; rm $file; exit $code");
+    ended.expect(1, &["standard output could not be written: File too large"]);
 }

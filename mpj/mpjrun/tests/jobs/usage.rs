@@ -51,7 +51,7 @@ fn params_and_help() {
 }
 
 /// Runs a script that starts `$MPJRUN`, perhaps with `$RANKS`.
-fn sh(script: &str) -> Ended {
+pub(crate) fn sh(script: &str) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", script]).env("MPJRUN", env!("CARGO_BIN_EXE_mpjrun"));
     watch(command.env("RANKS", std::env::current_exe().unwrap())).0.end()
