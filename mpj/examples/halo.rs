@@ -5,6 +5,7 @@
 //! cargo run --release --example halo           # four ranks, as threads
 //! mpjrun -n 6 target/release/examples/halo     # six processes
 //! ```
+#![expect(clippy::print_stdout, reason = "a program's result")]
 
 use std::process::ExitCode;
 

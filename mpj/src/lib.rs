@@ -96,7 +96,10 @@ pub use mpj_datatypes::{
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
-pub use request::{Failed, Request, Scope, ScopedRecv, ScopedSend, wait_all, wait_any};
+pub use request::{
+    Failed, Request, Scope, ScopedRecv, ScopedSend, Waitable, Watch, test_all, test_any, test_some, wait_all,
+    wait_any, wait_some,
+};
 pub use run::{JobError, Launch, init, run, run_with, threads};
 pub use status::Status;
 pub use types::{RecvBuf, RecvParts, SendBuf, SendParts};

@@ -44,7 +44,8 @@ fn pointers_to_buffers_are_buffers(world: World) -> mpj::Result<()> {
     let nested = there(&world, [[[1u8, 2], [3, 4]]; 3], Box::new([[[0u8; 2]; 2]; 3]), 6)?;
     assert_eq!(nested[2][1], if here { [3, 4] } else { [0, 0] });
     let mut got = [9u16; 5];
-    by_reference(&world, &vec![1, 2, 3, 4], &mut got[1..])?;
+    let four = vec![1, 2, 3, 4];
+    by_reference(&world, &four, &mut got[1..])?;
     assert_eq!(got, if here { [9, 1, 2, 3, 4] } else { [9; 5] });
     Ok(())
 }
@@ -87,8 +88,10 @@ fn what_types_and_views_refuse_is_an_error_of_mpj(world: World) -> mpj::Result<(
         Ok(mpj::Packer::new(&Datatype::of::<u32>(), &[0u8; 3], 0, 1)?.fill_bytes(&mut [0; 4]))
     };
     assert_eq!(bad_pack().unwrap_err().class(), Class::Buffer);
-    let no_room =
-        || -> mpj::Result<()> { Ok(drop(mpj::pool::Pool::alloc(mpj::pool::global(), usize::MAX)?)) };
+    let no_room = || -> mpj::Result<()> {
+        mpj::pool::Pool::alloc(mpj::pool::global(), usize::MAX)?;
+        Ok(())
+    };
     assert_eq!(no_room().unwrap_err().class(), Class::NoMem);
     Ok(())
 }

@@ -101,7 +101,7 @@ fn wait_any_serves_every_sender(world: World) -> mpj::Result<()> {
         }
     }
     assert_eq!(count, [0, EACH, EACH, EACH]);
-    assert!(wait_any::<[usize; 2]>(&mut Vec::new()).is_none());
+    assert!(wait_any::<Request<[usize; 2]>>(&mut Vec::new()).is_none());
     Ok(())
 }
 

@@ -3,7 +3,9 @@
 mod desk;
 mod owned;
 mod scope;
+mod together;
 
 pub(crate) use owned::OwnedCell;
-pub use owned::{Failed, Request, wait_all, wait_any};
+pub use owned::{Failed, Request};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
+pub use together::{Waitable, Watch, test_all, test_any, test_some, wait_all, wait_any, wait_some};

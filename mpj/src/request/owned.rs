@@ -4,6 +4,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::sync::Arc;
 
+use super::together::{Waitable, Watch};
 use crate::error::{Class, Error, Result};
 use crate::raw;
 use crate::status::Status;
@@ -104,10 +105,6 @@ impl<B> Request<B> {
         self.receive && self.raw.as_ref().is_some_and(raw::Request::cancel)
     }
 
-    fn is_done(&self) -> bool {
-        self.raw.as_ref().is_none_or(|raw| raw.outcome().is_some())
-    }
-
     fn close(&mut self, outcome: Result<Status>) -> Result<(B, Status), Failed<B>> {
         // The operation has ended, and dropped its reference before it said so.
         let buf = self.cell.take().and_then(Arc::into_inner).map(OwnedCell::into_inner);
@@ -172,36 +169,14 @@ impl<B> From<Failed<B>> for Error {
     }
 }
 
-/// Waits for all requests; the outcomes are in their order (MPI_Waitall).
-pub fn wait_all<B>(requests: Vec<Request<B>>) -> Vec<Result<(B, Status), Failed<B>>> {
-    requests.into_iter().map(Request::wait).collect()
-}
+impl<B> Waitable for Request<B> {
+    type Outcome = Result<(B, Status), Failed<B>>;
 
-/// Waits until one of the requests has ended, takes it out, and returns its place and outcome; `None` if there are none
-/// (MPI_Waitany).
-///
-/// ```
-/// # mpj::threads(3, |world| {
-/// if world.rank() == 0 {
-///     let mut open = vec![world.irecv([0u8; 1], 1, 0)?, world.irecv([0u8; 1], 2, 0)?];
-///     let mut sum = 0;
-///     while let Some((_place, outcome)) = mpj::wait_any(&mut open) {
-///         sum += outcome?.0[0];
-///     }
-///     assert_eq!(sum, 3);
-/// } else {
-///     world.send(&[world.rank() as u8], 0, 0)?;
-/// }
-/// # Ok::<(), mpj::Error>(()) }).unwrap();
-/// ```
-#[expect(clippy::type_complexity, reason = "place and outcome; a name for it would say less")]
-pub fn wait_any<B>(requests: &mut Vec<Request<B>>) -> Option<(usize, Result<(B, Status), Failed<B>>)> {
-    let done = |requests: &[Request<B>]| requests.iter().position(Request::is_done);
-    let engine = requests.iter().find_map(|r| r.raw.as_ref().and_then(raw::Request::engine)).cloned();
-    let place = match (done(requests), engine) {
-        (Some(place), _) => place,
-        (None, Some(engine)) => engine.wait_until(|| done(requests)),
-        (None, None) => return None,
-    };
-    Some((place, requests.remove(place).wait()))
+    fn wait(self) -> Self::Outcome {
+        Request::wait(self)
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        Watch::owned(self.raw.as_ref())
+    }
 }

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use mpj_devices::{Mode, Outcome, Started};
 
 use super::desk::{Desk, Place};
+use super::together::{Waitable, Watch};
 use crate::comm::Intracomm;
 use crate::endpoint::{Dest, Source, Tag};
 use crate::error::{Error, Result};
@@ -120,7 +121,7 @@ const IRECV: &str = "irecv";
 
 /// How far an operation of a scope has come.
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     Done(Result<Status>),
     Open(Place),
 }
@@ -142,17 +143,20 @@ impl State {
         }
     }
 
-    fn test(&self, desk: &Desk, call: &'static str) -> Result<bool> {
+    /// Returns the outcome if the operation has ended, without looking for news.
+    pub(super) fn outcome(&self, desk: &Desk, call: &'static str) -> Option<Result<Status>> {
         match self {
-            State::Done(outcome) => outcome.clone().map(|_| true),
-            State::Open(place) => {
-                let outcome = desk.outcome(place).or_else(|| {
-                    desk.comm().as_raw().engine().progress();
-                    desk.outcome(place)
-                });
-                outcome.map_or(Ok(false), |outcome| told(outcome, call).map(|_| true))
-            }
+            State::Done(outcome) => Some(outcome.clone()),
+            State::Open(place) => desk.outcome(place).map(|outcome| told(outcome, call)),
         }
+    }
+
+    fn test(&self, desk: &Desk, call: &'static str) -> Result<bool> {
+        let outcome = self.outcome(desk, call).or_else(|| {
+            desk.comm().as_raw().engine().progress();
+            self.outcome(desk, call)
+        });
+        outcome.map_or(Ok(false), |outcome| outcome.map(|_| true))
     }
 
     fn cancel(&self, desk: &Desk) -> bool {
@@ -188,6 +192,18 @@ impl ScopedSend<'_> {
     /// What it failed with.
     pub fn test(&self) -> Result<bool> {
         self.state.test(self.desk, self.call)
+    }
+}
+
+impl Waitable for ScopedSend<'_> {
+    type Outcome = Result<Status>;
+
+    fn wait(self) -> Self::Outcome {
+        ScopedSend::wait(self)
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        Watch::scoped(self.desk, Some(&self.state), self.call)
     }
 }
 
@@ -230,6 +246,18 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// Takes the receive back if it has not matched.
     pub fn cancel(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.cancel(self.desk))
+    }
+}
+
+impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
+    type Outcome = Result<(&'scope mut B, Status)>;
+
+    fn wait(self) -> Self::Outcome {
+        ScopedRecv::wait(self)
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        Watch::scoped(self.desk, self.state.as_ref(), IRECV)
     }
 }
 

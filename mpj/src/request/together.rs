@@ -1,0 +1,242 @@
+//! Waiting for several operations at once: for all, for the first, for some; owned, scoped and mixed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpj_devices::Engine;
+
+use super::desk::Desk;
+use super::scope::State;
+use crate::error::Result;
+use crate::raw;
+use crate::status::Status;
+
+/// An operation that can be waited for together with others: a [`Request`](crate::Request), a
+/// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), or a [`Watch`] of any of these.
+///
+/// Operations of one type go in one vector. Those of different types, with different buffers, are waited for by their
+/// watches, and each then gives its own buffer back at once:
+/// ```
+/// use mpj::Waitable;
+///
+/// # mpj::threads(2, |world| {
+/// let other = 1 - world.rank();
+/// let numbers = world.irecv([0.0; 3], other, 1)?;
+/// let letters = world.irecv(vec!['?'; 2], other, 2)?;
+/// let sent = world.isend(['x', 'y'], other, 2)?;
+/// world.send(&[0.5; 3], other, 1)?;
+///
+/// let mut open = vec![numbers.watch(), letters.watch(), sent.watch()];
+/// while let Some((_place, outcome)) = mpj::wait_any(&mut open) {
+///     outcome?;
+/// }
+/// drop(open);
+/// let ((numbers, _), (letters, _)) = (numbers.wait()?, letters.wait()?);
+/// assert_eq!((numbers, letters), ([0.5; 3], vec!['x', 'y']));
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub trait Waitable {
+    /// What waiting for it gives.
+    type Outcome;
+
+    /// Waits until it has ended.
+    fn wait(self) -> Self::Outcome;
+
+    /// Returns a view of it that can be waited for and leaves the operation where it is.
+    fn watch(&self) -> Watch<'_>;
+}
+
+/// A view of an operation under way, whatever its buffer: see [`Waitable`].
+#[derive(Clone, Copy)]
+pub struct Watch<'r>(Watched<'r>);
+
+#[derive(Clone, Copy)]
+enum Watched<'r> {
+    Owned(&'r raw::Request),
+    Scoped(&'r Desk, &'r State, &'static str),
+    /// Waited for already.
+    Spent,
+}
+
+impl fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watch({})", if self.has_ended() { "ended" } else { "under way" })
+    }
+}
+
+impl<'r> Watch<'r> {
+    pub(super) fn owned(request: Option<&'r raw::Request>) -> Self {
+        Watch(request.map_or(Watched::Spent, Watched::Owned))
+    }
+
+    pub(super) fn scoped(desk: &'r Desk, state: Option<&'r State>, call: &'static str) -> Self {
+        Watch(state.map_or(Watched::Spent, |state| Watched::Scoped(desk, state, call)))
+    }
+
+    fn outcome(self) -> Option<Result<Status>> {
+        match self.0 {
+            Watched::Owned(request) => request.outcome(),
+            Watched::Scoped(desk, state, call) => state.outcome(desk, call),
+            Watched::Spent => Some(Ok(Status::empty())),
+        }
+    }
+
+    /// Returns whether the operation has ended, without looking for news.
+    pub fn has_ended(self) -> bool {
+        self.outcome().is_some()
+    }
+
+    /// What makes progress for it; nothing does once it has ended.
+    fn engine(self) -> Option<&'r Arc<Engine>> {
+        match self.0 {
+            Watched::Owned(request) => request.engine(),
+            Watched::Scoped(desk, State::Open(_), _) => Some(desk.comm().as_raw().engine()),
+            Watched::Scoped(_, State::Done(_), _) | Watched::Spent => None,
+        }
+    }
+}
+
+impl Waitable for Watch<'_> {
+    type Outcome = Result<Status>;
+
+    fn wait(self) -> Self::Outcome {
+        until(&[self], || self.outcome())
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        *self
+    }
+}
+
+/// Waits for all operations; the outcomes are in their order (MPI_Waitall).
+pub fn wait_all<O: Waitable>(operations: Vec<O>) -> Vec<O::Outcome> {
+    let mut ended = 0;
+    until(&operations, || {
+        ended += operations[ended..].iter().take_while(|o| o.watch().has_ended()).count();
+        (ended == operations.len()).then_some(())
+    });
+    operations.into_iter().map(O::wait).collect()
+}
+
+/// Waits until one of the operations has ended, takes it out, and returns its place and outcome; `None` if there are
+/// none (MPI_Waitany).
+///
+/// ```
+/// # mpj::threads(3, |world| {
+/// if world.rank() == 0 {
+///     let mut open = vec![world.irecv([0u8; 1], 1, 0)?, world.irecv([0u8; 1], 2, 0)?];
+///     let mut sum = 0;
+///     while let Some((_place, outcome)) = mpj::wait_any(&mut open) {
+///         sum += outcome?.0[0];
+///     }
+///     assert_eq!(sum, 3);
+/// } else {
+///     world.send(&[world.rank() as u8], 0, 0)?;
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub fn wait_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outcome)> {
+    if operations.is_empty() {
+        return None;
+    }
+    let place = until(operations, || first(operations));
+    Some((place, operations.remove(place).wait()))
+}
+
+/// Waits until one of the operations has ended, takes all out that have, and returns the places they had and their
+/// outcomes; nothing if there are no operations (MPI_Waitsome).
+pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
+    if !operations.is_empty() {
+        until(operations, || first(operations));
+    }
+    take_ended(operations)
+}
+
+/// Looks for news once, and returns all outcomes if all operations have ended (MPI_Testall).
+///
+/// # Errors
+/// The operations, of which at least one is still under way.
+pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<O>> {
+    look(&operations);
+    if operations.iter().all(|o| o.watch().has_ended()) {
+        return Ok(operations.into_iter().map(O::wait).collect());
+    }
+    Err(operations)
+}
+
+/// Looks for news once; if one of the operations has ended, takes it out and returns its place and outcome
+/// (MPI_Testany).
+pub fn test_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outcome)> {
+    look(operations);
+    let place = first(operations)?;
+    Some((place, operations.remove(place).wait()))
+}
+
+/// Looks for news once, takes out the operations that have ended, and returns the places they had and their outcomes
+/// (MPI_Testsome).
+pub fn test_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
+    look(operations);
+    take_ended(operations)
+}
+
+/// The place of the first operation that has ended.
+fn first<O: Waitable>(operations: &[O]) -> Option<usize> {
+    operations.iter().position(|o| o.watch().has_ended())
+}
+
+fn take_ended<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
+    // Each is looked at once: what ends meanwhile stays for the next time.
+    let ended: Vec<bool> = operations.iter().map(|o| o.watch().has_ended()).collect();
+    let mut places = 0..;
+    let taken = operations.extract_if(.., |_| places.next().is_some_and(|place: usize| ended[place]));
+    let at = ended.iter().enumerate().filter(|(_, ended)| **ended).map(|(place, _)| place);
+    at.zip(taken.map(O::wait)).collect()
+}
+
+/// The engines of all ranks that the operations belong to, each once; mostly there is one.
+fn engines<O: Waitable>(operations: &[O]) -> Vec<&Arc<Engine>> {
+    let mut engines: Vec<&Arc<Engine>> = Vec::new();
+    for engine in operations.iter().filter_map(|o| o.watch().engine()) {
+        if !engines.iter().any(|known| Arc::ptr_eq(known, engine)) {
+            engines.push(engine);
+        }
+    }
+    engines
+}
+
+/// Takes news in once.
+fn look<O: Waitable>(operations: &[O]) {
+    for engine in engines(operations) {
+        engine.progress();
+    }
+}
+
+/// How often operations of several ranks are looked at before their thread naps, and for how long.
+const LOOKS: u32 = 200;
+const NAP: Duration = Duration::from_micros(200);
+
+/// Waits until `ready` answers, making progress for every rank that the operations belong to.
+fn until<O: Waitable, T>(operations: &[O], mut ready: impl FnMut() -> Option<T>) -> T {
+    if let Some(value) = ready() {
+        return value;
+    }
+    let engines = engines(operations);
+    if let [engine] = engines[..] {
+        return engine.wait_until(ready);
+    }
+    // Thread ranks that wait for each other: no doorbell rings for all of them.
+    let mut looks = 0;
+    loop {
+        let moved: usize = engines.iter().map(|engine| engine.progress()).sum();
+        if let Some(value) = ready() {
+            return value;
+        }
+        looks = if moved > 0 { 0 } else { looks + 1 };
+        if looks < LOOKS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(NAP);
+        }
+    }
+}
