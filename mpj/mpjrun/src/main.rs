@@ -2,8 +2,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `main` | the command line |
-//! | `plan` | which process gets which ranks, and what may be wrong with that |
+//! | `main`, `spelling` | the command line, and what users of other launchers type |
+//! | `plan`, `environment` | which process gets which ranks and variables, and what may be wrong with that |
 //! | `spawn` | starts one process, bound to this one's life |
 //! | `job` | the loop: what to wait for, signals, deadlines |
 //! | `hear` | what the processes say |
@@ -16,6 +16,7 @@
 mod board;
 mod claims;
 mod control;
+mod environment;
 mod hear;
 mod input;
 mod job;
@@ -27,39 +28,43 @@ mod report;
 mod signals;
 #[allow(unsafe_code, reason = "what a process does between fork and exec")]
 mod spawn;
+mod spelling;
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, Parser, ValueEnum};
 use mpj_devices::config::PARAMETERS;
 
-/// Starts PROGRAM as the ranks of a job on this host.
+use environment::{TEXTS, Text};
+
+/// Starts PROGRAM as the ranks of a job, all of them on this host.
 ///
-/// The exit code is that of the first process that fails: its own, 128 + n if signal n killed it, the code it aborted
-/// the job with, or 1 if it ended with 0 before its ranks had left the job. 124 after --timeout, 127 or 126 if PROGRAM
-/// is not there or cannot be run, 2 for a wrong command line.
+/// A rank is a copy of PROGRAM that calls mpj::run, or one of the threads of such a copy. If one of them fails the
+/// others get errors that name it, a little time to say so, and are ended; one line says which rank was the cause.
+/// Ctrl-C ends the job, pressed again it kills.
 #[derive(Parser, Debug)]
-#[command(name = "mpjrun", version)]
+#[command(name = "mpjrun", version, override_usage = USAGE, after_long_help = AFTER)]
 struct Cli {
     /// How many ranks
     #[arg(short = 'n', long = "np", value_name = "N", required_unless_present = "params")]
     ranks: Option<u32>,
-    /// smdev (all ranks are threads of one process), shmdev, niodev, or auto for the best there is for each pair
+    /// How messages go, best first: smdev (threads of one process), shmdev (shared memory), niodev (TCP), or auto for
+    /// the best there is for each pair of ranks; a list has commas
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     dev: String,
-    /// How many ranks each process hosts, as threads
+    /// How many ranks each process hosts, as threads [default: 1; all with --dev smdev]
     #[arg(long, value_name = "M")]
     ranks_per_process: Option<u32>,
-    /// Sets a variable in the environment of the ranks; repeatable
-    #[arg(short = 'x', value_name = "NAME=VALUE")]
+    /// Sets a variable in the environment of the ranks, or takes it from this one, which they have anyway; repeatable
+    #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     set: Vec<String>,
     /// Begins each line of output with the rank it is from
     #[arg(short = 'l', long)]
     label: bool,
-    /// Ends the job after so many seconds
+    /// Ends the job after so many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
     /// How long the others may go on after a failure, to report their errors, before they get SIGTERM; SIGKILL follows
@@ -69,13 +74,33 @@ struct Cli {
     /// Whether the others are ended after a failure
     #[arg(long, value_name = "WHAT", default_value = "end")]
     on_failure: OnFailure,
-    /// Lists the run-time parameters, with their defaults
+    /// Lists the run-time parameters, with their defaults, and exits
     #[arg(long)]
     params: bool,
-    /// The program and its arguments
+    /// The program, looked for in PATH unless it has a slash, and its arguments
     #[arg(value_name = "PROGRAM", required_unless_present = "params", trailing_var_arg = true)]
     program: Vec<OsString>,
 }
+
+const USAGE: &str = "mpjrun -n N [OPTIONS] PROGRAM [ARGS]...";
+
+const AFTER: &str = "\
+Exit codes:
+  0        every rank has ended well
+  1 to 255 the first process that failed: its own code, or 128 + n if signal n killed it
+  CODE     a rank called abort(CODE)
+  1        a process ended with 0 before its ranks had left the job, or without having joined it
+           while others did; output could not be written; there was no memory or process for the job
+  2        the command line is wrong
+  124      --timeout has passed
+  126, 127 PROGRAM cannot be run, or was not found
+
+Examples:
+  mpjrun -n 4 ./prog input.txt        four processes
+  mpjrun -n 4 --dev smdev ./prog      four threads of one process
+  mpjrun -n 4 -l -x RUST_BACKTRACE=1 -x MPJ_SPIN=0 ./prog
+
+Standard input goes to rank 0. Parameters are variables of the environment (mpjrun --params).";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum OnFailure {
@@ -93,7 +118,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let args = match spelling::translate(std::env::args_os(), &Cli::command()) {
+        Ok(args) => args,
+        Err(why) => {
+            say(&why);
+            return ExitCode::from(2);
+        }
+    };
+    let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(help) if !help.use_stderr() => {
             // Nobody listens: nothing can be done.
@@ -101,7 +133,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(wrong) => {
-            say(&one_line(&wrong.to_string()));
+            say(&spelling::sentence(&wrong));
             return ExitCode::from(2);
         }
     };
@@ -126,12 +158,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// The first paragraph, which says what is wrong.
-fn one_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned() + "; see mpjrun --help"
-}
-
 /// Says something in one piece, which no other line gets into.
 fn say(line: &str) {
     // Nobody listens: nothing can be done.
@@ -139,13 +165,21 @@ fn say(line: &str) {
 }
 
 fn params() -> ExitCode {
-    let mut out = std::io::stdout().lock();
+    let mut text = String::from(
+        "Variables of the environment that ranks read: NAME=default (from to), set by -x NAME=VALUE or before mpjrun.\n",
+    );
     for parameter in PARAMETERS {
         let (low, high) = parameter.range;
-        let (name, default, help) = (parameter.name, parameter.default, parameter.help);
-        if writeln!(out, "MPJ_{name}={default} ({low} to {high})\n    {help}").is_err() {
-            return ExitCode::FAILURE;
-        }
+        text += &format!(
+            "MPJ_{}={} ({low} to {high})\n    {}\n",
+            parameter.name, parameter.default, parameter.help
+        );
     }
-    ExitCode::SUCCESS
+    for Text { name, default, help } in TEXTS {
+        text += &format!("{name}={default}\n    {help}\n");
+    }
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
 }

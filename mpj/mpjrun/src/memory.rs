@@ -21,7 +21,8 @@ impl Job<'_> {
         if self.segment.is_some() || !self.plan.segment() {
             return Ok(());
         }
-        let (size, fragments) = (self.plan.size, self.plan.config.get(&config::SHM_FRAGMENTS) as u32);
+        let (size, fragments) =
+            (self.plan.size, self.plan.environment.config.get(&config::SHM_FRAGMENTS) as u32);
         let needed = Segment::needed(size, fragments) as u64;
         let refused = |why: &dyn fmt::Display| {
             Refused::new(format!(

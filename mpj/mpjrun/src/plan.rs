@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use mpj_devices::Registry;
-use mpj_devices::config::{Config, PARAMETERS};
 
+use crate::environment::Environment;
 use crate::report::Refused;
+use crate::spelling::near;
 use crate::{Cli, OnFailure};
 
 /// What is to be started, and how.
@@ -17,8 +18,7 @@ pub(crate) struct Plan {
     pub(crate) per_process: u32,
     /// The devices to use; `None` for all there are.
     pub(crate) devices: Option<Vec<String>>,
-    pub(crate) set: Vec<(String, String)>,
-    pub(crate) config: Config,
+    pub(crate) environment: Environment,
     pub(crate) label: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) grace: Duration,
@@ -49,15 +49,13 @@ impl Plan {
                 "--dev smdev joins threads of one process: leave out --ranks-per-process {per_process}"
             )));
         }
-        let set = cli.set.iter().map(|text| pair(text)).collect::<Result<Vec<_>, _>>().map_err(usage)?;
-        let config = config(&set).map_err(usage)?;
+        let environment = Environment::new(&cli.set).map_err(usage)?;
         let mut program = cli.program.into_iter();
         Ok(Plan {
             size,
             per_process: per_process.min(size),
             devices,
-            set,
-            config,
+            environment,
             label: cli.label,
             timeout: cli.timeout,
             grace: cli.grace,
@@ -96,29 +94,12 @@ fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
     let names: Vec<String> = text.split(',').map(str::to_owned).collect();
     match names.iter().find(|name| !known.contains(&name.as_str())) {
         None => Ok(Some(names)),
-        Some(name) => Err(format!("no device is named '{name}'; there are: {}, auto", known.join(", "))),
+        Some(name) => {
+            let meant = near(&name.to_lowercase(), known.iter().copied());
+            let meant = meant.map_or(String::new(), |meant| format!(": did you mean {meant}?"));
+            Err(format!("no device is named '{name}'{meant}; there are: {}, auto", known.join(", ")))
+        }
     }
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("-x {text} is not NAME=VALUE")),
-    }
-}
-
-/// The parameters as the ranks will see them.
-fn config(set: &[(String, String)]) -> Result<Config, String> {
-    let mut config = Config::from_env().map_err(|e| e.to_string())?;
-    for (name, value) in set {
-        let Some(parameter) = PARAMETERS.iter().find(|p| name.strip_prefix("MPJ_") == Some(p.name)) else {
-            continue;
-        };
-        let value =
-            value.parse().map_err(|_| format!("-x {name}={value} is not a number ({})", parameter.help))?;
-        config.set(parameter, value).map_err(|e| e.to_string())?;
-    }
-    Ok(config)
 }
 
 #[cfg(test)]
@@ -147,10 +128,14 @@ mod tests {
         for (args, why) in [
             (&["-n", "0", "p"][..], "-n 0 is no number of ranks"),
             (&["-n", "70000", "p"], "is no number of ranks"),
-            (&["-n", "2", "--dev", "nodev", "p"], "no device is named 'nodev'; there are: smdev"),
+            (&["-n", "2", "--dev", "ring", "p"], "no device is named 'ring'; there are: smdev"),
             (&["-n", "2", "--dev", "smdev", "--ranks-per-process", "1", "p"], "threads of one process"),
             (&["-n", "2", "--ranks-per-process", "0", "p"], "at least one rank"),
-            (&["-n", "2", "-x", "A", "p"], "not NAME=VALUE"),
+            (
+                &["-n", "2", "--dev", "shmdv", "p"],
+                "no device is named 'shmdv': did you mean shmdev?; there are",
+            ),
+            (&["-n", "2", "-x", "=A", "p"], "neither NAME=VALUE nor NAME"),
             (&["-n", "2", "-x", "MPJ_SPIN=x", "p"], "not a number"),
             (&["-n", "2", "--grace=-1", "p"], "not a number of seconds"),
             (&["-n", "2", "--flag", "p"], "unexpected argument '--flag'"),

@@ -4,12 +4,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use mpj::boot::wire::CONTROL;
-use mpj_devices::config::PARAMETERS;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
@@ -71,7 +72,7 @@ impl<'a> Spawner<'a> {
 
     /// Starts the process of these ranks; returns it and our end of its control socket.
     pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), Refused> {
-        self.try_start(&ranks, piped).map_err(|e| self.refused(&ranks, &e))
+        self.try_start(&ranks, piped).map_err(|e| refused(&self.plan.program, &ranks, &e))
     }
 
     fn try_start(&self, ranks: &Range<u32>, piped: bool) -> io::Result<(Process, UnixStream)> {
@@ -79,12 +80,10 @@ impl<'a> Spawner<'a> {
         let inode = rustix::fs::fstat(&theirs)?.st_ino;
         let mut command = Command::new(&self.plan.program);
         command.args(&self.plan.args).process_group(0);
-        std::env::vars_os().filter(|(name, _)| is_start_up(name)).for_each(|(name, _)| {
+        self.plan.environment.kept().for_each(|name| {
             command.env_remove(name);
         });
-        command.envs(self.plan.set.iter().map(|(name, value)| (name, value)));
-        // For scripts around a rank.
-        command.env("MPJ_RANK", ranks.start.to_string()).env("MPJ_SIZE", self.plan.size.to_string());
+        command.envs(self.plan.environment.given(ranks.start, self.plan.size));
         command.env(CONTROL, format!("{}:{inode}", theirs.as_raw_fd()));
         command.stdin(match (ranks.start, self.input) {
             (0, true) => Stdio::piped(),
@@ -119,31 +118,49 @@ impl<'a> Spawner<'a> {
         })?;
         Ok((Process { child, ranks: ranks.clone(), pid, pidfd }, ours))
     }
-
-    fn refused(&self, ranks: &Range<u32>, e: &io::Error) -> Refused {
-        let program = self.plan.program.display();
-        match e.kind() {
-            io::ErrorKind::NotFound => {
-                Refused { why: format!("no program '{program}' was found"), code: 127 }
-            }
-            io::ErrorKind::PermissionDenied => {
-                Refused { why: format!("'{program}' may not be run: {e}"), code: 126 }
-            }
-            _ => Refused {
-                why: format!("rank {} could not be started from '{program}': {e}", ranks.start),
-                code: 126,
-            },
-        }
-    }
 }
 
-/// Whether a variable is one that a launcher tells a process its place by. Parameters are not.
-fn is_start_up(name: &OsStr) -> bool {
-    let Some(name) = name.to_str() else { return false };
-    let parameter = |ours: &str| PARAMETERS.iter().any(|parameter| parameter.name == ours);
-    name.starts_with("PMI_")
-        || name.starts_with("PMIX_")
-        || name.strip_prefix("MPJ_").is_some_and(|ours| !parameter(ours))
+/// Says why a process could not be started.
+fn refused(program: &OsStr, ranks: &Range<u32>, e: &io::Error) -> Refused {
+    let (path, shown) = (Path::new(program), program.display());
+    // A name without a slash was looked for in PATH.
+    let is_path = program.as_bytes().contains(&b'/');
+    match (e.kind(), e.raw_os_error().map(Errno::from_raw_os_error)) {
+        (io::ErrorKind::NotFound, _) if is_path && path.exists() => Refused {
+            why: format!(
+                "'{shown}' is there, but what it is run by is not: its interpreter (#!), or its loader"
+            ),
+            code: 127,
+        },
+        (io::ErrorKind::NotFound, _) if !is_path && path.is_file() => Refused {
+            why: format!("no program '{shown}' was found in PATH: did you mean ./{shown}?"),
+            code: 127,
+        },
+        (io::ErrorKind::NotFound, _) => Refused { why: format!("no program '{shown}' was found"), code: 127 },
+        (io::ErrorKind::PermissionDenied, _) if is_path && path.is_dir() => {
+            Refused { why: format!("'{shown}' is a directory, and no program"), code: 126 }
+        }
+        (io::ErrorKind::PermissionDenied, _) => {
+            Refused { why: format!("'{shown}' may not be run: {e}; is it executable (chmod +x)?"), code: 126 }
+        }
+        (_, Some(Errno::NOEXEC)) => Refused {
+            why: format!("'{shown}' is neither a program for this machine nor a script that begins with #!"),
+            code: 126,
+        },
+        (_, Some(Errno::AGAIN)) => Refused::new(format!(
+            "no process for rank {}: the limit of processes is reached; raise it (ulimit -u, or pids.max of the \
+             cgroup), or use --ranks-per-process",
+            ranks.start
+        )),
+        (_, Some(Errno::MFILE | Errno::NFILE)) => Refused::new(format!(
+            "no descriptors for rank {}: raise the limit (ulimit -n), or use --ranks-per-process",
+            ranks.start
+        )),
+        _ => Refused {
+            why: format!("rank {} could not be started from '{shown}': {e}", ranks.start),
+            code: 126,
+        },
+    }
 }
 
 impl Process {
@@ -169,6 +186,35 @@ impl Process {
         if rustix::process::kill_process_group(self.pid, signal).is_err() {
             // It has left its group. That it has just ended is no news either.
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_process_could_not_be_started() {
+        for (error, program, code, why) in [
+            (
+                Errno::AGAIN,
+                "p",
+                1,
+                "no process for rank 3: the limit of processes is reached; raise it (ulimit -u",
+            ),
+            (Errno::MFILE, "p", 1, "no descriptors for rank 3: raise the limit (ulimit -n)"),
+            (Errno::NOENT, "./none", 127, "no program './none' was found"),
+            (Errno::NOENT, "none", 127, "no program 'none' was found"),
+            (Errno::NOENT, "Cargo.toml", 127, "in PATH: did you mean ./Cargo.toml?"),
+            (Errno::NOENT, "./Cargo.toml", 127, "what it is run by is not"),
+            (Errno::ACCESS, "./src", 126, "'./src' is a directory, and no program"),
+            (Errno::ACCESS, "./Cargo.toml", 126, "is it executable"),
+            (Errno::NOEXEC, "./Cargo.toml", 126, "neither a program for this machine nor a script"),
+            (Errno::IO, "p", 126, "rank 3 could not be started from 'p'"),
+        ] {
+            let said = refused(OsStr::new(program), &(3..4), &error.into());
+            assert!(said.why.contains(why) && said.code == code, "{error} {program}: {said:?}");
         }
     }
 }

@@ -7,6 +7,8 @@ use crate::job::{Ended, mpjrun, run, run_sh, watch};
 
 pub(crate) const TESTS: &[Test] = &[
     ("bad_command_lines", bad_command_lines),
+    ("other_spellings", other_spellings),
+    ("a_misspelt_environment", misspelt_environment),
     ("params_and_help", params_and_help),
     ("too_few_descriptors", too_few_descriptors),
     ("no_memory_for_the_segment", no_memory),
@@ -32,13 +34,39 @@ fn bad_command_lines() {
         ("-n 2 --frobnicate true", 2, &["--frobnicate"]),
         ("-n 2", 2, &["PROGRAM"]),
         ("true", 2, &["-n"]),
-        ("-n 2 -x NOTHING true", 2, &["-x NOTHING is not NAME=VALUE"]),
+        ("-n 2 /etc true", 126, &["'/etc' is a directory"]),
+        ("-n 2 -x NOTHING true", 2, &["-x NOTHING: the environment has no such variable"]),
+        ("-n 2 -x MPJ_SPINN=3 true", 2, &["no parameter is named SPINN: did you mean MPJ_SPIN?"]),
+        ("-np 2 --dev shmdve true", 2, &["no device is named 'shmdve': did you mean shmdev?"]),
+        ("-np 2 --timout 3 true", 2, &["unexpected argument '--timout'", "did you mean '--timeout'?"]),
+        ("-n 2 --on-failure=continu true", 2, &["continu", "did you mean 'continue'?"]),
+        ("-np 2 -hostfile hosts true", 2, &["there is no -hostfile", "this host"]),
+        ("-n 1 true : -n 1 false", 2, &["there is no ':'"]),
         ("-n 2 -x MPJ_SPIN=fast true", 2, &["MPJ_SPIN=fast"]),
         ("-n 2 --timeout soon true", 2, &["soon"]),
         ("-n 4 --dev smdev --ranks-per-process 2 true", 2, &["--dev smdev", "--ranks-per-process"]),
     ] {
         refused(&watch(&mut mpjrun(args)).0.end(), code, parts);
     }
+}
+
+/// Spellings of other launchers that mean the same.
+fn other_spellings() {
+    for args in ["-np 2", "--np 2", "-n2", "-n 2", "-np=2", "--np=2", "-dev niodev -np 2", "-label -n 2"] {
+        let ended = run(args, "fine");
+        assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 2, 0), "{args}: {ended:#?}");
+    }
+}
+
+fn misspelt_environment() {
+    let with = |name, value| {
+        let mut command = mpjrun("-n 2 true");
+        watch(command.env(name, value)).0.end()
+    };
+    refused(&with("MPJ_SPINN", "3"), 2, &["no parameter is named SPINN: did you mean MPJ_SPIN?"]);
+    refused(&with("MPJ_SPIN", "three"), 2, &["MPJ_SPIN=three is not a number"]);
+    // Other programs' variables are their own.
+    assert_eq!(with("MPJ_HOME", "/opt/mpj").code, Some(0));
 }
 
 fn params_and_help() {

@@ -1,0 +1,167 @@
+//! The environment of the ranks: what is set, what is passed on, what is kept from them, and what is misspelt.
+
+use std::ffi::{OsStr, OsString};
+
+use mpj::boot::wire::CONTROL;
+use mpj_devices::config::{Config, PARAMETERS};
+
+use crate::spelling::near;
+
+/// A variable that the ranks get.
+pub(crate) type Variable = (String, OsString);
+
+/// A variable that is no number, and its help.
+pub(crate) struct Text {
+    pub(crate) name: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) help: &'static str,
+}
+
+/// What may be set beside the [`PARAMETERS`].
+pub(crate) const TEXTS: &[Text] = &[Text {
+    name: "MPJ_NIO_HOST",
+    default: "127.0.0.1",
+    help: "the address of this host that niodev listens on",
+}];
+
+/// What tells a rank its place, or a test where it dies; the latter may be set, and is nobody's business.
+const RANK: &str = "MPJ_RANK";
+const SIZE: &str = "MPJ_SIZE";
+const KILL_AT: &str = "MPJ_KILL_AT";
+
+/// The environment, as far as it is not passed on as it is.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    set: Vec<Variable>,
+    /// The parameters as the ranks will see them.
+    pub(crate) config: Config,
+}
+
+impl Environment {
+    /// Takes the arguments of `-x`, `NAME=VALUE` or `NAME`, and looks at the variables that are there.
+    pub(crate) fn new(set: &[String]) -> Result<Environment, String> {
+        for (name, _) in std::env::vars_os() {
+            // What is far from any parameter may belong to another program of a similar name.
+            if let Some(ours) = name.to_str().and_then(|name| name.strip_prefix(PREFIX))
+                && let Some(meant) = unknown(ours).flatten()
+            {
+                return Err(format!(
+                    "in the environment, no parameter is named {ours}: did you mean {PREFIX}{meant}?"
+                ));
+            }
+        }
+        let set = set.iter().map(|text| variable(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut config = Config::from_env().map_err(|e| e.to_string())?;
+        for (name, value) in &set {
+            let Some(parameter) = PARAMETERS.iter().find(|p| name.strip_prefix(PREFIX) == Some(p.name))
+            else {
+                continue;
+            };
+            let number = value.to_str().and_then(|value| value.parse().ok());
+            let not = || format!("-x {name}={} is not a number ({})", value.display(), parameter.help);
+            config.set(parameter, number.ok_or_else(not)?).map_err(|e| e.to_string())?;
+        }
+        Ok(Environment { set, config })
+    }
+
+    /// Returns what is kept from the ranks: what this or another launcher tells a process its place by.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = OsString> + use<> {
+        std::env::vars_os().map(|(name, _)| name).filter(|name| is_place(name))
+    }
+
+    /// Returns what the ranks of a job of `size` get, of which `first` is the first in its process.
+    pub(crate) fn given(&self, first: u32, size: u32) -> impl Iterator<Item = Variable> {
+        // For scripts around a rank.
+        let place =
+            [(RANK, first), (SIZE, size)].map(|(name, number)| (name.to_owned(), number.to_string().into()));
+        self.set.iter().cloned().chain(place)
+    }
+}
+
+const PREFIX: &str = "MPJ_";
+
+fn is_place(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    [CONTROL, RANK, SIZE].contains(&name) || name.starts_with("PMI_") || name.starts_with("PMIX_")
+}
+
+/// Returns `None` for the name of a parameter or of another variable of ours, without the prefix; else what may have
+/// been meant.
+fn unknown(ours: &str) -> Option<Option<&'static str>> {
+    let others = TEXTS.iter().map(|text| text.name).chain([CONTROL, RANK, SIZE, KILL_AT]);
+    if PARAMETERS.iter().any(|p| p.name == ours)
+        || others.into_iter().any(|name| name[PREFIX.len()..] == *ours)
+    {
+        return None;
+    }
+    let texts = TEXTS.iter().map(|text| &text.name[PREFIX.len()..]);
+    Some(near(&ours.to_uppercase(), PARAMETERS.iter().map(|p| p.name).chain(texts)))
+}
+
+fn variable(text: &str) -> Result<Variable, String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(OsString::from(value))),
+        None => (text, std::env::var_os(text)),
+    };
+    if name.is_empty() {
+        return Err(format!("-x {text} is neither NAME=VALUE nor NAME"));
+    }
+    if is_place(OsStr::new(name)) {
+        return Err(format!("-x {text}: a launcher sets {name}, and nobody else"));
+    }
+    if let Some(meant) = name.strip_prefix(PREFIX).and_then(unknown) {
+        let hint = meant
+            .map_or("mpjrun --params lists them".into(), |meant| format!("did you mean {PREFIX}{meant}?"));
+        return Err(format!("-x {text}: no parameter is named {}: {hint}", &name[PREFIX.len()..]));
+    }
+    let missing = || format!("-x {text}: the environment has no such variable; NAME=VALUE sets one");
+    Ok((name.to_owned(), value.ok_or_else(missing)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(set: &str) -> String {
+        Environment::new(&[set.to_owned()]).unwrap_err()
+    }
+
+    #[test]
+    fn variables_are_set_or_passed_on() {
+        let home = std::env::var_os("PATH").unwrap();
+        let set =
+            ["A=", "B=x=y", "PATH", "MPJ_SPIN=7", "MPJ_NIO_HOST=::1", "MPJ_KILL_AT=x"].map(String::from);
+        let given: Vec<_> = Environment::new(&set).unwrap().given(3, 8).collect();
+        let wanted = [
+            ("A", "".into()),
+            ("B", "x=y".into()),
+            ("PATH", home),
+            ("MPJ_SPIN", "7".into()),
+            ("MPJ_NIO_HOST", "::1".into()),
+            ("MPJ_KILL_AT", "x".into()),
+            ("MPJ_RANK", "3".into()),
+            ("MPJ_SIZE", "8".into()),
+        ];
+        assert_eq!(given, wanted.map(|(name, value): (&str, OsString)| (name.to_owned(), value)));
+    }
+
+    #[test]
+    fn misspelt_parameters_are_refused() {
+        for (set, why) in [
+            ("MPJ_SPINN=3", "-x MPJ_SPINN=3: no parameter is named SPINN: did you mean MPJ_SPIN?"),
+            ("MPJ_spin=3", "no parameter is named spin: did you mean MPJ_SPIN?"),
+            ("MPJ_SHM_FRAGMENT=3", "did you mean MPJ_SHM_FRAGMENTS?"),
+            ("MPJ_NIO_HOTS=::1", "did you mean MPJ_NIO_HOST?"),
+            ("MPJ_COLOUR=3", "no parameter is named COLOUR: mpjrun --params lists them"),
+            ("MPJ_RANK=3", "a launcher sets MPJ_RANK"),
+            ("PMI_RANK=3", "a launcher sets PMI_RANK"),
+            ("MPJ_SPIN=fast", "-x MPJ_SPIN=fast is not a number"),
+            ("MPJ_SPIN=99999999", "outside"),
+            ("=3", "neither NAME=VALUE nor NAME"),
+            ("NO_SUCH_NAME", "the environment has no such variable"),
+        ] {
+            let said = refused(set);
+            assert!(said.contains(why), "{set}: {said}");
+        }
+    }
+}

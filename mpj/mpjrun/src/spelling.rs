@@ -1,0 +1,181 @@
+//! What users of other launchers type: it works if it means the same here, and is refused in a sentence that says what
+//! there is instead.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, ArgAction, Command};
+
+/// Words for the same wish, without their dashes, and what there is here.
+struct Foreign {
+    words: &'static [&'static str],
+    here: &'static str,
+}
+
+const FOREIGN: &[Foreign] = &[
+    Foreign { words: &["c", "ntasks", "N", "procs"], here: "-n is the number of ranks" },
+    Foreign {
+        words: &["H", "f", "host", "hosts", "hostfile", "machine", "machinefile", "nodes", "nodefile"],
+        here: "all ranks of a job run on this host, and there is no way yet to name others",
+    },
+    Foreign {
+        words: &[
+            "ppn",
+            "npernode",
+            "npersocket",
+            "map-by",
+            "rank-by",
+            "bind-to",
+            "bind-to-core",
+            "cpu-set",
+            "oversubscribe",
+            "nooversubscribe",
+            "use-hwthread-cpus",
+            "report-bindings",
+        ],
+        here: "leave it out: the system places the ranks on the cores of this host, and they may outnumber them",
+    },
+    Foreign {
+        words: &["env", "genv", "envlist", "genvlist", "envall", "genvall", "envnone", "export"],
+        here: "ranks have the environment of mpjrun, and -x NAME=VALUE sets a variable for them",
+    },
+    Foreign {
+        words: &["mca", "gmca", "prtemca", "pmixmca", "iface"],
+        here: "-x MPJ_NAME=VALUE sets a parameter (mpjrun --params lists them), and --dev chooses devices",
+    },
+    Foreign { words: &["wd", "wdir"], here: "ranks start in the directory that mpjrun is started in" },
+    Foreign { words: &["tag-output", "prepend-rank"], here: "-l begins each line with the rank it is from" },
+    Foreign { words: &["allow-run-as-root"], here: "leave it out: anybody may start a job" },
+];
+
+/// Returns the command line in our own spelling: long options may begin with one dash (`-np 4`, `-dev niodev`).
+///
+/// # Errors
+/// An option of other launchers that there is not.
+pub(crate) fn translate(
+    args: impl IntoIterator<Item = OsString>,
+    ours: &Command,
+) -> Result<Vec<OsString>, String> {
+    let mut args = args.into_iter();
+    let mut out: Vec<OsString> = args.next().into_iter().collect();
+    while let Some(arg) = args.next() {
+        let Some(word) =
+            arg.to_str().and_then(|text| text.strip_prefix('-')).filter(|word| !["", "-"].contains(word))
+        else {
+            // The program, or what ends the options; the rest is the program's own.
+            out.push(arg);
+            break;
+        };
+        let name = word.strip_prefix('-').unwrap_or(word).split('=').next().unwrap_or_default();
+        if let Some(option) = ours.get_arguments().find(|option| option.get_long() == Some(name)) {
+            let value = takes_value(option) && !word.contains('=');
+            out.push(format!("--{}", word.strip_prefix('-').unwrap_or(word)).into());
+            out.extend(if value { args.next() } else { None });
+            continue;
+        }
+        if let Some(foreign) = FOREIGN.iter().find(|foreign| foreign.words.contains(&name)) {
+            return Err(format!("there is no -{}: {}", word.split('=').next().unwrap_or(word), foreign.here));
+        }
+        // `-l -n 4`, `-ln 4`, `-n4`: the value follows only if the option that takes it ends the word.
+        let short = |letter| ours.get_arguments().find(|option| option.get_short() == Some(letter));
+        let taker = word.char_indices().find(|(_, letter)| short(*letter).is_some_and(takes_value));
+        let value = taker.is_some_and(|(at, letter)| at + letter.len_utf8() == word.len());
+        out.push(arg);
+        out.extend(if value { args.next() } else { None });
+    }
+    let rest: Vec<OsString> = args.collect();
+    if rest.windows(2).any(|pair| pair[0] == ":" && (pair[1] == "-n" || pair[1] == "-np")) {
+        return Err("all ranks of a job run the same program: there is no ':'".into());
+    }
+    out.extend(rest);
+    Ok(out)
+}
+
+fn takes_value(option: &Arg) -> bool {
+    matches!(option.get_action(), ArgAction::Set | ArgAction::Append)
+}
+
+/// Returns what is wrong with a command line, in one sentence.
+pub(crate) fn sentence(wrong: &clap::Error) -> String {
+    let text = wrong.to_string();
+    // The first paragraph says it.
+    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let said = lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned();
+    let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedValue].into_iter().find_map(|kind| {
+        match wrong.get(kind)? {
+            ContextValue::String(meant) => Some(meant.as_str()),
+            ContextValue::Strings(all) => all.first().map(String::as_str),
+            _ => None,
+        }
+    });
+    match meant {
+        Some(meant) => format!("{said}: did you mean '{meant}'?"),
+        None => format!("{said}; see mpjrun --help"),
+    }
+}
+
+/// Returns the name that was probably meant, if one is so near that it is no other word.
+pub(crate) fn near<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let slips = if typed.len() < 5 { 1 } else { 2 };
+    let distance = |name: &str| strsim::osa_distance(typed, name);
+    names.into_iter().min_by_key(|name| distance(name)).filter(|name| distance(name) <= slips)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    fn translated(line: &str) -> Result<String, String> {
+        let args = line.split(' ').map(OsString::from);
+        let args = translate(args, &Cli::command())?;
+        Ok(args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn one_dash_or_two() {
+        for (typed, ours) in [
+            ("mpjrun -np 4 p", "mpjrun --np 4 p"),
+            ("mpjrun -np=4 p", "mpjrun --np=4 p"),
+            ("mpjrun --np 4 -dev niodev p -np 7 -H x", "mpjrun --np 4 --dev niodev p -np 7 -H x"),
+            ("mpjrun -x -np -label p -dev", "mpjrun -x -np --label p -dev"),
+            ("mpjrun -ln 4 p", "mpjrun -ln 4 p"),
+            ("mpjrun -n4 -lx A=-np p", "mpjrun -n4 -lx A=-np p"),
+            ("mpjrun -n 2 -- -np", "mpjrun -n 2 -- -np"),
+            ("mpjrun -frobnicate p", "mpjrun -frobnicate p"),
+            ("mpjrun -h", "mpjrun -h"),
+            ("mpjrun", "mpjrun"),
+        ] {
+            assert_eq!(translated(typed).as_deref(), Ok(ours), "{typed}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_not_is_told() {
+        for (typed, said) in [
+            ("mpjrun -H a,b p", "there is no -H: all ranks of a job run on this host"),
+            ("mpjrun -n 2 --hostfile=x p", "there is no --hostfile: all ranks"),
+            ("mpjrun -hostfile x p", "there is no -hostfile: all ranks"),
+            ("mpjrun -N 2 p", "there is no -N: -n is the number"),
+            ("mpjrun --bind-to none p", "leave it out"),
+            ("mpjrun --mca btl tcp p", "--dev chooses devices"),
+            ("mpjrun -genv A 1 p", "-x NAME=VALUE"),
+            ("mpjrun -n 1 a : -n 2 b", "there is no ':'"),
+        ] {
+            assert!(translated(typed).unwrap_err().contains(said), "{typed}: {:?}", translated(typed));
+        }
+    }
+
+    #[test]
+    fn near_is_a_slip_or_two() {
+        let names = ["SPIN", "YIELD", "SHM_FRAGMENTS"];
+        assert_eq!(near("SPINN", names), Some("SPIN"));
+        assert_eq!(near("SPNI", names), Some("SPIN"));
+        assert_eq!(near("SHM_FRAGMENST", names), Some("SHM_FRAGMENTS"));
+        assert_eq!(near("SIZE", names), None);
+        assert_eq!(near("HOME", names), None);
+        assert_eq!(near("", names), None);
+    }
+}
