@@ -24,9 +24,11 @@ pub(crate) const TEXTS: &[Text] = &[Text {
     help: "the address of this host that niodev listens on",
 }];
 
-/// What tells a rank its place, or a test where it dies; the latter may be set, and is nobody's business.
+/// What tells scripts around a rank its place.
 const RANK: &str = "MPJ_RANK";
 const SIZE: &str = "MPJ_SIZE";
+
+/// Where a test wants a rank to be killed.
 const KILL_AT: &str = "MPJ_KILL_AT";
 
 /// The environment, as far as it is not passed on as it is.
@@ -71,7 +73,6 @@ impl Environment {
 
     /// Returns what the ranks of a job of `size` get, of which `first` is the first in its process.
     pub(crate) fn given(&self, first: u32, size: u32) -> impl Iterator<Item = Variable> {
-        // For scripts around a rank.
         let place =
             [(RANK, first), (SIZE, size)].map(|(name, number)| (name.to_owned(), number.to_string().into()));
         self.set.iter().cloned().chain(place)

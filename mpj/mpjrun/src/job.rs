@@ -15,12 +15,15 @@ use crate::control::Control;
 use crate::input;
 use crate::output::{Output, Reader};
 use crate::plan::Plan;
-use crate::report::{Failure, Refused, Verdict, judge, name};
+use crate::report::{Failure, Refused, Verdict, judge, name, ranks};
 use crate::signals::Signals;
 use crate::spawn::{Process, Spawner, Status};
 
 /// How long processes have after SIGTERM before they get SIGKILL.
 const TERM: Duration = Duration::from_secs(2);
+
+/// How long ranks may take to end after an interrupt before the user is told that they were asked.
+const ASKED: Duration = Duration::from_secs(1);
 
 /// How long what was printed may take to be passed on after the user has lost patience.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -64,6 +67,8 @@ pub(crate) struct Job<'a> {
     /// What ends the job other than a failure of a rank.
     pub(crate) stopped: Option<Refused>,
     interrupts: Vec<Signal>,
+    /// When the user is told of his interrupt, if nothing has come of it.
+    notice: Option<Instant>,
     timeout: Option<Instant>,
 }
 
@@ -93,6 +98,7 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
         phase: Phase::Running,
         stopped: None,
         interrupts: Vec::new(),
+        notice: None,
         timeout: plan.timeout.and_then(|limit| Instant::now().checked_add(limit)),
     };
     let started = job.start();
@@ -181,7 +187,7 @@ impl Job<'_> {
             Phase::Running | Phase::Killed => None,
         };
         let timeout = self.timeout.filter(|_| self.stopped.is_none());
-        [phase, timeout].into_iter().flatten().min()
+        [phase, timeout, self.notice].into_iter().flatten().min()
     }
 
     fn check_time(&mut self) {
@@ -192,6 +198,17 @@ impl Job<'_> {
                 why: format!("the job was ended, since it still ran after {limit} s"),
                 code: 124,
             });
+        }
+        if self.notice.is_some_and(|notice| notice <= now) {
+            self.notice = None;
+            // Else they are ended anyway.
+            if self.phase == Phase::Running {
+                let alive = self.members.iter().filter(|member| member.status.is_none());
+                crate::say(&format!(
+                    "interrupt: {} were told to end; press Ctrl-C again to kill them",
+                    ranks(alive.map(|member| member.process.ranks.clone())),
+                ));
+            }
         }
         match self.phase {
             Phase::Grace(until) if until <= now => {
@@ -238,6 +255,9 @@ impl Job<'_> {
                     self.stopped.get_or_insert(Refused { why, code: 128 + signal.as_raw() as u8 });
                     self.kill();
                     continue;
+                }
+                if signal == Signal::INT {
+                    self.notice = Some(Instant::now() + ASKED);
                 }
             }
             self.signal(signal);

@@ -114,6 +114,31 @@ fn cause(failures: &[Failure]) -> Option<&Failure> {
     Some(abort.or_else(signal).unwrap_or(first))
 }
 
+/// Returns ranks as one reads them: `ranks 0, 2 to 4 and 7`.
+pub(crate) fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {
+    let mut ranges: Vec<Range<u32>> = ranges.into_iter().collect();
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u32>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut().filter(|last| last.end >= range.start) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => joined.push(range),
+        }
+    }
+    let count: usize = joined.iter().map(Range::len).sum();
+    let parts = joined.iter().map(|range| match range.len() {
+        1 => range.start.to_string(),
+        _ => format!("{} to {}", range.start, range.end - 1),
+    });
+    let parts: Vec<String> = parts.collect();
+    let text = match parts.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, first)) => format!("{} and {last}", first.join(", ")),
+        None => String::new(),
+    };
+    format!("{} {text}", if count == 1 { "rank" } else { "ranks" })
+}
+
 /// Judges a job by its failures, in order, by how each process has ended, and by what became of the output.
 pub(crate) fn judge(
     failures: &[Failure],
@@ -129,12 +154,12 @@ pub(crate) fn judge(
         How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
         How::Broken(_) | How::Absent => 1,
     };
-    let ranks = &failure.ranks;
-    let who = match ranks.len() {
-        1 => format!("rank {}", ranks.start),
-        _ => format!("ranks {} to {}", ranks.start, ranks.end - 1),
-    };
-    let line = format!("{who} (pid {}) {}", failure.pid, failure.how.text());
+    let who = ranks(std::iter::once(failure.ranks.clone()));
+    let mut line = format!("{who} (pid {}) {}", failure.pid, failure.how.text());
+    if failures.len() > 1 {
+        let others = failures.iter().filter(|other| other.process != failure.process);
+        line += &format!("; {} failed too", ranks(others.map(|other| other.ranks.clone())));
+    }
     // `| head` has had enough: that is how it ends a program, and nothing to talk about.
     let unread =
         written.unread && matches!(failure.how, How::Ended(Status::Signal(signal), _) if signal == PIPE);
@@ -177,6 +202,18 @@ mod tests {
         let abort = How::Abort(42, "enough".into());
         assert_eq!(code(&[failure(0, abort, 0), failure(0, killed(), 1)]), 42);
         assert_eq!(code(&[failure(0, How::Ended(Status::Code(0), "early"), 0)]), 1);
+    }
+
+    #[test]
+    fn everybody_who_failed_is_named() {
+        let said = || How::Said("returned an error".into());
+        let killed = How::Ended(Status::Signal(9), "");
+        let failures =
+            [failure(4, said(), 0), failure(1, killed, 1), failure(0, said(), 2), failure(3, said(), 3)];
+        let line = judge(&failures, |_| None, Written::default()).line.unwrap();
+        assert_eq!(line, "rank 1 (pid 100) was killed by signal 9 (SIGKILL); ranks 0 and 3 to 4 failed too");
+        assert_eq!(ranks(std::iter::once(7..8)), "rank 7");
+        assert_eq!(ranks([8..10, 0..2, 2..4, 6..7]), "ranks 0 to 3, 6 and 8 to 9");
     }
 
     #[test]

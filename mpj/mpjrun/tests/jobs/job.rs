@@ -101,10 +101,19 @@ impl Job {
 
     /// Waits until `n` lines of standard output contain `part`, and returns them.
     pub(crate) fn lines(&self, n: usize, part: &str) -> Vec<String> {
+        self.wait_for(n, part, false)
+    }
+
+    /// Waits until `n` lines of standard error contain `part`, and returns them.
+    pub(crate) fn errors(&self, n: usize, part: &str) -> Vec<String> {
+        self.wait_for(n, part, true)
+    }
+
+    fn wait_for(&self, n: usize, part: &str, err: bool) -> Vec<String> {
         let start = Instant::now();
         let mut got = self.lines.got.lock().unwrap();
         loop {
-            let found = got.iter().filter(|(is_err, line)| !is_err && line.contains(part));
+            let found = got.iter().filter(|(is_err, line)| *is_err == err && line.contains(part));
             let found: Vec<String> = found.map(|(_, line)| line.clone()).collect();
             if found.len() >= n {
                 return found;
@@ -138,9 +147,10 @@ impl Job {
 }
 
 impl Ended {
-    /// The one line of mpjrun's own.
+    /// The one line of mpjrun's own, beside what it says on the way.
     pub(crate) fn message(&self) -> &str {
-        let own: Vec<&String> = self.err.iter().filter(|line| line.starts_with("mpjrun: ")).collect();
+        let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
+        let own: Vec<&String> = own.filter(|line| !line.starts_with("mpjrun: interrupt: ")).collect();
         assert_eq!(own.len(), 1, "{self:?}");
         own[0]
     }

@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("signals_are_passed_on", passed_on),
     ("interrupt_ends_a_job", interrupt),
     ("the_second_interrupt_kills", second_interrupt),
+    ("an_interrupt_that_ranks_ignore_is_told", ignored_interrupt),
     ("a_stopped_rank_is_alive", stopped_rank),
     ("a_stopped_job_goes_on", stopped_job),
 ];
@@ -61,6 +62,21 @@ fn second_interrupt() {
     job.signal("-INT");
     job.end().expect(130, &["the second signal 2 (SIGINT)"]);
     pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
+}
+
+fn ignored_interrupt() {
+    let job = start_sh(
+        "-n 4 -l",
+        "[ $MPJ_RANK = 2 ] && exit; trap '' INT; echo here; while :; do sleep 0.01; done",
+    );
+    job.lines(3, "here");
+    job.signal("-INT");
+    let told = "mpjrun: interrupt: ranks 0 to 1 and 3 were told to end; press Ctrl-C again to kill them";
+    assert_eq!(job.errors(1, "interrupt"), [told]);
+    job.signal("-INT");
+    let ended = job.end();
+    ended.expect(130, &["the second signal 2 (SIGINT)"]);
+    assert_eq!(ended.err.len(), 2, "{ended:#?}");
 }
 
 fn stopped_rank() {
