@@ -1,13 +1,17 @@
 //! Sockets: listening, connecting, accepting, and what their errors mean to a user.
 
+use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
 
 use crate::device::Address;
+
+/// The address of this host to listen on; the loopback one if it is not set.
+pub(super) const HOST: &str = "MPJ_NIO_HOST";
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -22,9 +26,45 @@ pub(super) fn listen(ip: IpAddr) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
     Ok((socket, at))
 }
 
-/// Returns where to listen when nothing is said.
-pub(super) fn loopback() -> IpAddr {
-    IpAddr::V4(Ipv4Addr::LOCALHOST)
+/// Returns where to listen: at the address that the user has named, or on the loopback.
+pub(super) fn host(named: Option<&OsStr>) -> Result<IpAddr, String> {
+    let Some(named) = named else {
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let advice = "bring it up (`ip link set lo up`), or choose another device";
+        let refuse = |error| format!("no loopback network: {}; {advice}", io::Error::from(error));
+        return reach(here).map(|()| here).map_err(refuse);
+    };
+    let refuse = |why: &str| format!("{HOST}={} {why}", named.display());
+    let ip = named.to_str().and_then(|named| named.parse::<IpAddr>().ok());
+    let ip = ip.ok_or_else(|| refuse("is no address, such as 10.0.0.1"))?;
+    if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        return Err(refuse("is the address of no one host: name one that `ip address` lists here"));
+    }
+    reach(ip).map(|()| ip).map_err(|error| match error {
+        Errno::ADDRNOTAVAIL => refuse("is no address of this host: name one that `ip address` lists here"),
+        error => refuse(&format!("cannot be used: {}", io::Error::from(error))),
+    })
+}
+
+/// Finds out whether this host's own packets reach it at `ip`, by a datagram that nobody need receive: to listen is
+/// possible without a network, and a peer that cannot be reached would look dead.
+fn reach(ip: IpAddr) -> rustix::io::Result<()> {
+    let at = SocketAddr::new(ip, 0);
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(
+        family,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    rustix::net::bind(&socket, &at)?;
+    let own: SocketAddr = rustix::net::getsockname(&socket)?.try_into()?;
+    rustix::net::connect(&socket, &own)?;
+    match rustix::net::send(&socket, &[0], SendFlags::NOSIGNAL) {
+        // A firewall may forbid datagrams alone.
+        Ok(_) | Err(Errno::PERM | Errno::ACCESS | Errno::AGAIN | Errno::NOBUFS) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads a peer's address.
@@ -68,7 +108,17 @@ pub(super) fn is_ours(error: Errno) -> bool {
     use Errno as E;
     matches!(
         error,
-        E::MFILE | E::NFILE | E::NOMEM | E::NOBUFS | E::ADDRNOTAVAIL | E::AGAIN | E::ACCESS | E::PERM
+        E::MFILE
+            | E::NFILE
+            | E::NOMEM
+            | E::NOBUFS
+            | E::ADDRNOTAVAIL
+            | E::AGAIN
+            | E::ACCESS
+            | E::PERM
+            | E::NETDOWN
+            | E::NETUNREACH
+            | E::AFNOSUPPORT
     )
 }
 
@@ -79,6 +129,9 @@ pub(super) fn explain(doing: &str, error: Errno) -> String {
         Errno::NFILE => "; the host has no file descriptors left: raise fs.file-max",
         Errno::ADDRNOTAVAIL | Errno::AGAIN => {
             "; the host has no free ports: widen net.ipv4.ip_local_port_range"
+        }
+        Errno::NETDOWN | Errno::NETUNREACH | Errno::AFNOSUPPORT => {
+            "; this host has no network to that address: see `ip address` and `ip route`"
         }
         Errno::CONNREFUSED => "; its process has ended, or a firewall is between",
         Errno::ADDRINUSE => "; the host has no free ports",

@@ -37,7 +37,7 @@ pub mod strangers;
 mod tests;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,9 +54,6 @@ use pipe::Pipe;
 use poller::Poller;
 
 const NAME: &str = "niodev";
-
-/// The address of this host to listen on; the loopback one if it is not set.
-const HOST: &str = "MPJ_NIO_HOST";
 
 /// The driver of `niodev`.
 #[derive(Debug)]
@@ -75,13 +72,7 @@ impl Driver for NioDriver {
 
 fn open(site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
     let key = site.key.clone().ok_or("the job has no key to know its ranks by")?;
-    let host = match std::env::var(HOST) {
-        Ok(host) => {
-            let unreadable = |_| format!("{HOST}={host} is no address of this host, such as 10.0.0.1");
-            host.parse::<IpAddr>().map_err(unreadable)?
-        }
-        Err(_) => connect::loopback(),
-    };
+    let host = connect::host(std::env::var_os(connect::HOST).as_deref())?;
     let (listener, at) = connect::listen(host).map_err(|e| connect::explain("cannot listen", e))?;
     let shared = Arc::new(Shared {
         id: Arc::new(Identity { key, rank: site.rank, size: site.size }),

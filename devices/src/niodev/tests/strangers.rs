@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
-use super::super::connect::explain;
+use super::super::connect::{explain, host};
 use super::super::frame::{HEADER, Header};
 use super::super::half;
 use super::super::handshake::{Handshake, Identity, Step, Verdict};
@@ -277,7 +277,26 @@ fn addresses_and_errors_make_sense() {
         );
     }
     assert!(explain("cannot connect", Errno::MFILE).contains("ulimit -n"));
+    assert!(explain("cannot connect", Errno::NETUNREACH).contains("ip route"));
     let keyless = Site::new(0, 1, std::sync::Arc::new(Doorbell::new().unwrap()));
     let refused = NioDriver.open(&keyless, &Config::default()).unwrap_err();
     assert!(refused.to_string().contains("key"), "{refused}");
+}
+
+#[test]
+fn only_addresses_of_this_host_can_be_listened_on() {
+    assert!(host(None).is_ok() && host(Some("127.0.0.1".as_ref())).is_ok());
+    let unusable: [(&str, &str); 6] = [
+        ("", "no address, such as"),
+        ("localhost", "no address, such as"),
+        ("0.0.0.0", "no one host"),
+        ("::", "no one host"),
+        ("224.0.0.1", "no one host"),
+        // Reserved since the beginning: no host has it.
+        ("240.0.0.77", "no address of this host"),
+    ];
+    for (named, why) in unusable {
+        let refused = host(Some(named.as_ref())).unwrap_err();
+        assert!(refused.starts_with(&format!("MPJ_NIO_HOST={named} ")) && refused.contains(why), "{refused}");
+    }
 }
