@@ -106,6 +106,9 @@ impl NioInlet {
     fn end(&mut self, at: usize, end: End, sink: &mut dyn Sink) {
         let Some(reader) = self.readers.get_mut(at).and_then(Option::take) else { return };
         self.standing -= 1;
+        while let Some(None) = self.readers.last() {
+            self.readers.pop();
+        }
         reader.pipe().shut();
         if let End::Lost(why) = end {
             sink.lost(reader.pipe().peer, &why);

@@ -7,7 +7,19 @@
 //!   connect ─► Lobby: handshake, tie-break ──► stands
 //! ```
 //! Sockets do not block and there are no threads: whoever holds the turn polls. A pair of ranks has one connection,
-//! made when either first sends, and used in both directions.
+//! made when either first sends, and used in both directions. How it comes to stand, what strangers can cost and who
+//! decides that a peer is gone is told in README.md beside this file.
+//!
+//! # What is protected, and what is not
+//! * Nobody without the job's key becomes a peer: both ends prove that they hold it, for this one connection, before the
+//!   first frame. Strangers cost a bounded number of descriptors and looks, and no rank its place.
+//! * What comes from a peer is checked before it is used; nonsense ends that one connection.
+//! * Frames carry no proof of their own and are not encrypted. Whoever sits on the path between two hosts can read
+//!   them, and can take a connection over once it stands, also without the key. Ranks of one host that speak by its
+//!   loopback have nobody on the path but that host's root.
+//! * The bytes are protected against accidents by TCP's checksum alone.
+//! * A connection whose other end vanishes without a word, as by a power cut or a cable, stays open: nothing is sent to
+//!   find out. What was under way on it ends only if the connection does. On one host the kernel always says so.
 //!
 //! | file | what it is about |
 //! |---|---|
