@@ -110,16 +110,15 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> Written {
     let mut outlet = Outlet::default();
     while !streams.is_empty() {
         let ready = wait(&streams, over.is_none().then_some(&watched), over);
-        if ready.is_empty() {
+        if !ready.contains(&true) {
             break;
         }
-        if over.is_none() && ready.contains(&streams.len()) {
+        if ready.len() > streams.len() && ready[streams.len()] {
             over = Some(SILENCE);
         }
-        let mut index = 0;
+        let mut ready = ready.into_iter();
         streams.retain_mut(|stream| {
-            index += 1;
-            if !ready.contains(&(index - 1)) {
+            if ready.next() != Some(true) {
                 return true;
             }
             match rustix::io::read(&stream.from, &mut bytes[..]) {
@@ -141,8 +140,8 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> Written {
     Written { lost: outlet.lost.contains(&true), unread: outlet.shut.contains(&true) }
 }
 
-/// Returns which streams have something; the number after the last stands for `watched`.
-fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) -> Vec<usize> {
+/// Returns of each stream, and then of `watched`, whether it has something.
+fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) -> Vec<bool> {
     let fds = streams.iter().map(|stream| stream.from.as_fd()).chain(watched.map(AsFd::as_fd));
     let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let limit = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
@@ -153,7 +152,7 @@ fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) 
             Ok(_) => break,
         }
     }
-    (0..fds.len()).filter(|index| !fds[*index].revents().is_empty()).collect()
+    fds.iter().map(|fd| !fd.revents().is_empty()).collect()
 }
 
 impl Stream {

@@ -154,11 +154,15 @@ pub(crate) fn judge(
         How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
         How::Broken(_) | How::Absent => 1,
     };
-    let who = ranks(std::iter::once(failure.ranks.clone()));
-    let mut line = format!("{who} (pid {}) {}", failure.pid, failure.how.text());
-    if failures.len() > 1 {
-        let others = failures.iter().filter(|other| other.process != failure.process);
-        line += &format!("; {} failed too", ranks(others.map(|other| other.ranks.clone())));
+    // What has the same cause on several, say no network, is nobody's fault.
+    let text = failure.how.text();
+    let (same, others): (Vec<&Failure>, Vec<&Failure>) =
+        failures.iter().partition(|other| other.process == failure.process || other.how.text() == text);
+    let named = |failures: &[&Failure]| ranks(failures.iter().map(|failure| failure.ranks.clone()));
+    let more = if same.len() > 1 { format!(" and {} more", same.len() - 1) } else { String::new() };
+    let mut line = format!("{} (pid {}{more}) {text}", named(&same), failure.pid);
+    if !others.is_empty() {
+        line += &format!("; {} failed too", named(&others));
     }
     // `| head` has had enough: that is how it ends a program, and nothing to talk about.
     let unread =
@@ -212,6 +216,9 @@ mod tests {
             [failure(4, said(), 0), failure(1, killed, 1), failure(0, said(), 2), failure(3, said(), 3)];
         let line = judge(&failures, |_| None, Written::default()).line.unwrap();
         assert_eq!(line, "rank 1 (pid 100) was killed by signal 9 (SIGKILL); ranks 0 and 3 to 4 failed too");
+        let same = [failure(1, said(), 0), failure(0, said(), 2), failure(3, How::Lost(String::new()), 3)];
+        let line = judge(&same, |_| None, Written::default()).line.unwrap();
+        assert_eq!(line, "ranks 0 to 1 (pid 100 and 1 more) returned an error; rank 3 failed too");
         assert_eq!(ranks(std::iter::once(7..8)), "rank 7");
         assert_eq!(ranks([8..10, 0..2, 2..4, 6..7]), "ranks 0 to 3, 6 and 8 to 9");
     }

@@ -13,6 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("too_few_descriptors", too_few_descriptors),
     ("no_memory_for_the_segment", no_memory),
     ("files_that_may_not_be_long", short_files),
+    ("no_network", no_network),
     ("a_stale_control_variable", stale),
 ];
 
@@ -108,6 +109,17 @@ fn short_files() {
     ended.expect(1, &["MiB of memory for 2 ranks", "a file may have 0 MiB", "ulimit -f", "--dev"]);
     let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 --dev niodev $RANKS rank fine");
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
+}
+
+/// In a namespace of its own, where this is allowed: a network without an address.
+fn no_network() {
+    if !Command::new("unshare").args(["-rn", "true"]).status().is_ok_and(|status| status.success()) {
+        return;
+    }
+    for devices in ["auto", "shmdev"] {
+        let ended = sh(&format!("exec unshare -rn $MPJRUN -n 2 --dev {devices} $RANKS rank fine"));
+        assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 2, 0), "{devices}: {ended:#?}");
+    }
 }
 
 fn stale() {
