@@ -128,9 +128,10 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(help) if !help.use_stderr() => {
-            // Nobody listens: nothing can be done.
-            let _ = help.print();
-            return ExitCode::SUCCESS;
+            return match help.print() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            };
         }
         Err(wrong) => {
             say(&spelling::sentence(&wrong));

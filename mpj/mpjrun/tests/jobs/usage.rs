@@ -76,7 +76,12 @@ fn params_and_help() {
     assert!(ended.out.iter().any(|line| line.starts_with("MPJ_SPIN=20 (0 to 1000000)")), "{ended:#?}");
     let ended = watch(&mut mpjrun("--help")).0.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0));
-    assert!(ended.out.iter().any(|line| line.contains("--ranks-per-process")), "{ended:#?}");
+    for part in ["--ranks-per-process", "this host", "Exit codes:", "mpjrun --params"] {
+        assert!(ended.out.iter().any(|line| line.contains(part)), "no '{part}' in {ended:#?}");
+    }
+    for asked in ["--help", "--params"] {
+        assert_eq!(sh(&format!("exec $MPJRUN {asked} >/dev/full")).code, Some(1), "{asked}");
+    }
 }
 
 /// Runs a script that starts `$MPJRUN`, perhaps with `$RANKS`.
