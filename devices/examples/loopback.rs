@@ -3,39 +3,16 @@
 //! `cargo run --release -p mpj-devices --example loopback -- niodev`
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
-use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
+use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Address, Cards, Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, Pattern, Registry, Roster, Shape,
-    Site, Source, Target,
+    Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, Pattern, Registry, Roster, Shape, Site, Source,
+    Target,
 };
-
-#[derive(Debug, Default)]
-struct Board {
-    cards: Mutex<HashMap<u32, Vec<(String, Address)>>>,
-    posted: Condvar,
-}
-
-#[derive(Debug)]
-struct Pinned(Arc<Board>, u32);
-
-impl Cards for Pinned {
-    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String> {
-        self.0.cards.lock().unwrap().insert(self.1, cards);
-        self.0.posted.notify_all();
-        Ok(())
-    }
-
-    fn cards(&self, rank: u32) -> Result<Vec<(String, Address)>, String> {
-        let cards = self.0.cards.lock().unwrap();
-        let cards = self.0.posted.wait_while(cards, |cards| !cards.contains_key(&rank)).unwrap();
-        Ok(cards[&rank].clone())
-    }
-}
 
 struct Rank {
     engine: Arc<Engine>,
@@ -112,7 +89,7 @@ fn main() {
     let device = std::env::args().nth(1).unwrap_or_else(|| "niodev".into());
     let registry = Registry::builtin().only(&[&device]).unwrap();
     let config = Config::from_env().unwrap();
-    let (hub, board, roster) = (Hub::new(0..2), Arc::<Board>::default(), Arc::<Roster>::default());
+    let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
     std::thread::scope(|scope| {
         for rank in 0..2 {
@@ -121,8 +98,7 @@ fn main() {
             scope.spawn(move || {
                 let bell = Arc::new(Doorbell::new().unwrap());
                 let site = Site { hub: Some(hub), key: Some(key), ..Site::new(rank, 2, bell) };
-                let engine =
-                    Engine::open(site, registry, config, Arc::new(Pinned(board, rank)), roster).unwrap();
+                let engine = Engine::open(site, registry, config, board.of(rank), roster).unwrap();
                 let channel = engine.join(2, Group::Range { first: 0, len: 2 }, rank).unwrap();
                 let me = Rank { engine, channel, other: 1 - rank };
                 play(&me, rank);

@@ -69,5 +69,5 @@ pub use niodev::NioDriver;
 pub use niodev::strangers;
 pub use registry::Registry;
 pub use shmdev::{Segment, SegmentError, ShmDriver};
-pub use site::{Bells, JobKey, Site};
+pub use site::{Bells, JobKey, Site, Then};
 pub use smdev::{Hub, SmDriver};

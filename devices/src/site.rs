@@ -36,13 +36,13 @@ impl Site {
     }
 }
 
-/// Hands out descriptors of other processes' doorbells, one at a time and at first contact.
+/// What is called with an answer of the start-up service, once, on any thread; or dropped if there will be none.
+pub type Then<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
+
+/// Hands out descriptors of other processes' doorbells, one at a time and when they are first needed.
 pub trait Bells: Send + Sync + fmt::Debug {
-    /// Returns a descriptor of the eventfd of a rank.
-    ///
-    /// # Errors
-    /// What the start-up service said.
-    fn bell(&self, rank: u32) -> Result<OwnedFd, String>;
+    /// Asks for a descriptor of the eventfd of a rank; returns at once. `then` may be called before that.
+    fn ask(&self, rank: u32, then: Then<OwnedFd>);
 }
 
 /// The identity of a job and the secret its ranks share.

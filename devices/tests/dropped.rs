@@ -1,41 +1,23 @@
 //! An engine that goes without closing, as when its rank panics, leaves its peers no pointer into its memory.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
+use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Address, Cards, Doorbell, End, Engine, Group, Hub, Keep, Mode, Pattern, Registry, Roster, Shape, Site,
-    Source, Target,
+    Doorbell, End, Engine, Group, Hub, Keep, Mode, Pattern, Registry, Roster, Shape, Site, Source, Target,
 };
-
-type Board = Mutex<HashMap<u32, Vec<(String, Address)>>>;
-
-#[derive(Debug)]
-struct Pinned(Arc<Board>, u32);
-
-impl Cards for Pinned {
-    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String> {
-        self.0.lock().unwrap().insert(self.1, cards);
-        Ok(())
-    }
-
-    fn cards(&self, rank: u32) -> Result<Vec<(String, Address)>, String> {
-        self.0.lock().unwrap().get(&rank).cloned().ok_or_else(|| "too early".into())
-    }
-}
 
 #[test]
 fn announced_messages_go_with_their_engine() {
     const LEN: usize = 1 << 20;
-    let (hub, board, roster) = (Hub::new(0..2), Arc::<Board>::default(), Arc::<Roster>::default());
+    let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let registry = Registry::builtin().only(&["smdev"]).unwrap();
     let [sender, receiver] = [0, 1].map(|rank| {
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
         let site = Site { hub: Some(Arc::clone(&hub)), ..site };
-        let cards = Arc::new(Pinned(Arc::clone(&board), rank));
-        Engine::open(site, &registry, &Config::default(), cards, Arc::clone(&roster)).unwrap()
+        Engine::open(site, &registry, &Config::default(), board.of(rank), Arc::clone(&roster)).unwrap()
     });
     let world = Group::Range { first: 0, len: 2 };
     let to = sender.join(2, world.clone(), 0).unwrap();

@@ -1,50 +1,19 @@
 //! Runs a case with threads for ranks, and ends it if it hangs.
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Case, Member};
+use super::{Case, Member, Pinboard};
 use crate::config::{self, Config};
-use crate::{Address, Bells, Cards, Doorbell, End, Engine, Hub, JobKey, Registry, Roster, Segment, Site};
+use crate::{Bells, Doorbell, End, Engine, Hub, JobKey, Registry, Roster, Segment, Site, Then};
 
 /// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
 const LIVENESS: Duration = Duration::from_secs(60);
-
-/// The start-up service of ranks that are threads.
-#[derive(Debug, Default)]
-struct Board {
-    cards: Mutex<HashMap<u32, Vec<(String, Address)>>>,
-    posted: Condvar,
-}
-
-/// What one rank sees of the board.
-#[derive(Debug)]
-struct Pinned {
-    board: Arc<Board>,
-    rank: u32,
-}
-
-impl Cards for Pinned {
-    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String> {
-        self.board.cards.lock().unwrap_or_else(PoisonError::into_inner).insert(self.rank, cards);
-        self.board.posted.notify_all();
-        Ok(())
-    }
-
-    fn cards(&self, rank: u32) -> Result<Vec<(String, Address)>, String> {
-        let cards = self.board.cards.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = |cards: &mut HashMap<_, _>| !cards.contains_key(&rank);
-        let waited = self.board.posted.wait_timeout_while(cards, Duration::from_secs(10), missing);
-        let (cards, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        cards.get(&rank).cloned().ok_or_else(|| format!("rank {rank} has not published its cards"))
-    }
-}
 
 /// One rank's part, in its thread.
 #[derive(Debug)]
@@ -52,7 +21,7 @@ struct Part {
     rank: u32,
     size: u32,
     hub: Arc<Hub>,
-    board: Arc<Board>,
+    board: Arc<Pinboard>,
     roster: Arc<Roster>,
     registry: Registry,
     config: Config,
@@ -72,9 +41,9 @@ impl Eventfds {
 }
 
 impl Bells for Eventfds {
-    fn bell(&self, rank: u32) -> Result<OwnedFd, String> {
-        let fd = self.0.get(rank as usize).ok_or_else(|| format!("no rank {rank}"))?;
-        fd.try_clone().map_err(|e| e.to_string())
+    fn ask(&self, rank: u32, then: Then<OwnedFd>) {
+        let fd = self.0.get(rank as usize).ok_or_else(|| format!("no rank {rank}"));
+        then(fd.and_then(|fd| fd.try_clone().map_err(|e| e.to_string())));
     }
 }
 
@@ -86,12 +55,15 @@ fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
 impl Part {
     fn run(self, case: &Case) {
         let Part { rank, size, hub, board, roster, registry, config, segment, bells } = self;
-        let bell = Arc::new(Doorbell::shared(bells.bell(rank).unwrap(), Arc::clone(&segment), rank));
+        let bell = Arc::new(Doorbell::shared(
+            bells.0[rank as usize].try_clone().unwrap(),
+            Arc::clone(&segment),
+            rank,
+        ));
         let key = Some(Arc::new(JobKey { job: 1, secret: [7; 32] }));
         let (hub, segment, bells) = (Some(hub), Some(segment), Some(bells as Arc<dyn Bells>));
         let site = Site { hub, segment, bells, key, ..Site::new(rank, size, bell) };
-        let cards = Arc::new(Pinned { board, rank });
-        let engine = Engine::open(site, &registry, &config, cards, roster).unwrap();
+        let engine = Engine::open(site, &registry, &config, board.of(rank), roster).unwrap();
         let member = Member::join(engine).unwrap();
         (case.run)(&member);
         if !member.is_dead() {
@@ -105,7 +77,7 @@ impl Part {
 /// # Panics
 /// If a rank panics, or if the case does not end in 60 seconds; the message names the ranks that are stuck.
 pub fn run_threads(registry: &Registry, config: &Config, ranks: u32, case: &'static Case) {
-    let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Board>::default(), Arc::<Roster>::default());
+    let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let memory = Segment::create(ranks, config.get(&config::SHM_FRAGMENTS) as u32).unwrap();
     let bells = Arc::new(Eventfds::new(ranks));
     let (done, ends) = channel();

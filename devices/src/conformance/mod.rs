@@ -13,7 +13,7 @@
 //! | `channels` | contexts, late joins, groups |
 //! | `ends` `closing` | ranks that die, ranks that leave |
 //! | `threads` `model` | several threads of a rank; random traffic |
-//! | `member` `owned` `harness` | what cases are written with, and run by |
+//! | `member` `owned` `harness` `pinboard` | what cases are written with, and run by |
 
 mod channels;
 mod closing;
@@ -26,6 +26,7 @@ mod member;
 mod model;
 mod order;
 mod owned;
+mod pinboard;
 mod pressure;
 mod sizes;
 mod threads;
@@ -33,6 +34,7 @@ mod threads;
 pub use harness::run_threads;
 pub use member::Member;
 pub use owned::{Item, Receiving, Sending};
+pub use pinboard::Pinboard;
 
 /// What each rank of a job does to find out whether a device keeps one promise.
 #[derive(Clone, Copy, Debug)]

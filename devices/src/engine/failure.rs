@@ -1,14 +1,13 @@
 //! What the end of a rank does to the operations of the others.
 
-use std::sync::Arc;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Engine;
 use super::channel::Channel;
 use super::ops::Op;
 use super::outbox::cost;
-use super::peer::{Peer, Stream, Waiting};
+use super::peer::{Outbox, Peer, Stream, Unsent, Waiting};
 use super::progress::Turn;
 use crate::device::PeerId;
 use crate::fault::Fault;
@@ -63,11 +62,17 @@ impl Engine {
 
     /// Drops what waits for a peer that takes no more frames, and what will be sent to it: nobody waits for room there.
     fn forget(&self, peer: &Peer, fault: &Fault) {
-        let mut out = peer.outbox();
+        self.abandon(peer.outbox(), fault);
+    }
+
+    /// Drops what waits in an outbox, and what will be put there.
+    pub(super) fn abandon(&self, mut out: MutexGuard<'_, Outbox>, fault: &Fault) {
         let was_idle = out.is_idle();
         out.gone = true;
         out.link.forget();
         out.unflushed = false;
+        out.bound.clear();
+        let unsent = std::mem::take(&mut out.unsent);
         let frames = std::mem::take(&mut out.waiting);
         let streams = std::mem::take(&mut out.streams);
         self.note_busy(was_idle, &out);
@@ -78,7 +83,9 @@ impl Engine {
                 ender.end(Err(fault.clone()));
             }
         }
-        for Stream { source, ender, .. } in streams {
+        let streams = streams.into_iter().map(|Stream { source, ender, .. }| (source, ender));
+        let unsent = unsent.into_iter().map(|Unsent { source, ender, .. }| (source, ender));
+        for (source, ender) in streams.chain(unsent) {
             drop(source);
             ender.end(Err(fault.clone()));
         }
@@ -191,8 +198,8 @@ impl Engine {
     /// Takes an operation's offer back; when it returns, its peer does not read from it any more.
     pub(crate) fn revoke(&self, op: &Op) {
         let Some(key) = op.key() else { return };
-        if let Some(peer) = self.peers.get(op.peer()) {
-            self.devices[peer.device].revoke(key);
+        if let Some(device) = self.peers.get(op.peer()).and_then(|peer| self.device_of(peer)) {
+            device.revoke(key);
         }
     }
 
@@ -214,6 +221,14 @@ impl Engine {
                         ended.extend(ends.map(|(ender, _)| ender));
                     }
                     waiting => out.waiting.push_back(waiting),
+                }
+            }
+            for message in std::mem::take(&mut out.unsent) {
+                if message.channel.number == channel.number {
+                    drop(message.source);
+                    ended.push(message.ender);
+                } else {
+                    out.unsent.push_back(message);
                 }
             }
             for stream in std::mem::take(&mut out.streams) {

@@ -9,7 +9,7 @@ use super::Engine;
 use super::channel::Channel;
 use super::ops::{Op, Ops};
 use super::outbox::cost;
-use super::peer::{Stream, Table};
+use super::peer::{Contact, Stream, Table};
 use crate::device::{Landing, PeerId, RemoteKey, Sink};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
@@ -167,8 +167,8 @@ impl Delivery<'_> {
         drop(ops);
         let Some(Op::Send { source, message, key, ender, .. }) = op else { return None };
         let peer = self.engine.peer(from).ok()?;
-        if let Some(key) = key {
-            self.engine.devices[peer.device].revoke(key);
+        if let (Some(key), Some(device)) = (key, self.engine.device_of(peer)) {
+            device.revoke(key);
         }
         let mut out = peer.outbox();
         let idle = out.is_idle();
@@ -217,8 +217,12 @@ impl Delivery<'_> {
     }
 
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
-        let mut out = self.engine.peer(from).ok()?.outbox();
-        out.credit = out.credit.saturating_add(head.extra.get()).min(self.engine.credit);
+        // A peer that was sent nothing has nothing to give back.
+        let Some(peer) = self.engine.peers.get(from) else { return Some(()) };
+        let mut out = peer.outbox();
+        if out.contact == Contact::Met {
+            out.credit = out.credit.saturating_add(head.extra.get()).min(self.engine.credit);
+        }
         Some(())
     }
 

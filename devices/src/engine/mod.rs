@@ -13,6 +13,7 @@
 //! limit is copied.
 
 pub(crate) mod channel;
+mod contact;
 mod failure;
 mod inbox;
 pub(crate) mod ops;
@@ -29,11 +30,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 pub use channel::Channel;
+pub use contact::Cards;
 pub use receive::Message;
 pub use send::Mode;
 
 use crate::config::{self, Config};
-use crate::device::{Address, Device, OpenError, PeerId};
+use crate::device::{Device, OpenError};
 use crate::fault::Fault;
 use crate::group::Group;
 use crate::liveness::{End, Roster};
@@ -42,21 +44,6 @@ use crate::site::Site;
 use crate::wait::Policy;
 use peer::{Peer, Table};
 use progress::{Parking, Turn};
-
-/// How ranks find each other's devices: each publishes its cards, and asks for a peer's when it first speaks to it.
-pub trait Cards: Send + Sync + fmt::Debug {
-    /// Makes this rank's cards known: the name and address of each of its devices.
-    ///
-    /// # Errors
-    /// What the start-up service said.
-    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String>;
-
-    /// Returns the cards of a rank.
-    ///
-    /// # Errors
-    /// What the start-up service said.
-    fn cards(&self, rank: u32) -> Result<Vec<(String, Address)>, String>;
-}
 
 /// The most channels at once; their numbers travel in 16 bits.
 const CHANNELS: usize = 1 << 16;
@@ -68,8 +55,8 @@ pub struct Engine {
     cards: Arc<dyn Cards>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) peers: Table<Peer>,
-    /// Making a peer takes this, so that there is one link to each.
-    connecting: Mutex<()>,
+    /// Cards that have come and were not acted on.
+    answers: Arc<Mutex<Vec<contact::Answer>>>,
     channels: RwLock<Channels>,
     turn: Mutex<Turn>,
     parking: Parking,
@@ -129,7 +116,7 @@ impl Engine {
             devices,
             cards,
             roster,
-            connecting: Mutex::new(()),
+            answers: Arc::default(),
             channels: RwLock::default(),
             parking: Parking::default(),
             busy: AtomicUsize::new(0),
@@ -190,45 +177,6 @@ impl Engine {
     pub(crate) fn all_channels(&self) -> Vec<Arc<Channel>> {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
         channels.by_context.values().map(Arc::clone).collect()
-    }
-
-    /// Returns a peer, connecting to it at first use by the device that is best for it.
-    #[inline]
-    pub(crate) fn peer(&self, id: PeerId) -> Result<&Peer, Fault> {
-        match self.peers.get(id) {
-            Some(peer) => Ok(peer),
-            None => self.meet(id),
-        }
-    }
-
-    #[cold]
-    fn meet(&self, id: PeerId) -> Result<&Peer, Fault> {
-        let unreachable = |why: String| Fault::Unreachable { rank: id.0, why: why.into() };
-        let _one = lock(&self.connecting);
-        if let Some(peer) = self.peers.get(id) {
-            return Ok(peer);
-        }
-        let cards = self.cards.cards(id.0).map_err(unreachable)?;
-        let best = self
-            .devices
-            .iter()
-            .enumerate()
-            .filter_map(|(index, device)| {
-                let (_, address) = cards.iter().find(|(name, _)| name == device.name())?;
-                Some((device.affinity(address)?, index, address))
-            })
-            .max_by_key(|(affinity, index, _)| (*affinity, std::cmp::Reverse(*index)));
-        let Some((_, index, address)) = best else {
-            let mine: Vec<_> = self.devices.iter().map(|d| d.name()).collect();
-            let its: Vec<_> = cards.iter().map(|(name, _)| name.as_str()).collect();
-            let why = format!("no device in common (here: {}; there: {})", mine.join(", "), its.join(", "));
-            return Err(unreachable(why));
-        };
-        let device = &self.devices[index];
-        let link = device.connect(id, address).map_err(|e| unreachable(e.to_string()))?;
-        let caps = device.caps().clone();
-        let peer = || Peer::new(id, index, caps, link, self.credit);
-        self.peers.get_or_init(id, peer).ok_or_else(|| unreachable("no such rank in the world".into()))
     }
 
     /// Ends this rank's part: waits until what it has sent is on its way, then tells the others that it has left.

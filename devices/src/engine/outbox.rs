@@ -7,7 +7,7 @@ use mpj_pool::{Pool, RawBuffer};
 
 use super::Engine;
 use super::channel::Channel;
-use super::peer::{Outbox, Peer, Waiting};
+use super::peer::{Contact, Outbox, Peer, Waiting};
 use crate::device::{Body, PeerId, PostError};
 use crate::header::{Head, Kind};
 use crate::layout::Source;
@@ -34,6 +34,9 @@ impl Engine {
 
     #[cold]
     fn introduce(&self, _peer: &Peer, out: &mut Outbox, channel: &Channel) {
+        if out.gone {
+            return;
+        }
         let number = usize::from(channel.number);
         if out.bound.len() <= number {
             // No context is u64::MAX.
@@ -53,6 +56,9 @@ impl Engine {
         if !out.waiting.is_empty() || out.post(&head, body.as_ref()).is_err() {
             // A link that is broken says so again when the outbox is flushed.
             self.queue(out, Waiting { head, body, ends: None });
+            if out.contact != Contact::Met {
+                self.look_for_answers();
+            }
         } else {
             self.note_staged(out);
         }
@@ -122,10 +128,10 @@ impl Engine {
 
     /// Moves what waits in every busy outbox; returns how many frames went out.
     pub(crate) fn flush_all(&self) -> usize {
-        self.peers.iter().map(|peer| self.flush(peer)).sum()
+        self.take_answers() + self.peers.iter().map(|peer| self.flush(peer)).sum::<usize>()
     }
 
-    fn flush(&self, peer: &Peer) -> usize {
+    pub(super) fn flush(&self, peer: &Peer) -> usize {
         let mut out = peer.outbox();
         if out.is_idle() {
             return 0;
@@ -133,7 +139,7 @@ impl Engine {
         let mut moved = 0;
         let result = self
             .move_frames(&mut out, &mut moved)
-            .and_then(|()| move_pieces(peer, &mut out, &mut moved, self.site.rank));
+            .and_then(|()| move_pieces(&mut out, &mut moved, self.site.rank));
         let flushed = out.link.flush();
         match (result, flushed) {
             (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => {
@@ -177,11 +183,11 @@ impl Engine {
     }
 }
 
-fn move_pieces(peer: &Peer, out: &mut Outbox, moved: &mut usize, rank: u32) -> Result<(), PostError> {
+fn move_pieces(out: &mut Outbox, moved: &mut usize, rank: u32) -> Result<(), PostError> {
     for _ in 0..PIECES {
-        let Outbox { link, streams, .. } = &mut *out;
+        let Outbox { link, caps, streams, .. } = &mut *out;
         let Some(stream) = streams.front_mut() else { return Ok(()) };
-        let len = peer.caps.fragment.min(stream.message.bytes - stream.sent);
+        let len = caps.fragment.min(stream.message.bytes - stream.sent);
         let mut head = Head::new(Kind::Data, 0, stream.channel, 0);
         head.op.set(stream.op);
         head.extra.set(stream.sent as u64);

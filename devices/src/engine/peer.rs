@@ -1,11 +1,13 @@
-//! What a rank keeps of each peer it has spoken to, made on first use.
+//! What a rank keeps of each peer it has spoken to, made on first use, before the peer is met.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::channel::Channel;
+use super::send::Mode;
 use crate::completion::Ender;
-use crate::device::{Caps, Link, PeerId};
+use crate::device::{Body, Caps, Link, PeerId, PostError};
 use crate::header::Head;
 use crate::layout::{Envelope, Source};
 
@@ -49,26 +51,29 @@ impl<T> Table<T> {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: PeerId,
-    /// Which of the engine's devices reaches it.
-    pub(crate) device: usize,
-    pub(crate) caps: Caps,
+    /// Which of the engine's devices reaches it, once it is met.
+    pub(crate) device: OnceLock<usize>,
     outbox: Mutex<Outbox>,
     /// Eager room that receives of early messages have freed and the peer has not been told of.
     pub(crate) freed: AtomicU64,
 }
 
 impl Peer {
-    pub(crate) fn new(id: PeerId, device: usize, caps: Caps, link: Box<dyn Link>, credit: u64) -> Self {
+    /// Makes a peer that is asked for.
+    pub(crate) fn new(id: PeerId) -> Self {
         let outbox = Outbox {
-            link,
+            contact: Contact::Asked,
+            link: Box::new(NoLink),
+            caps: Caps { eager: 0, fragment: 0, get: false },
             bound: Vec::new(),
+            unsent: VecDeque::new(),
             waiting: VecDeque::new(),
             streams: VecDeque::new(),
-            credit,
+            credit: 0,
             unflushed: false,
             gone: false,
         };
-        Peer { id, device, caps, outbox: Mutex::new(outbox), freed: AtomicU64::new(0) }
+        Peer { id, device: OnceLock::new(), outbox: Mutex::new(outbox), freed: AtomicU64::new(0) }
     }
 
     #[inline]
@@ -78,11 +83,20 @@ impl Peer {
 }
 
 /// Everything on its way to one peer. Frames go out in the order they came in.
+///
+/// # Invariants
+/// 1. A peer that is not met has no credit and a link without room: whatever is sent to it is queued, messages in
+///    `unsent`, frames in `waiting`. Of a peer that is met `unsent` is empty.
 #[derive(Debug)]
 pub(crate) struct Outbox {
+    pub(crate) contact: Contact,
     pub(crate) link: Box<dyn Link>,
+    /// What the link can do.
+    pub(crate) caps: Caps,
     /// By channel number: the context the peer knows it for.
     pub(crate) bound: Vec<u64>,
+    /// Messages to a peer that is not met: how they go depends on the device.
+    pub(crate) unsent: VecDeque<Unsent>,
     /// Frames the link had no room for.
     pub(crate) waiting: VecDeque<Waiting>,
     /// Bodies the peer has asked for.
@@ -97,13 +111,44 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.streams.is_empty() && !self.unflushed
+        self.unsent.is_empty() && self.waiting.is_empty() && self.streams.is_empty() && !self.unflushed
     }
 
     /// Whether all of it has reached the peer's host.
     pub(crate) fn is_settled(&mut self) -> bool {
         self.is_idle() && (self.gone || self.link.is_settled())
     }
+}
+
+/// How far a rank is with a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Contact {
+    /// Its cards are asked for.
+    Asked,
+    /// No device reaches it; the next message asks again.
+    Refused,
+    /// It has a link.
+    Met,
+}
+
+/// The link to a peer that is not met: it never has room.
+#[derive(Debug)]
+struct NoLink;
+
+impl Link for NoLink {
+    fn post(&mut self, _head: &[u8], _body: Body<'_>) -> Result<(), PostError> {
+        Err(PostError::Again)
+    }
+}
+
+/// A message to a peer that is not met.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) message: Envelope,
+    pub(crate) source: Source,
+    pub(crate) mode: Mode,
+    pub(crate) ender: Ender,
 }
 
 /// A frame the link had no room for.

@@ -140,8 +140,8 @@ impl Engine {
         ender: Ender,
     ) {
         let run = target.run(0, message.bytes);
-        if let (Some(key), Some(to), Ok(peer)) = (key, run, self.peer(from)) {
-            let device = &self.devices[peer.device];
+        let device = self.peer(from).ok().and_then(|peer| self.device_of(peer));
+        if let (Some(key), Some(to), Some(device)) = (key, run, device) {
             // SAFETY: `to` is a run of `message.bytes` bytes of the target, which is ours until it is dropped below.
             #[expect(unsafe_code, reason = "see above")]
             let got = unsafe { device.get(from, key, to, message.bytes) };

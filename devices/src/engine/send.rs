@@ -7,8 +7,8 @@ use super::Engine;
 use super::channel::Channel;
 use super::ops::Op;
 use super::outbox::cost;
-use super::peer::{Outbox, Peer, Waiting};
-use crate::completion::{Started, pair};
+use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
+use crate::completion::{Ender, Started, pair};
 use crate::device::{Body, PeerId, PostError};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
@@ -53,15 +53,25 @@ impl Engine {
             self.refuse_gone(channel, id)?;
         }
         let mut out = peer.outbox();
-        self.bind(peer, &mut out, channel);
         let cost = cost(message.bytes);
-        let started = if message.bytes > peer.caps.eager || out.credit < cost {
-            self.announce(channel, peer, &mut out, message, source)
+        let started = if message.bytes > out.caps.eager || out.credit < cost {
+            if out.contact != Contact::Met {
+                return Ok(self.send_later(channel, peer, out, message, source, mode));
+            }
+            self.bind(peer, &mut out, channel);
+            let (ender, completion) = pair();
+            self.announce(channel, peer, &mut out, message, source, ender);
+            Started::Pending(completion)
         } else {
+            self.bind(peer, &mut out, channel);
             out.credit -= cost;
             match mode {
                 Mode::Standard => self.send_eager(channel, peer, &mut out, message, source)?,
-                Mode::Synchronous => self.send_sync(channel, peer, &mut out, message, source),
+                Mode::Synchronous => {
+                    let (ender, completion) = pair();
+                    self.send_sync(channel, peer, &mut out, message, source, ender);
+                    Started::Pending(completion)
+                }
             }
         };
         drop(out);
@@ -105,13 +115,12 @@ impl Engine {
         out: &mut Outbox,
         message: Envelope,
         source: Source,
-    ) -> Started {
-        let (ender, completion) = pair();
+        ender: Ender,
+    ) {
         let op = Op::Sync { peer: peer.id, message, ender };
         let mut head = head(Kind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push(out, head, Some(source));
-        Started::Pending(completion)
     }
 
     /// Announces a message whose body the receiver fetches or asks for.
@@ -122,13 +131,15 @@ impl Engine {
         out: &mut Outbox,
         message: Envelope,
         source: Source,
-    ) -> Started {
-        let offered = source.contiguous().filter(|_| peer.caps.get);
+        ender: Ender,
+    ) {
+        let device = self.device_of(peer).filter(|_| out.caps.get);
         // SAFETY: the bytes are those of `source`, which lives in the operation until it ends; every way to its end
         // revokes the offer first.
         #[expect(unsafe_code, reason = "see above")]
-        let key = offered.and_then(|b| unsafe { self.devices[peer.device].offer(b.as_ptr(), b.len()) });
-        let (ender, completion) = pair();
+        let key = device
+            .zip(source.contiguous())
+            .and_then(|(device, bytes)| unsafe { device.offer(bytes.as_ptr(), bytes.len()) });
         let op = Op::Send { peer: peer.id, source, message, key, ender };
         let mut head = head(Kind::Ready, channel, &message);
         head.op.set(channel.ops().insert(op));
@@ -136,7 +147,24 @@ impl Engine {
         head.key.set(key.map_or(0, |k| k.0));
         self.push(out, head, None);
         reach(Step::Announced, self.site.rank);
-        Started::Pending(completion)
+    }
+
+    /// Starts a message that has waited for its peer to be met.
+    pub(super) fn send_late(&self, peer: &Peer, out: &mut Outbox, unsent: Unsent) {
+        let Unsent { channel, message, source, mode, ender } = unsent;
+        self.bind(peer, out, &channel);
+        let cost = cost(message.bytes);
+        if message.bytes > out.caps.eager || out.credit < cost {
+            return self.announce(&channel, peer, out, message, source, ender);
+        }
+        out.credit -= cost;
+        match mode {
+            Mode::Standard => {
+                let head = head(Kind::Eager, &channel, &message);
+                self.queue(out, Waiting { head, body: Some(source), ends: Some((ender, message)) });
+            }
+            Mode::Synchronous => self.send_sync(&channel, peer, out, message, source, ender),
+        }
     }
 
     fn send_self(

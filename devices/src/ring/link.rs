@@ -8,7 +8,8 @@ use super::{Area, INLINE, Producer};
 use crate::device::{Body, Link, PostError};
 use crate::doorbell::Doorbell;
 
-/// A doorbell that is looked for when it is first needed.
+/// A doorbell that is looked for when it is first needed: `find` returns it, or sees to it that whoever brings it rings
+/// it then.
 pub(crate) struct LateBell {
     known: Option<Arc<Doorbell>>,
     find: Box<dyn Fn() -> Option<Arc<Doorbell>> + Send>,

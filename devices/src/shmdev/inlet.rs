@@ -32,7 +32,7 @@ impl ShmInlet {
                 from: PeerId(from),
                 consumer: Consumer::new(segment.ring(from, *rank)),
                 area: Arc::new(segment.area(from)),
-                bell: self.place.late_bell(from),
+                bell: self.place.bell(from).late(),
             });
         }
     }

@@ -5,6 +5,7 @@
 //! a fragment and the receiver's out of it. On machines where the kernel's copy between processes is fast a single
 //! copy would pay; facts of this one say that it does not. See `segment` for what lies where.
 
+mod bell;
 mod inlet;
 mod segment;
 
@@ -14,9 +15,9 @@ pub use segment::{Segment, SegmentError};
 
 use crate::config::{self, Config};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
-use crate::doorbell::Doorbell;
-use crate::ring::{Area, LateBell, Producer, RingLink};
+use crate::ring::{Area, Producer, RingLink};
 use crate::site::{Bells, Site};
+use bell::Bell;
 
 const NAME: &str = "shmdev";
 
@@ -58,15 +59,8 @@ struct Place {
 }
 
 impl Place {
-    /// Returns a neighbour's doorbell.
-    fn bell(&self, rank: u32) -> Option<Arc<Doorbell>> {
-        let fd = self.bells.bell(rank).ok()?;
-        Some(Arc::new(Doorbell::shared(fd, Arc::clone(&self.segment), rank)))
-    }
-
-    fn late_bell(&self, rank: u32) -> LateBell {
-        let place = self.clone();
-        LateBell::new(move || place.bell(rank))
+    fn bell(&self, rank: u32) -> Arc<Bell> {
+        Bell::new(Arc::clone(&self.bells), Arc::clone(&self.segment), rank)
     }
 }
 
@@ -104,12 +98,10 @@ impl Device for ShmDevice {
                 segment.ranks()
             )));
         }
-        // The doorbell is needed at once: without it a sleeping receiver would never hear of us.
-        let bell = self.place.bells.bell(peer.0).map_err(refuse)?;
-        let bell = Arc::new(Doorbell::shared(bell, Arc::clone(segment), peer.0));
+        let bell = self.place.bell(peer.0);
+        bell.ask(false).map_err(refuse)?;
         let producer = Producer::new(segment.ring(*rank, peer.0));
         segment.say_hello(*rank, peer.0);
-        let bell = LateBell::new(move || Some(Arc::clone(&bell)));
-        Ok(Box::new(RingLink::new(producer, Arc::clone(&self.area), bell)))
+        Ok(Box::new(RingLink::new(producer, Arc::clone(&self.area), bell.late())))
     }
 }

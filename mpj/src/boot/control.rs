@@ -6,9 +6,9 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
-use mpj_devices::{Bells, Carrier, Doorbell, End, Event, Hub, JobKey, Roster, Segment, Site};
+use mpj_devices::{Bells, Carrier, Doorbell, End, Event, Hub, JobKey, Roster, Segment, Site, Then};
 
 use super::ear::{Ear, NO_DESCRIPTOR};
 use super::wire::{Ending, ToLauncher, ToProcess, Welcome, frame};
@@ -27,7 +27,6 @@ struct Link {
     welcome: Welcome,
     line: Arc<Line>,
     asked: Mutex<Asked>,
-    news: Condvar,
     roster: Arc<Roster>,
     hub: Option<Arc<Hub>>,
     segment: Option<Arc<Segment>>,
@@ -46,19 +45,48 @@ impl fmt::Debug for Line {
     }
 }
 
-/// Requests that wait for their answer.
+/// What was asked and not answered.
 #[derive(Debug, Default)]
 struct Asked {
     next: u64,
-    waiting: HashMap<u64, Option<Reply>>,
+    waiting: HashMap<u64, Question>,
     lost: Option<String>,
 }
 
-#[derive(Debug)]
-enum Reply {
-    Value(Result<Vec<u8>, String>),
-    Bell(Result<OwnedFd, String>),
-    Fenced(Result<(), String>),
+/// Who waits for an answer.
+enum Question {
+    Value(Then<Vec<u8>>),
+    Bell(Then<OwnedFd>),
+    Fence(Then<()>),
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Question::Value(_) => "Value",
+            Question::Bell(_) => "Bell",
+            Question::Fence(_) => "Fence",
+        })
+    }
+}
+
+impl Question {
+    fn fail(self, why: String) {
+        match self {
+            // Its rank has ended, or is lost with the launcher: the roster says so.
+            Question::Value(_) => (),
+            Question::Bell(then) => then(Err(why)),
+            Question::Fence(then) => then(Err(why)),
+        }
+    }
+}
+
+/// Asks, and waits for the answer.
+fn wait<T: Send + 'static>(ask: impl FnOnce(Then<T>)) -> Result<T, String> {
+    let (tell, told) = mpsc::channel();
+    // Nobody listens any more only if the wait below was given up, which it never is.
+    ask(Box::new(move |answer| drop(tell.send(answer))));
+    told.recv().unwrap_or_else(|_| Err(CONFUSED.into()))
 }
 
 const CONFUSED: &str = "the launcher gave another answer than was asked for";
@@ -96,8 +124,7 @@ impl Control {
         let line = Arc::new(Line { socket, sending: Mutex::new(()), own: own.clone() });
         let roster = Arc::new(Roster::default());
         roster.forward(Arc::clone(&line) as _);
-        let (asked, news) = Default::default();
-        let link = Arc::new(Link { welcome, line, asked, news, roster, hub, segment });
+        let link = Arc::new(Link { welcome, line, asked: Mutex::default(), roster, hub, segment });
         let listener = Arc::clone(&link);
         let listen = move || {
             listener.listen(ear);
@@ -135,73 +162,76 @@ impl Carrier for Line {
 }
 
 impl Link {
-    fn ask(&self, request: impl FnOnce(u64) -> ToLauncher) -> Result<Reply, String> {
-        let id = {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            asked.next += 1;
-            let id = asked.next;
-            asked.waiting.insert(id, None);
-            id
-        };
-        let sent = self.line.send(&request(id));
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let failed = sent.clone().err().or_else(|| asked.lost.clone());
-            if let Some(reply) = asked.waiting.get_mut(&id).and_then(Option::take) {
-                asked.waiting.remove(&id);
-                return Ok(reply);
-            }
-            if let Some(why) = failed {
-                asked.waiting.remove(&id);
-                return Err(why);
-            }
-            asked = self.news.wait(asked).unwrap_or_else(PoisonError::into_inner);
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the launcher; the control thread passes the answer on.
+    fn ask(&self, question: Question, request: impl FnOnce(u64) -> ToLauncher) {
+        let mut asked = self.asked();
+        if let Some(why) = asked.lost.clone() {
+            drop(asked);
+            return question.fail(why);
+        }
+        asked.next += 1;
+        let id = asked.next;
+        asked.waiting.insert(id, question);
+        drop(asked);
+        if let Err(why) = self.line.send(&request(id)) {
+            let question = self.asked().waiting.remove(&id);
+            question.into_iter().for_each(|question| question.fail(why.clone()));
         }
     }
 
     /// Hears the launcher until it goes.
     fn listen(&self, mut ear: Ear) {
         let why = loop {
-            match ear.next(&self.line.socket) {
-                Ok((message, fd)) => self.take(message, fd),
-                Err(why) => break why,
+            let heard = ear.next(&self.line.socket).and_then(|(message, fd)| self.take(message, fd));
+            if let Err(why) = heard {
+                break why;
             }
         };
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).lost = Some(why.clone());
-        self.news.notify_all();
         let elsewhere = (0..self.welcome.size).filter(|rank| !self.line.own.contains(rank));
         self.roster.report_lost(elsewhere, &why);
+        let waiting = {
+            let mut asked = self.asked();
+            asked.lost = Some(why.clone());
+            std::mem::take(&mut asked.waiting)
+        };
+        waiting.into_values().for_each(|question| question.fail(why.clone()));
     }
 
-    fn take(&self, message: ToProcess, fd: Option<OwnedFd>) {
-        let (id, reply) = match message {
-            ToProcess::Ended { rank, end } => {
-                if rank < self.welcome.size && !self.line.own.contains(&rank) {
-                    self.roster.hear(Event { rank, end: end.into() });
-                }
-                return;
+    fn take(&self, message: ToProcess, fd: Option<OwnedFd>) -> Result<(), String> {
+        let (ToProcess::Value { id, .. } | ToProcess::Bell { id, .. } | ToProcess::Fenced { id, .. }) =
+            message
+        else {
+            if let ToProcess::Ended { rank, end } = message
+                && rank < self.welcome.size
+                && !self.line.own.contains(&rank)
+            {
+                self.roster.hear(Event { rank, end: end.into() });
             }
-            ToProcess::Value { id, value } => (id, Reply::Value(value)),
-            ToProcess::Bell { id, given } => {
-                (id, Reply::Bell(given.and_then(|()| fd.ok_or(NO_DESCRIPTOR.into()))))
-            }
-            ToProcess::Fenced { id, met } => (id, Reply::Fenced(met)),
-            ToProcess::Welcome(_) => return,
+            return Ok(());
         };
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(waiting) = asked.waiting.get_mut(&id) {
-            *waiting = Some(reply);
-            self.news.notify_all();
+        let question = self.asked().waiting.remove(&id);
+        match (question, message) {
+            (Some(Question::Value(then)), ToProcess::Value { value: Ok(value), .. }) => then(Ok(value)),
+            (Some(question @ Question::Value(_)), ToProcess::Value { value: Err(why), .. }) => {
+                question.fail(why)
+            }
+            (Some(Question::Bell(then)), ToProcess::Bell { given, .. }) => {
+                then(given.and_then(|()| fd.ok_or(NO_DESCRIPTOR.into())));
+            }
+            (Some(Question::Fence(then)), ToProcess::Fenced { met, .. }) => then(met),
+            _ => return Err(CONFUSED.into()),
         }
+        Ok(())
     }
 }
 
 impl Bells for Link {
-    fn bell(&self, rank: u32) -> Result<OwnedFd, String> {
-        match self.ask(|id| ToLauncher::Bell { id, rank })? {
-            Reply::Bell(bell) => bell,
-            _ => Err(CONFUSED.into()),
-        }
+    fn ask(&self, rank: u32, then: Then<OwnedFd>) {
+        self.ask(Question::Bell(then), |id| ToLauncher::Bell { id, rank });
     }
 }
 
@@ -218,7 +248,10 @@ impl Boot for Control {
         let Link { welcome, hub, segment, .. } = &*self.link;
         let bell = match segment {
             // Other processes ring it, and look in the memory whether they have to.
-            Some(segment) => Doorbell::shared(self.link.bell(self.rank)?, Arc::clone(segment), self.rank),
+            Some(segment) => {
+                let fd = wait(|then| Bells::ask(&*self.link, self.rank, then))?;
+                Doorbell::shared(fd, Arc::clone(segment), self.rank)
+            }
             None => Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?,
         };
         Ok(Site {
@@ -239,18 +272,12 @@ impl Boot for Control {
         self.link.line.send(&ToLauncher::Put { rank: self.rank, key: key.to_owned(), value: value.to_vec() })
     }
 
-    fn get(&self, rank: u32, key: &str) -> Result<Vec<u8>, String> {
-        match self.link.ask(|id| ToLauncher::Get { id, rank, key: key.to_owned() })? {
-            Reply::Value(value) => value,
-            _ => Err(CONFUSED.into()),
-        }
+    fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
+        self.link.ask(Question::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
     }
 
     fn fence(&self) -> Result<(), String> {
-        match self.link.ask(|id| ToLauncher::Fence { id })? {
-            Reply::Fenced(met) => met,
-            _ => Err(CONFUSED.into()),
-        }
+        wait(|then| self.link.ask(Question::Fence(then), |id| ToLauncher::Fence { id }))
     }
 
     fn deaths(&self) -> Arc<Roster> {

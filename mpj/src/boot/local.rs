@@ -1,10 +1,11 @@
 //! Start-up of ranks that are threads of this process.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use mpj_devices::{Doorbell, End, Hub, Roster, Site};
+use mpj_devices::{Doorbell, End, Hub, Roster, Site, Then};
 
 use super::Boot;
 
@@ -24,14 +25,22 @@ struct Job {
     news: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Board {
     values: HashMap<(u32, String), Vec<u8>>,
+    /// Who wants to know a value that was not put yet.
+    asked: HashMap<(u32, String), Vec<Then<Vec<u8>>>>,
     fences: u64,
     waiting: u32,
 }
 
-/// How often a waiting rank looks whether somebody has died.
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Board({} values, {} asked for)", self.values.len(), self.asked.len())
+    }
+}
+
+/// How often a rank that waits at a fence looks whether somebody has died.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Local {
@@ -71,22 +80,24 @@ impl Boot for Local {
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
         let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
-        board.values.insert((self.rank, key.to_owned()), value.to_vec());
-        self.job.news.notify_all();
+        let key = (self.rank, key.to_owned());
+        let asked = board.asked.remove(&key).unwrap_or_default();
+        board.values.insert(key, value.to_vec());
+        drop(board);
+        asked.into_iter().for_each(|then| then(Ok(value.to_vec())));
         Ok(())
     }
 
-    fn get(&self, rank: u32, key: &str) -> Result<Vec<u8>, String> {
+    fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
         let key = (rank, key.to_owned());
         let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(value) = board.values.get(&key) {
-                return Ok(value.clone());
+        let value = board.values.get(&key).cloned();
+        match value {
+            Some(value) => {
+                drop(board);
+                then(Ok(value));
             }
-            if let Some(end) = self.job.roster.since(0).into_iter().find(|e| e.rank == rank) {
-                return Err(format!("rank {rank} ended before it had started: {:?}", end.end));
-            }
-            board = self.job.news.wait_timeout(board, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            None => board.asked.entry(key).or_default().push(then),
         }
     }
 

@@ -11,7 +11,7 @@ pub mod wire;
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_devices::{Address, Cards, Roster, Site};
+use mpj_devices::{Address, Cards, Roster, Site, Then};
 
 pub(crate) use control::Control;
 pub use local::Local;
@@ -19,7 +19,7 @@ pub use local::Local;
 /// What starts the ranks of a job: threads, a launcher, or nobody.
 ///
 /// Keys are put by one rank and read by any. Nothing here is O(world size): a rank asks for what it needs when it
-/// needs it.
+/// needs it, and does not wait for the answer.
 pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns this rank.
     fn rank(&self) -> u32;
@@ -44,11 +44,11 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// What the start-up service said.
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String>;
 
-    /// Returns the value of a rank's key, and waits for it if that rank has not put it yet.
+    /// Asks for the value of a rank's key; returns at once.
     ///
-    /// # Errors
-    /// What the start-up service said, or that the rank has ended without putting it.
-    fn get(&self, rank: u32, key: &str) -> Result<Vec<u8>, String>;
+    /// `then` is called when that rank has put it, on any thread, also on this one at once. It is dropped if that rank
+    /// ends without putting it: [`deaths`](Self::deaths) says so.
+    fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>);
 
     /// Waits until every rank has called it.
     ///
@@ -82,19 +82,21 @@ impl Cards for BootCards {
         self.0.put(KEY, &value)
     }
 
-    fn cards(&self, rank: u32) -> Result<Vec<(String, Address)>, String> {
-        let value = self.0.get(rank, KEY)?;
-        let mut rest = value.as_slice();
-        let mut cards = Vec::new();
-        while !rest.is_empty() {
-            let malformed = || format!("the cards of rank {rank} are malformed");
-            let name =
-                part(&mut rest).and_then(|p| String::from_utf8(p.to_vec()).ok()).ok_or_else(malformed)?;
-            let address = part(&mut rest).ok_or_else(malformed)?;
-            cards.push((name, Address(address.to_vec())));
-        }
-        Ok(cards)
+    fn ask(&self, rank: u32, then: Then<Vec<(String, Address)>>) {
+        let read = move |value: Vec<u8>| {
+            cards(&value).ok_or_else(|| format!("the cards of rank {rank} are malformed"))
+        };
+        self.0.ask(rank, KEY, Box::new(move |value| then(value.and_then(read))));
     }
+}
+
+fn cards(mut value: &[u8]) -> Option<Vec<(String, Address)>> {
+    let mut cards = Vec::new();
+    while !value.is_empty() {
+        let name = String::from_utf8(part(&mut value)?.to_vec()).ok()?;
+        cards.push((name, Address(part(&mut value)?.to_vec())));
+    }
+    Some(cards)
 }
 
 fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {

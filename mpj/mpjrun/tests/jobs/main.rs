@@ -9,6 +9,7 @@ mod devices;
 mod ends;
 mod io;
 mod job;
+mod late;
 mod program;
 mod signals;
 mod usage;
@@ -35,7 +36,8 @@ fn main() -> ExitCode {
     let wanted =
         |(name, _): &&Test| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
     let tests: Vec<Test> =
-        [claims::TESTS, devices::TESTS, ends::TESTS, io::TESTS, signals::TESTS, usage::TESTS].concat();
+        [claims::TESTS, devices::TESTS, ends::TESTS, io::TESTS, late::TESTS, signals::TESTS, usage::TESTS]
+            .concat();
     let list = args.iter().any(|arg| arg == "--list");
     let mut failed = 0;
     let mut out = std::io::stdout().lock();

@@ -8,6 +8,8 @@ use std::time::Duration;
 use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
+use crate::late;
+
 /// Prints whole lines, which is what the tests read.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
@@ -47,6 +49,9 @@ pub(crate) fn play(role: &str) -> ExitCode {
     }
     if role == "every-step" {
         return mpj::run(|world| every_step(&world));
+    }
+    if let Some(act) = late::find(role) {
+        return late::play(act);
     }
     let code = mpj::run(|world| act(role, &world));
     match role {
@@ -190,7 +195,7 @@ fn go_on(world: &World) -> Result<(), Error> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the end that is tested")]
-fn leave(code: i32) {
+pub(crate) fn leave(code: i32) {
     std::process::exit(code)
 }
 

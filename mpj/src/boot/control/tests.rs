@@ -84,35 +84,52 @@ fn a_place_that_cannot_be_is_refused() {
     }
 }
 
-#[test]
-fn requests_are_answered_in_any_order() {
-    let (mut launcher, faces) = join();
+/// Asks for key `k` of a rank; the answer comes by the channel, which is closed if there will be none.
+fn ask(face: &Control, of: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
     let (tell, told) = mpsc::channel();
-    std::thread::scope(|scope| {
-        for (face, of) in [(&faces[0], 3), (&faces[1], 4)] {
-            let tell = tell.clone();
-            scope.spawn(move || tell.send((of, face.get(of, "k"))).unwrap());
-        }
-        let mut asked = [launcher.hear(), launcher.hear()];
-        asked.reverse();
-        for request in asked {
-            let ToLauncher::Get { id, rank, key } = request else { panic!("{request:?}") };
-            assert_eq!(key, "k");
-            let value = if rank == 3 { Ok(vec![3]) } else { Err("it has ended".into()) };
-            launcher.say(&ToProcess::Value { id, value }, None);
-        }
-        let mut answers = [told.recv().unwrap(), told.recv().unwrap()];
-        answers.sort();
-        assert_eq!(answers, [(3, Ok(vec![3])), (4, Err("it has ended".into()))]);
+    face.ask(of, "k", Box::new(move |answer| tell.send(answer).unwrap()));
+    told
+}
 
-        let bell = scope.spawn(|| faces[0].link.bell(4));
-        let ToLauncher::Bell { id, rank: 4 } = launcher.hear() else { panic!("no bell") };
-        let fd = rustix::event::eventfd(3, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd));
-        let mut count = [0; 8];
-        rustix::io::read(bell.join().unwrap().unwrap(), &mut count).unwrap();
-        assert_eq!(count, 3u64.to_ne_bytes());
-    });
+#[test]
+fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
+    let (mut launcher, faces) = join();
+    let told = [ask(&faces[0], 3), ask(&faces[1], 4), ask(&faces[0], 0)];
+    let (tell, bell) = mpsc::channel();
+    Bells::ask(&*faces[0].link, 4, Box::new(move |fd| tell.send(fd).unwrap()));
+    let mut asked: Vec<ToLauncher> = (0..4).map(|_| launcher.hear()).collect();
+    assert!(told.iter().all(|told| told.try_recv() == Err(mpsc::TryRecvError::Empty)));
+    asked.reverse();
+    let fd = rustix::event::eventfd(3, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    for request in asked {
+        match request {
+            ToLauncher::Bell { id, rank: 4 } => {
+                launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd))
+            }
+            ToLauncher::Get { id, rank, key } => {
+                assert_eq!(key, "k");
+                let value = if rank == 0 { Err("it has ended".into()) } else { Ok(vec![rank as u8]) };
+                launcher.say(&ToProcess::Value { id, value }, None);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let [three, four, ended] = told;
+    assert_eq!((three.recv(), four.recv()), (Ok(Ok(vec![3])), Ok(Ok(vec![4]))));
+    assert!(ended.recv().is_err(), "of a rank that ended the roster speaks");
+    let mut count = [0; 8];
+    rustix::io::read(bell.recv().unwrap().unwrap(), &mut count).unwrap();
+    assert_eq!(count, 3u64.to_ne_bytes());
+}
+
+#[test]
+fn a_launcher_that_answers_something_else_is_lost() {
+    let (mut launcher, faces) = join();
+    let _told = ask(&faces[0], 3);
+    let ToLauncher::Get { id, .. } = launcher.hear() else { panic!("no question") };
+    launcher.say(&ToProcess::Fenced { id, met: Ok(()) }, None);
+    settle(|| faces[0].deaths().known() == 3);
+    assert!(faces[0].fence().unwrap_err().contains("another answer"));
 }
 
 #[test]
@@ -137,14 +154,16 @@ fn without_the_launcher_everybody_elsewhere_is_dead_and_nothing_waits() {
     let (launcher, faces) = join();
     let roster = faces[0].deaths();
     roster.hear(Event { rank: 3, end: End::Left });
+    let told = ask(&faces[0], 0);
     let waiting = std::thread::spawn({
         let face = faces[0].clone();
-        move || face.get(0, "k").unwrap_err()
+        move || face.fence().unwrap_err()
     });
     drop(launcher);
     waiting.join().unwrap();
-    settle(|| roster.known() == 3);
+    assert!(told.recv().is_err());
+    assert_eq!(roster.known(), 3);
     let dead: Vec<u32> = roster.since(1).iter().map(|event| event.rank).collect();
     assert_eq!(dead, [0, 4]);
-    assert!(faces[1].fence().is_err());
+    assert!(ask(&faces[1], 4).recv().is_err() && faces[1].fence().is_err());
 }

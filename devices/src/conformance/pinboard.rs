@@ -1,0 +1,60 @@
+//! The cards of ranks that are threads of one process.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{Address, Cards, Then};
+
+type Card = Vec<(String, Address)>;
+
+/// Where ranks pin their cards, and leave their questions for those of others.
+#[derive(Default)]
+pub struct Pinboard(Mutex<Pinned>);
+
+#[derive(Default)]
+struct Pinned {
+    cards: HashMap<u32, Card>,
+    asked: HashMap<u32, Vec<Then<Card>>>,
+}
+
+impl fmt::Debug for Pinboard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pinboard")
+    }
+}
+
+impl Pinboard {
+    /// Returns the board as one rank sees it.
+    pub fn of(self: &Arc<Self>, rank: u32) -> Arc<dyn Cards> {
+        Arc::new(Place { board: Arc::clone(self), rank })
+    }
+}
+
+#[derive(Debug)]
+struct Place {
+    board: Arc<Pinboard>,
+    rank: u32,
+}
+
+impl Cards for Place {
+    fn publish(&self, cards: Card) -> Result<(), String> {
+        let mut pinned = self.board.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pinned.cards.insert(self.rank, cards.clone());
+        let asked = pinned.asked.remove(&self.rank).unwrap_or_default();
+        drop(pinned);
+        asked.into_iter().for_each(|then| then(Ok(cards.clone())));
+        Ok(())
+    }
+
+    fn ask(&self, rank: u32, then: Then<Card>) {
+        let mut pinned = self.board.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match pinned.cards.get(&rank).cloned() {
+            Some(cards) => {
+                drop(pinned);
+                then(Ok(cards));
+            }
+            None => pinned.asked.entry(rank).or_default().push(then),
+        }
+    }
+}

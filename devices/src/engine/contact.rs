@@ -1,0 +1,190 @@
+//! First contact: a peer is asked for, connected to, and then sent what has waited for that.
+//!
+//! ```text
+//!   Asked ── its cards come, a device connects ──► Met
+//!     ▲   └─ they make no sense, no device reaches it ──► Refused
+//!     └────────────── the next message asks again ──────────┘
+//! ```
+//! Nobody waits here: a peer exists from the moment that a rank first speaks to it, and what goes to it is queued in its
+//! outbox, as for a peer without room. The answer comes on a thread of the start-up service and rings the doorbell; who
+//! makes progress then connects, and sends what is queued, in order. If that rank ends first, its end ends what is
+//! queued, as it does everything that is under way to it.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::sync::{Arc, MutexGuard};
+
+use super::channel::Channel;
+use super::peer::{Contact, Outbox, Peer, Unsent};
+use super::send::Mode;
+use super::{Engine, lock};
+use crate::completion::{Started, pair};
+use crate::device::{Address, Device, Link, PeerId};
+use crate::fault::Fault;
+use crate::layout::{Envelope, Source};
+use crate::site::Then;
+
+/// How ranks find each other's devices: each publishes its cards, and asks for a peer's when it first speaks to it.
+pub trait Cards: Send + Sync + fmt::Debug {
+    /// Makes this rank's cards known: the name and address of each of its devices.
+    ///
+    /// # Errors
+    /// What the start-up service said.
+    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String>;
+
+    /// Asks for the cards of a rank; returns at once.
+    ///
+    /// `then` is called when they are known, on any thread, also on this one at once. It is dropped if that rank ends
+    /// before it has published any: the [`Roster`](crate::Roster) says so.
+    fn ask(&self, rank: u32, then: Then<Vec<(String, Address)>>);
+}
+
+/// Cards that have come, and whose they are.
+pub(super) type Answer = (PeerId, Result<Vec<(String, Address)>, String>);
+
+impl Engine {
+    /// Returns a peer, which is asked for at first use.
+    #[inline]
+    pub(crate) fn peer(&self, id: PeerId) -> Result<&Peer, Fault> {
+        match self.peers.get(id) {
+            Some(peer) => Ok(peer),
+            None => self.meet(id),
+        }
+    }
+
+    #[cold]
+    fn meet(&self, id: PeerId) -> Result<&Peer, Fault> {
+        let mut is_new = false;
+        let peer = self.peers.get_or_init(id, || {
+            is_new = true;
+            Peer::new(id)
+        });
+        let nobody = || Fault::Unreachable { rank: id.0, why: "no such rank in the world".into() };
+        let peer = peer.ok_or_else(nobody)?;
+        if is_new {
+            self.ask_for(id);
+        }
+        Ok(peer)
+    }
+
+    fn ask_for(&self, id: PeerId) {
+        let (answers, bell) = (Arc::clone(&self.answers), Arc::clone(&self.site.bell));
+        let then = move |cards| {
+            lock(&answers).push((id, cards));
+            bell.ring();
+        };
+        self.cards.ask(id.0, Box::new(then));
+        // The answer may be there already; or the rank's end, which was acted on before it was a peer.
+        self.take_answers();
+        self.recheck();
+    }
+
+    /// Connects to the peers whose cards have come, and sends what has waited for them; returns how many frames.
+    pub(super) fn take_answers(&self) -> usize {
+        let answers = std::mem::take(&mut *lock(&self.answers));
+        answers.into_iter().map(|(id, cards)| self.take_answer(id, cards)).sum()
+    }
+
+    fn take_answer(&self, id: PeerId, cards: Result<Vec<(String, Address)>, String>) -> usize {
+        let Some(peer) = self.peers.get(id) else { return 0 };
+        if peer.outbox().gone {
+            return 0;
+        }
+        let connected = cards.and_then(|cards| self.connect(id, &cards));
+        let mut out = peer.outbox();
+        match connected {
+            // It has ended meanwhile.
+            _ if out.gone => 0,
+            Ok((device, link)) => {
+                self.attach(peer, &mut out, device, link);
+                drop(out);
+                self.flush(peer)
+            }
+            Err(why) => {
+                out.contact = Contact::Refused;
+                self.abandon(out, &Fault::Unreachable { rank: id.0, why: why.into() });
+                0
+            }
+        }
+    }
+
+    /// Connects to a peer by the device that is best for it.
+    fn connect(&self, id: PeerId, cards: &[(String, Address)]) -> Result<(usize, Box<dyn Link>), String> {
+        let best = self
+            .devices
+            .iter()
+            .enumerate()
+            .filter_map(|(index, device)| {
+                let (_, address) = cards.iter().find(|(name, _)| name == device.name())?;
+                Some((device.affinity(address)?, index, address))
+            })
+            .max_by_key(|(affinity, index, _)| (*affinity, Reverse(*index)));
+        let Some((_, index, address)) = best else {
+            let mine: Vec<_> = self.devices.iter().map(|d| d.name()).collect();
+            let its: Vec<_> = cards.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(format!(
+                "no device in common (here: {}; there: {})",
+                mine.join(", "),
+                its.join(", ")
+            ));
+        };
+        let link = self.devices[index].connect(id, address).map_err(|e| e.to_string())?;
+        Ok((index, link))
+    }
+
+    /// Gives a peer its link, and queues what has waited for that.
+    fn attach(&self, peer: &Peer, out: &mut Outbox, device: usize, link: Box<dyn Link>) {
+        // Set once: there is one answer to each question, and no further question once a peer is met.
+        let _ = peer.device.set(device);
+        out.contact = Contact::Met;
+        out.link = link;
+        out.caps = self.devices[device].caps().clone();
+        out.credit = self.credit;
+        let was_idle = out.is_idle();
+        let unsent = std::mem::take(&mut out.unsent);
+        self.note_busy(was_idle, out);
+        for message in unsent {
+            self.send_late(peer, out, message);
+        }
+    }
+
+    /// Keeps a message until its peer is met.
+    #[cold]
+    pub(super) fn send_later(
+        &self,
+        channel: &Arc<Channel>,
+        peer: &Peer,
+        mut out: MutexGuard<'_, Outbox>,
+        message: Envelope,
+        source: Source,
+        mode: Mode,
+    ) -> Started {
+        let (ender, completion) = pair();
+        let was_idle = out.is_idle();
+        let again = out.contact == Contact::Refused;
+        if again {
+            out.contact = Contact::Asked;
+            out.gone = false;
+        }
+        out.unsent.push_back(Unsent { channel: Arc::clone(channel), message, source, mode, ender });
+        self.note_busy(was_idle, &out);
+        drop(out);
+        if again {
+            self.ask_for(peer.id);
+        }
+        self.look_for_answers();
+        self.recheck();
+        Started::Pending(completion)
+    }
+
+    /// Has the holder of the turn look for answers, after something was queued for a peer that is not met: the answer
+    /// may have come, and found nothing to do, just before.
+    pub(super) fn look_for_answers(&self) {
+        self.site.bell.ring();
+    }
+
+    /// Returns the device that reaches a peer, if the peer is met.
+    pub(super) fn device_of(&self, peer: &Peer) -> Option<&dyn Device> {
+        peer.device.get().map(|index| &*self.devices[*index])
+    }
+}

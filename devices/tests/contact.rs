@@ -1,0 +1,266 @@
+//! Peers that are spoken to before their cards have come.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use mpj_devices::config::Config;
+use mpj_devices::conformance::{Member, Pinboard, Sending};
+use mpj_devices::{Address, Cards, Doorbell, End, Engine, Fault, Hub, Registry, Roster, Site, Then};
+
+type Card = Vec<(String, Address)>;
+
+/// Cards that come when the test says so.
+struct Slow {
+    cards: Arc<dyn Cards>,
+    asked: Mutex<Vec<(u32, Then<Card>)>>,
+}
+
+impl fmt::Debug for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Slow")
+    }
+}
+
+impl Cards for Slow {
+    fn publish(&self, cards: Card) -> Result<(), String> {
+        self.cards.publish(cards)
+    }
+
+    fn ask(&self, rank: u32, then: Then<Card>) {
+        self.asked.lock().unwrap().push((rank, then));
+    }
+}
+
+impl Slow {
+    /// Takes the one question for a rank's cards.
+    fn question(&self, of: u32) -> Then<Card> {
+        let mut asked = self.asked.lock().unwrap();
+        let at = asked.iter().position(|(rank, _)| *rank == of).expect("a question");
+        let (_, then) = asked.swap_remove(at);
+        assert!(asked.iter().all(|(rank, _)| *rank != of), "asked for rank {of} twice");
+        then
+    }
+
+    fn answer(&self, of: u32) {
+        let then = self.question(of);
+        self.cards.ask(of, then);
+    }
+}
+
+/// A job of threads, in which the cards that rank 0 asks for are slow.
+struct Job {
+    slow: Arc<Slow>,
+    roster: Arc<Roster>,
+    ranks: Vec<Member>,
+}
+
+impl Job {
+    fn new(size: u32) -> Self {
+        let (hub, board, roster) = (Hub::new(0..size), Arc::<Pinboard>::default(), Arc::<Roster>::default());
+        let slow = Arc::new(Slow { cards: board.of(0), asked: Mutex::default() });
+        let registry = Registry::builtin().only(&["smdev"]).unwrap();
+        let open = |rank| {
+            let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
+            let site = Site { hub: Some(Arc::clone(&hub)), ..site };
+            let cards = if rank == 0 { Arc::clone(&slow) as _ } else { board.of(rank) };
+            let engine = Engine::open(site, &registry, &Config::default(), cards, Arc::clone(&roster));
+            Member::join(engine.unwrap()).unwrap()
+        };
+        let ranks = (0..size).map(open).collect();
+        Job { slow, roster, ranks }
+    }
+}
+
+/// Ends the test if it hangs.
+fn alive(test: impl FnOnce() + Send + 'static) {
+    let (done, over) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        done.send(()).unwrap();
+    });
+    if over.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("hangs");
+    }
+    thread.join().unwrap();
+}
+
+const LENGTHS: [usize; 7] = [1, 40_000, 0, 300_000, 8, 5000, 16 << 10];
+
+fn data(at: usize) -> Vec<u8> {
+    (0..LENGTHS[at % LENGTHS.len()]).map(|i| (i * 31 + at) as u8).collect()
+}
+
+/// Starts a message of one of the ways to go.
+fn start(from: &Member, to: u32, at: usize) -> Sending<u8> {
+    if at % 3 == 1 { from.issend(to, 5, data(at)) } else { from.isend(to, 5, data(at)) }
+}
+
+fn receive(at: &Member, from: i32, message: usize) {
+    let expected = data(message);
+    let (_, got) = at.recv::<u8>(from, 5, expected.len());
+    assert!(got == expected, "message {message}");
+}
+
+#[test]
+fn nothing_is_reordered_when_a_peer_is_met() {
+    const MANY: usize = 300;
+    alive(|| {
+        for before in [0, 1, 10, 150] {
+            let job = Job::new(2);
+            let [zero, one] = &job.ranks[..] else { unreachable!() };
+            let going = AtomicBool::new(true);
+            std::thread::scope(|threads| {
+                threads.spawn(|| (0..MANY).for_each(|at| receive(one, 0, at)));
+                threads.spawn(|| {
+                    while going.load(Ordering::Relaxed) {
+                        zero.engine.progress();
+                    }
+                });
+                let mut sends: Vec<_> = (0..before).map(|at| start(zero, 1, at)).collect();
+                assert!(sends.iter().all(|send| !send.has_ended()));
+                sends.push(start(zero, 1, before));
+                threads.spawn(|| job.slow.answer(1));
+                sends.extend((before + 1..MANY).map(|at| start(zero, 1, at)));
+                sends.into_iter().for_each(|send| assert!(send.wait(zero).is_ok()));
+                going.store(false, Ordering::Relaxed);
+            });
+        }
+    });
+}
+
+#[test]
+fn an_end_ends_what_was_sent_to_who_is_not_met() {
+    let died = || End::Died("it was shot".into());
+    let dead = |fault: &Fault, who| matches!(fault, Fault::Dead { rank, .. } if *rank == who);
+    alive(move || {
+        for (rank, end) in [(1, died()), (2, died()), (1, End::Closing), (1, End::Left)] {
+            let job = Job::new(3);
+            let zero = &job.ranks[0];
+            let sends: Vec<_> = (0..4).map(|at| start(zero, 1, at)).collect();
+            job.roster.report(rank, end.clone());
+            let right = |fault: &Fault| match end {
+                End::Died(_) => dead(fault, rank),
+                End::Closing | End::Left => *fault == Fault::Left { rank: Some(1) },
+            };
+            for send in sends {
+                let fault = send.wait(zero).unwrap_err();
+                assert!(right(&fault), "{end:?} of {rank}: {fault}");
+            }
+            // The cards come too late, or not.
+            if rank == 1 {
+                job.slow.answer(1);
+            }
+            zero.engine.progress();
+            zero.engine.close();
+        }
+    });
+}
+
+#[test]
+fn who_cannot_be_reached_is_asked_for_again() {
+    alive(|| {
+        let job = Job::new(2);
+        let [zero, one] = &job.ranks[..] else { unreachable!() };
+        let other = vec![("pigeon".to_owned(), Address(Vec::new()))];
+        for (answer, why) in [(Err("nobody knows".to_owned()), "nobody knows"), (Ok(other), "there: pigeon")]
+        {
+            let sends: Vec<_> = (0..4).map(|at| start(zero, 1, at)).collect();
+            job.slow.question(1)(answer);
+            for send in sends {
+                let fault = send.wait(zero).unwrap_err();
+                assert!(matches!(fault, Fault::Unreachable { rank: 1, .. }), "{fault:?}");
+                assert!(fault.to_string().contains(why), "{fault}");
+            }
+        }
+        assert!(job.roster.first_death().is_none());
+        let sends: Vec<_> = (0..4).map(|at| start(zero, 1, at)).collect();
+        job.slow.answer(1);
+        zero.engine.progress();
+        std::thread::scope(|threads| {
+            threads.spawn(|| (0..4).for_each(|at| receive(one, 0, at)));
+            sends.into_iter().for_each(|send| assert!(send.wait(zero).is_ok()));
+        });
+    });
+}
+
+#[test]
+fn threads_that_meet_different_peers_do_not_wait_for_each_other() {
+    alive(|| {
+        let job = Job::new(4);
+        let [zero, one, two, three] = &job.ranks[..] else { unreachable!() };
+        std::thread::scope(|threads| {
+            let late = [1, 2].map(|to| threads.spawn(move || zero.send(to, 5, &data(3))));
+            let sent = threads.spawn(|| {
+                for _ in 0..100 {
+                    zero.send(3, 5, &data(1));
+                    receive(zero, 3, 1);
+                }
+            });
+            while job.slow.asked.lock().unwrap().len() < 3 {
+                std::thread::yield_now();
+            }
+            job.slow.answer(3);
+            for _ in 0..100 {
+                receive(three, 0, 1);
+                three.send(0, 5, &data(1));
+            }
+            sent.join().unwrap();
+            assert!(late.iter().all(|thread| !thread.is_finished()));
+            job.slow.answer(2);
+            receive(two, 0, 3);
+            job.slow.answer(1);
+            receive(one, 0, 3);
+        });
+    });
+}
+
+#[test]
+fn who_closes_waits_for_a_peer_or_for_its_end() {
+    alive(|| {
+        for comes in [true, false] {
+            let job = Job::new(2);
+            let [zero, one] = &job.ranks[..] else { unreachable!() };
+            let sent = start(zero, 1, 3);
+            std::thread::scope(|threads| {
+                let closing = threads.spawn(|| zero.engine.close());
+                std::thread::sleep(Duration::from_millis(20));
+                assert!(!closing.is_finished() && job.roster.known() == 0, "it leaves a message behind");
+                if comes {
+                    job.slow.answer(1);
+                    receive(one, 0, 3);
+                } else {
+                    job.roster.report(1, End::Died("it was shot".into()));
+                }
+            });
+            assert_eq!(sent.wait(zero).is_ok(), comes);
+        }
+    });
+}
+
+#[test]
+fn what_a_peer_sent_before_its_end_comes_before_the_end() {
+    alive(|| {
+        let job = Job::new(2);
+        let [zero, one] = &job.ranks[..] else { unreachable!() };
+        let posted = zero.irecv::<u8>(1, 5, 1000);
+        let (eager, confirmed, fetched) =
+            (one.isend(0, 5, vec![1u8; 1000]), one.issend(0, 6, data(4)), start(one, 0, 3));
+        std::thread::scope(|threads| {
+            threads.spawn(|| one.engine.close());
+            assert_eq!(zero.received(posted).1, [1; 1000]);
+            assert_eq!(zero.recv::<u8>(1, 6, 8).1, data(4));
+            assert!(!confirmed.has_ended(), "the answer to who is not met waits");
+            // It is about to leave, and waits for answers: they find it.
+            let long = zero.irecv::<u8>(1, 5, data(3).len());
+            job.slow.answer(1);
+            assert!(zero.received(long).1 == data(3));
+        });
+        for sent in [eager, confirmed, fetched] {
+            sent.wait(one).unwrap();
+        }
+        let fault = zero.irecv::<u8>(1, 5, 10).wait(zero).0.unwrap_err();
+        assert_eq!(fault, Fault::Left { rank: Some(1) });
+    });
+}
