@@ -1,7 +1,6 @@
 //! Ranks that die: whoever waits hears of it, the others go on.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use mpj_datatypes::Datatype;
 
@@ -13,11 +12,17 @@ fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
     assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{what}: {outcome:?}");
 }
 
+/// The tag by which everybody tells rank 0 that it is through the barrier.
+const GATHERED: i32 = 1 << 20;
+
 /// Ends rank 0, after everybody has come here. Its engine stays, as the memory of a dead process would not.
 fn rank_0_dies(m: &Member) -> bool {
     m.barrier();
-    if m.rank == 0 {
-        std::thread::sleep(Duration::from_millis(20));
+    if m.rank > 0 {
+        m.send(0, GATHERED, &[0u8]);
+    } else {
+        // The barrier holds nobody back once rank 0 is through.
+        m.others().for_each(|from| drop(m.recv::<u8>(from as i32, GATHERED, 1)));
         std::mem::forget(Arc::clone(&m.engine));
         m.die();
     }
