@@ -3,7 +3,7 @@
 use super::Engine;
 use super::channel::Channel;
 use super::outbox::cost;
-use super::peer::{Peer, Waiting};
+use super::peer::{Peer, Unsent, Waiting};
 use crate::completion::{Completion, Ender};
 use crate::fault::Fault;
 use crate::header::Kind;
@@ -16,8 +16,8 @@ impl Engine {
     /// * A posted receive is taken back as by [`cancel`](Self::cancel).
     /// * An announced message is taken back unless its receiver has asked for the body: a receiver that asks later fails
     ///   with [`Fault::Withdrawn`].
-    /// * An eager message is taken back while it waits for room. A synchronous one that has gone cannot be: nobody
-    ///   waits for its match any more, and it may still be received.
+    /// * A message is taken back while its peer is not met, an eager one while it waits for room. A synchronous one that
+    ///   has gone cannot be: nobody waits for its match any more, and it may still be received.
     /// * A message to this rank itself is taken back while it waits for its receive.
     pub fn withdraw(&self, channel: &Channel, completion: &Completion) -> bool {
         if self.cancel(channel, completion) {
@@ -25,7 +25,7 @@ impl Engine {
         }
         let taken = self.withdraw_local(channel, completion)
             || self.withdraw_op(channel, completion)
-            || self.withdraw_eager(channel, completion);
+            || self.withdraw_queued(channel, completion);
         if taken {
             self.rouse();
         }
@@ -63,11 +63,16 @@ impl Engine {
         true
     }
 
-    /// Takes back an eager message that waits for room.
-    fn withdraw_eager(&self, channel: &Channel, completion: &Completion) -> bool {
+    /// Takes back a message that waits for room, or for its peer to be met.
+    fn withdraw_queued(&self, channel: &Channel, completion: &Completion) -> bool {
         let ours = |ender: &Ender| ender.ends(completion);
         let members = self.peers.iter().filter(|peer| channel.group().rank(peer.id).is_some());
         for peer in members {
+            if let Some(Unsent { source, ender, .. }) = self.take_unsent(peer, |unsent| ours(&unsent.ender)) {
+                drop(source);
+                ender.end(Err(Fault::Cancelled));
+                return true;
+            }
             let frame = self.take_waiting(peer, |w| w.ends.as_ref().is_some_and(|(ender, _)| ours(ender)));
             if let Some(Waiting { body, ends: Some((ender, _)), .. }) = frame {
                 drop(body);
@@ -76,6 +81,16 @@ impl Engine {
             }
         }
         false
+    }
+
+    /// Takes a message to a peer that is not met out of its outbox.
+    fn take_unsent(&self, peer: &Peer, which: impl Fn(&Unsent) -> bool) -> Option<Unsent> {
+        let mut out = peer.outbox();
+        let was_idle = out.is_idle();
+        let at = out.unsent.iter().position(which)?;
+        let unsent = out.unsent.remove(at)?;
+        self.note_busy(was_idle, &out);
+        Some(unsent)
     }
 
     /// Takes a frame that waits for room out of an outbox, and gives its eager room back.
