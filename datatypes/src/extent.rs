@@ -68,7 +68,6 @@ impl Hull {
         if nothing || levels.iter().any(|level| level.count == 0) {
             return Ok(());
         }
-        self.align = self.align.max(inner.align);
         // Positions are linear in the indices, so that the extremes are at the first and the last of each loop. Fewer
         // than 2^60 numbers of 64 bits cannot overflow an i128.
         let (mut lowest, mut highest) = (i128::from(displacement), i128::from(displacement));
@@ -77,11 +76,19 @@ impl Hull {
             lowest += last.min(0);
             highest += last.max(0);
         }
+        self.spread(inner, lowest, highest);
+        Ok(())
+    }
+
+    /// Adds items of `inner` from `lowest` to `highest`.
+    pub(crate) fn spread(&mut self, inner: &Extent, lowest: i128, highest: i128) {
+        if inner.leaves.is_some() || inner.markers.is_some() {
+            self.align = self.align.max(inner.align);
+        }
         for at in [lowest, highest] {
             widen(&mut self.leaves, inner.leaves, at);
             widen(&mut self.markers, inner.markers, at);
         }
-        Ok(())
     }
 
     /// Sets explicit bounds, in place of those of the pieces.
@@ -115,7 +122,7 @@ impl Hull {
 }
 
 /// The distance from the first of `count` steps to the last.
-fn span(count: usize, step: i64) -> Result<i64, TypeError> {
+pub(crate) fn span(count: usize, step: i64) -> Result<i64, TypeError> {
     let last = i64::try_from(count).map_err(|_| TypeError::Count { count })? - 1;
     last.checked_mul(step).ok_or(TypeError::Extent { count, step })
 }

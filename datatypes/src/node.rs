@@ -243,6 +243,7 @@ impl fmt::Debug for Datatype {
             Body::Strided(_) => "strided",
             Body::Blocks(_) => "blocks",
             Body::Runs(_) => "runs",
+            Body::Items(_) => "items",
             Body::Sequence(_) => "sequence",
             Body::Repeat(_) => "repeat",
         };

@@ -4,7 +4,9 @@
 //! run time. The order of the packed bytes is never changed.
 
 use crate::kernels;
-use crate::plan::{BlockList, Body, LEVELS, Level, Offsets, Plan, Repeat, RunList, Sequence, Strided};
+use crate::plan::{
+    BlockList, Body, ItemList, LEVELS, Level, Offsets, PIECES, Plan, Repeat, RunList, Sequence, Strided,
+};
 use std::sync::Arc;
 
 /// A piece of at most this many runs, or a sequence of at most this many parts, is unrolled into its surroundings.
@@ -124,6 +126,42 @@ impl Assembly {
         }
     }
 
+    /// Appends blocks, each as (number of items, displacement), of items `extent` bytes apart; none is empty.
+    pub(crate) fn push_list(&mut self, item: &Plan, extent: i64, blocks: &[(usize, i64)]) {
+        let Some(&(first, _)) = blocks.first() else { return };
+        let block = |count| repeat(item, count, extent);
+        if blocks.iter().all(|&(count, _)| count == first) {
+            self.push_at(&block(first), &blocks.iter().map(|&(_, at)| at).collect::<Vec<_>>());
+        } else if blocks.iter().all(|&(count, _)| count <= UNROLLED) {
+            let mut places = Vec::with_capacity(2 * blocks.len());
+            for &(count, at) in blocks {
+                places.extend((0..count as i64).map(|i| at.wrapping_add(i.wrapping_mul(extent))));
+            }
+            self.push_at(item, &places);
+        } else {
+            blocks.iter().for_each(|&(count, at)| self.push(block(count).shifted(at)));
+        }
+    }
+
+    /// Appends the same piece at each of `places`, of which there is at least one.
+    fn push_at(&mut self, piece: &Plan, places: &[i64]) {
+        let runs: Vec<_> =
+            crate::runs::pieces(piece, 0).take(UNROLLED + 1).map(|r| (r.offset, r.len)).collect();
+        let few = runs.len().saturating_mul(places.len()) <= UNROLLED;
+        let alike = runs.len() <= UNROLLED && runs.iter().all(|run| run.1 == runs[0].1);
+        if few || alike {
+            // A list of runs: of few ones, so that what surrounds them may take them up, or of one length.
+            self.reserve(runs.len() * places.len());
+            for &at in places {
+                runs.iter().for_each(|&(offset, len)| self.push_run(at.wrapping_add(offset), len));
+            }
+        } else if let Some(stride) = equal(places) {
+            self.push(repeat(piece, places.len(), stride).shifted(places[0]));
+        } else {
+            self.push(items(piece, places));
+        }
+    }
+
     /// Makes room for `runs` runs.
     pub(crate) fn reserve(&mut self, runs: usize) {
         self.runs.reserve(runs);
@@ -163,7 +201,7 @@ impl Assembly {
 
     fn unroll(&mut self, plan: &Plan) {
         match &plan.body {
-            Body::Empty | Body::Sequence(_) | Body::Repeat(_) => {}
+            Body::Empty | Body::Items(_) | Body::Sequence(_) | Body::Repeat(_) => {}
             Body::Strided(strided) => {
                 let mut starts = vec![plan.offset];
                 for level in strided.nest() {
@@ -234,17 +272,36 @@ fn list(runs: &[(i64, usize)]) -> Plan {
         let ends: Box<[usize]> = runs.iter().map(|&(_, len)| (end += len, end).1).collect();
         return Plan::new(low, end, Body::Runs(Arc::new(RunList { offsets, ends, span })));
     };
-    let mut from_low = Vec::with_capacity(count);
+    let mut starts = Vec::with_capacity(count);
     for &(offset, n) in runs {
-        from_low.extend((0..n).step_by(len).map(|at| offset.wrapping_sub(low).wrapping_add(at as i64)));
+        starts.extend((0..n).step_by(len).map(|at| offset.wrapping_add(at as i64)));
     }
-    let offsets = match u32::try_from(span) {
-        Ok(_) => Offsets::Narrow(from_low.iter().map(|&offset| offset as u32).collect()),
-        Err(_) => Offsets::Wide(from_low.into()),
-    };
+    let offsets = Offsets::from_low(starts.into_iter(), low, span);
     let kernels = kernels::lists(len, span);
     let list = BlockList { block: len, offsets, span, kernels };
     Plan::new(low, len * count, Body::Blocks(Arc::new(list)))
+}
+
+/// The same piece at irregular places, as offsets from the lowest.
+fn items(piece: &Plan, places: &[i64]) -> Plan {
+    let (low, high) =
+        places.iter().fold((i64::MAX, i64::MIN), |(low, high), &at| (low.min(at), high.max(at)));
+    let span = high.checked_sub(low).unwrap_or(-1);
+    let offsets = Offsets::from_low(places.iter().copied(), low, span);
+    let mut pieces: Box<[_]> =
+        crate::runs::pieces(piece, 0).take(PIECES + 1).map(|run| (run.offset, run.len)).collect();
+    if pieces.len() > PIECES {
+        pieces = Box::default();
+    }
+    let list = ItemList { offsets, body: piece.clone(), pieces };
+    Plan::new(low, piece.size * places.len(), Body::Items(Arc::new(list)))
+}
+
+/// The distance between places, if it is always the same. One place has distance 0.
+fn equal(places: &[i64]) -> Option<i64> {
+    let Some(second) = places.get(1) else { return Some(0) };
+    let stride = second.checked_sub(places[0])?;
+    places.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(stride)).then_some(stride)
 }
 
 /// Returns into how many blocks of which one length runs can be cut, if that are at most a quarter more: where elements

@@ -1,11 +1,13 @@
 //! Whether a layout names a byte twice: memory to receive into must not (MPI 4.1 §3.2.4, §5.1.11).
 
-use crate::plan::{Body, LEVELS, Plan, Strided};
+use crate::plan::{Body, LEVELS, Level, Plan, Strided};
 use crate::{Datatype, Overlap, normalise};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pieces that are looked at one by one where nothing shorter decides, and steps of a search.
+/// Steps of a search through loops in loops.
 const PATIENCE: usize = 1 << 16;
+/// Pieces that are sorted where nothing shorter decides: 64 MiB of them.
+const PIECES: usize = 1 << 22;
 
 /// How many items of a type are known not to overlap.
 #[derive(Debug, Default)]
@@ -14,9 +16,9 @@ pub(crate) struct Apart(AtomicUsize);
 impl Datatype {
     /// Checks that no byte is named twice by `count` items, as nobody could say what it holds after a receive.
     ///
-    /// Lists of blocks and up to four nested loops are seen through. Of types that are nested so deeply that this would
-    /// take long, nothing is said: receiving into them is safe, the last write wins. What was found is kept, so that
-    /// asking again costs a comparison.
+    /// Lists of blocks, loops side by side and up to four nested loops are seen through; what is more involved is sorted, up to
+    /// four million pieces. Beyond that nothing is said: receiving into such a type is safe, the last write wins. What was
+    /// found is kept, so that asking again costs a comparison.
     ///
     /// # Errors
     /// [`Overlap`] with a byte that is named twice.
@@ -44,25 +46,40 @@ impl Datatype {
     fn look_for_overlap(&self, count: usize) -> Result<(), Overlap> {
         // What does not fit any memory is refused elsewhere.
         if self.packed_size(count).is_ok() && self.bounds(count).is_ok() {
-            search(&normalise::repeat(self.plan(), count, self.extent()), 0, &mut { PATIENCE })?;
+            let plan = normalise::repeat(self.plan(), count, self.extent());
+            search(&plan, 0, &mut Left { steps: PATIENCE, pieces: PIECES })?;
         }
         self.node().apart.0.fetch_max(count, Ordering::Relaxed);
         Ok(())
     }
 }
 
-/// Looks for a byte that is named twice by a plan at `base`, in so many steps as are `left`.
-fn search(plan: &Plan, base: i64, left: &mut usize) -> Result<(), Overlap> {
+/// What may still be spent.
+struct Left {
+    steps: usize,
+    pieces: usize,
+}
+
+/// Looks for a byte that is named twice by a plan at `base`, with what is `left`.
+fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), Overlap> {
     let base = base.wrapping_add(plan.offset);
     match &plan.body {
         Body::Empty => Ok(()),
-        Body::Strided(strided) => in_loops(strided, base, left),
+        Body::Strided(strided) => in_loops(strided, base, &mut left.steps),
         Body::Blocks(list) => {
             in_list((0..list.offsets.len()).map(|i| (base.wrapping_add(list.offsets.get(i)), list.block)))
         }
         Body::Runs(list) => {
             let len = |i: usize| list.ends[i] - list.start(i);
             in_list((0..list.ends.len()).map(|i| (base.wrapping_add(list.offsets[i]), len(i))))
+        }
+        Body::Items(items) => {
+            let mut places: Vec<_> = (0..items.offsets.len()).map(|i| items.offsets.get(i)).collect();
+            search(&items.body, base.wrapping_add(places[0]), left)?;
+            let (low, high) = hull(&items.body, 0);
+            places.sort_unstable();
+            let apart = places.windows(2).all(|p| i128::from(p[1]) - i128::from(p[0]) >= high - low);
+            if apart { Ok(()) } else { one_by_one(plan, base, left) }
         }
         Body::Sequence(sequence) => {
             let mut hulls = Vec::with_capacity(sequence.parts.len());
@@ -72,27 +89,68 @@ fn search(plan: &Plan, base: i64, left: &mut usize) -> Result<(), Overlap> {
             }
             hulls.sort_unstable();
             let apart = hulls.windows(2).all(|pair| pair[0].1 <= pair[1].0);
-            if apart { Ok(()) } else { one_by_one(plan, base, left) }
+            if apart || in_lanes(plan, left) { Ok(()) } else { one_by_one(plan, base, left) }
         }
         Body::Repeat(repeat) => {
             search(&repeat.body, base, left)?;
             let (low, high) = hull(&repeat.body, base);
-            let apart = i128::from(repeat.level.stride).abs() >= high - low;
-            if apart { Ok(()) } else { one_by_one(plan, base, left) }
+            let Level { count, stride } = repeat.level;
+            let distance = i128::from(stride).abs();
+            if distance >= high - low || in_lanes(plan, left) {
+                return Ok(());
+            }
+            // Rounds that are further from each other than these do not meet.
+            let rounds = (high - low).checked_div(distance).map_or(2, |n| n + 1);
+            let count = usize::try_from(rounds).map_or(count, |rounds| count.min(rounds));
+            let nearest = normalise::repeat(&repeat.body, count, stride);
+            one_by_one(&nearest, base.wrapping_add(nearest.offset), left)
         }
     }
 }
 
 /// Looks at all pieces, if they are not too many.
-fn one_by_one(plan: &Plan, base: i64, left: &mut usize) -> Result<(), Overlap> {
+fn one_by_one(plan: &Plan, base: i64, left: &mut Left) -> Result<(), Overlap> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
     // Not the runs: one run may be made of any number of pieces.
     for run in crate::runs::pieces(plan, base.wrapping_sub(plan.offset)) {
-        let Some(rest) = left.checked_sub(1) else { return Ok(()) };
-        *left = rest;
+        let Some(rest) = left.pieces.checked_sub(1) else { return Ok(()) };
+        left.pieces = rest;
         pieces.push((run.offset, run.len));
     }
     in_list(pieces.into_iter())
+}
+
+/// Whether the steps of all loops of a plan are of one length, and their pieces in lanes of their own: as real and imaginary
+/// parts are, or columns. Then no number of steps leads from one into another. False, too, if that is not known.
+fn in_lanes(plan: &Plan, left: &Left) -> bool {
+    let mut stride = None;
+    let mut lanes = Vec::new();
+    let parts = match &plan.body {
+        Body::Sequence(sequence) => &sequence.parts[..],
+        _ => core::slice::from_ref(plan),
+    };
+    for part in parts {
+        let (level, round) = match &part.body {
+            Body::Strided(Strided { depth: 1, block, levels, .. }) => (levels[0], Plan::block(0, *block)),
+            Body::Repeat(repeat) => (repeat.level, repeat.body.clone()),
+            _ => return false,
+        };
+        let length = level.stride.unsigned_abs();
+        if length == 0 || *stride.get_or_insert(length) != length {
+            return false;
+        }
+        for piece in crate::runs::pieces(&round, part.offset) {
+            if lanes.len() == left.pieces {
+                return false;
+            }
+            let lane = i128::from(piece.offset).rem_euclid(length.into());
+            lanes.push((lane, lane + piece.len as i128));
+        }
+    }
+    lanes.sort_unstable();
+    let around = lanes.first().zip(lanes.last()).zip(stride);
+    around.is_some_and(|((first, last), stride)| last.1 - i128::from(stride) <= first.0)
+        && lanes.windows(2).all(|pair| pair[0].1 <= pair[1].0)
 }
 
 fn in_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), Overlap> {
@@ -133,6 +191,11 @@ fn hull(plan: &Plan, base: i64) -> (i128, i128) {
         Body::Blocks(_) | Body::Runs(_) => crate::runs::of_plan(plan, base.wrapping_sub(plan.offset))
             .map(|run| of(run.offset, i128::from(run.offset) + run.len as i128))
             .fold((i128::MAX, i128::MIN), join),
+        Body::Items(items) => {
+            let (low, high) = hull(&items.body, base);
+            let places = (0..items.offsets.len()).map(|i| i128::from(items.offsets.get(i)));
+            places.map(|at| (low + at, high + at)).fold((i128::MAX, i128::MIN), join)
+        }
         Body::Sequence(sequence) => {
             sequence.parts.iter().map(|part| hull(part, base)).fold((i128::MAX, i128::MIN), join)
         }

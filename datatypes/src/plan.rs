@@ -92,6 +92,15 @@ pub(crate) enum Offsets {
 }
 
 impl Offsets {
+    /// The distances from `low`, the lowest, none above `span`.
+    pub(crate) fn from_low(offsets: impl Iterator<Item = i64> + Clone, low: i64, span: i64) -> Offsets {
+        let from_low = offsets.map(|offset| offset.wrapping_sub(low));
+        match u32::try_from(span) {
+            Ok(_) => Offsets::Narrow(from_low.map(|offset| offset as u32).collect()),
+            Err(_) => Offsets::Wide(from_low.collect()),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Offsets::Narrow(offsets) => offsets.len(),
@@ -107,6 +116,21 @@ impl Offsets {
         }
     }
 }
+
+/// One plan at irregular places.
+///
+/// # Invariants
+/// 1. There is at least one offset, and `body` is not empty.
+/// 2. `pieces` are the runs of `body` in order; none are kept if they are more than [`PIECES`].
+#[derive(Debug)]
+pub(crate) struct ItemList {
+    pub(crate) offsets: Offsets,
+    pub(crate) body: Plan,
+    pub(crate) pieces: Box<[(i64, usize)]>,
+}
+
+/// How many runs of an item a kernel goes through by itself.
+pub(crate) const PIECES: usize = 16;
 
 /// Different plans one after the other; `ends` are prefix sums of their sizes, as in [`RunList`].
 #[derive(Debug)]
@@ -137,6 +161,7 @@ pub(crate) enum Body {
     Strided(Strided),
     Blocks(Arc<BlockList>),
     Runs(Arc<RunList>),
+    Items(Arc<ItemList>),
     Sequence(Arc<Sequence>),
     Repeat(Arc<Repeat>),
 }
@@ -149,6 +174,7 @@ impl Body {
             (Body::Strided(a), Body::Strided(b)) => a.block == b.block && a.nest() == b.nest(),
             (Body::Blocks(a), Body::Blocks(b)) => Arc::ptr_eq(a, b),
             (Body::Runs(a), Body::Runs(b)) => Arc::ptr_eq(a, b),
+            (Body::Items(a), Body::Items(b)) => Arc::ptr_eq(a, b),
             (Body::Sequence(a), Body::Sequence(b)) => Arc::ptr_eq(a, b),
             (Body::Repeat(a), Body::Repeat(b)) => Arc::ptr_eq(a, b),
             _ => false,
@@ -206,7 +232,7 @@ impl Plan {
             Body::Strided(strided) => Some(strided.blocks()),
             Body::Blocks(list) => Some(list.offsets.len()),
             Body::Runs(runs) => Some(runs.offsets.len()),
-            Body::Sequence(_) | Body::Repeat(_) => None,
+            Body::Items(_) | Body::Sequence(_) | Body::Repeat(_) => None,
         }
     }
 }

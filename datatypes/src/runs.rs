@@ -1,6 +1,6 @@
 //! The runs of memory that a layout consists of, for scatter/gather I/O.
 
-use crate::plan::{BlockList, Body, LEVELS, Plan, RunList, Sequence, Strided};
+use crate::plan::{BlockList, Body, ItemList, LEVELS, Plan, RunList, Sequence, Strided};
 use crate::{Datatype, normalise};
 use core::fmt;
 use std::sync::Arc;
@@ -93,6 +93,7 @@ enum Frame {
     Strided { base: i64, strided: Strided, at: [usize; LEVELS] },
     Blocks { base: i64, list: Arc<BlockList>, i: usize },
     Runs { base: i64, runs: Arc<RunList>, i: usize },
+    Items { base: i64, items: Arc<ItemList>, i: usize },
     Sequence { base: i64, sequence: Arc<Sequence>, i: usize },
     Repeat { base: i64, body: Plan, stride: i64, left: usize },
 }
@@ -111,6 +112,7 @@ impl Walk {
             Body::Strided(strided) => Frame::Strided { base, strided: strided.clone(), at: [0; LEVELS] },
             Body::Blocks(list) => Frame::Blocks { base, list: list.clone(), i: 0 },
             Body::Runs(runs) => Frame::Runs { base, runs: runs.clone(), i: 0 },
+            Body::Items(items) => Frame::Items { base, items: items.clone(), i: 0 },
             Body::Sequence(sequence) => Frame::Sequence { base, sequence: sequence.clone(), i: 0 },
             Body::Repeat(repeat) => {
                 let (body, level) = (repeat.body.clone(), repeat.level);
@@ -147,6 +149,11 @@ impl Walk {
                         self.stack.pop();
                     }
                     return Some(run);
+                }
+                Frame::Items { base, items, i } => {
+                    let at = (*i < items.offsets.len()).then(|| base.wrapping_add(items.offsets.get(*i)));
+                    *i += 1;
+                    at.map(|at| (at, items.body.clone()))
                 }
                 Frame::Sequence { base, sequence, i } => {
                     let part = sequence.parts.get(*i).map(|part| (*base, part.clone()));

@@ -90,6 +90,49 @@ proptest! {
         }
     }
 
+    /// The same runs at irregular places: of one length or several, few or many, one item a place or some.
+    #[test]
+    fn lists_of_structures(
+        runs in prop::collection::vec((prop_oneof![Just(8usize), 1..40usize], 1..9usize), 1..20),
+        order in prop::collection::vec((0..40usize, 1..12usize), 1..20),
+        same in proptest::option::of(1..4usize),
+        backwards: bool,
+        cuts: [usize; 2],
+    ) {
+        let (mut at, mut fields, mut item) = (0, Vec::new(), Vec::new());
+        for (len, gap) in runs {
+            fields.push((len, at as i64, Datatype::of::<u8>()));
+            item.extend(at..at + len);
+            at += len + gap;
+        }
+        let structure = Datatype::structure(&fields).unwrap();
+        let extent = structure.extent() as usize;
+        // Each place once, with room for eleven items.
+        let mut places: Vec<usize> = Vec::new();
+        let (mut blocks, mut offsets) = (Vec::new(), Vec::new());
+        for (place, count) in order.iter().copied().filter(|_| !item.is_empty()) {
+            if places.contains(&place) {
+                continue;
+            }
+            places.push(place);
+            let (count, start) = (same.unwrap_or(count), place * (11 * extent + 3));
+            let first = if backwards { start + (count - 1) * extent } else { start };
+            blocks.push((count, first as i64));
+            for i in 0..count {
+                let at = if backwards { first - i * extent } else { first + i * extent };
+                offsets.extend(item.iter().map(|byte| at + byte));
+            }
+        }
+        let stride = if backwards { -(extent as i64) } else { extent as i64 };
+        let listed = structure.resized(0, stride).unwrap().hindexed(&blocks).unwrap();
+        check(&listed, &offsets, cuts)?;
+        check(&listed, &offsets, [0, 0])?;
+        prop_assert!(listed.check_overlap(1).is_ok());
+        prop_assert_eq!(listed.signature(), structure.signature().repeat((offsets.len() / item.len()) as u64));
+        prop_assert_eq!(listed.true_lb(), *offsets.iter().min().unwrap() as i64);
+        prop_assert_eq!(listed.true_lb() + listed.true_extent(), *offsets.iter().max().unwrap() as i64 + 1);
+    }
+
     #[test]
     fn mixed_lengths(runs in prop::collection::vec((length(), 0..50usize), 1..30), cuts: [usize; 2]) {
         let (mut at, mut blocks, mut offsets) = (0, Vec::new(), Vec::new());

@@ -101,6 +101,15 @@ fn what_does_not_fit_is_an_error() {
     // Numbers that are never used need not fit.
     assert_eq!(far.vector(1, 1, isize::MAX).unwrap().size(), 1);
     assert_eq!(far.vector(0, 1, isize::MIN).unwrap().extent(), 0);
+    assert_eq!(f64::datatype().vector(2, 0, isize::MAX).unwrap().extent(), 0);
+    assert_eq!(f64::datatype().hvector(3, 0, i64::MIN).unwrap().size(), 0);
+    assert_eq!(f64::datatype().indexed(&[(0, isize::MAX), (0, isize::MIN)]).unwrap().size(), 0);
+    assert_eq!(f64::datatype().indexed_block(0, &[isize::MAX]).unwrap().size(), 0);
+    assert_eq!(f64::datatype().hindexed_block(0, &[i64::MAX, i64::MIN]).unwrap().size(), 0);
+    assert_eq!(
+        Datatype::structure(&[(0, i64::MAX, f64::datatype()), (1, 0, byte.clone())]).unwrap().size(),
+        1
+    );
     assert_eq!(far.indexed(&[(0, isize::MAX), (1, 0)]).unwrap().size(), 1);
     assert_eq!(byte.hindexed(&[(0, i64::MAX)]).unwrap().extent(), 0);
 }
@@ -248,6 +257,33 @@ fn overlaps_of_any_size() {
     let listed = u32::datatype().indexed_block(1, &at).unwrap();
     assert_eq!(listed.check_overlap(1).unwrap_err().offset, 308);
     assert!(listed.check_overlap(1).unwrap_err().to_string().contains("byte 308"));
+    // Loops side by side, of a million pieces each and of more than can be looked at.
+    let number = f64::datatype();
+    for count in [1_000_000, 1 << 40] {
+        let parts = number.vector(count, 1, 2).unwrap();
+        let beside = |by| Datatype::structure(&[(1, 0, parts.clone()), (1, by, parts.clone())]).unwrap();
+        assert!(beside(8).check_overlap(1).is_ok());
+        assert!(beside(8 + 16 * 7).check_overlap(1).is_ok());
+        if count == 1_000_000 {
+            assert_eq!(beside(4).check_overlap(1).unwrap_err().offset, 4);
+            assert_eq!(beside(15_999_980).check_overlap(1).unwrap_err().offset, 15_999_984);
+        }
+    }
+    // Long lists that interlock, of blocks and of structures.
+    let even: Vec<isize> = (0..200_000).map(|i| i * 7919 % 200_000 * 2).collect();
+    let pair = Datatype::structure(&[(1, 0, u16::datatype()), (1, 4, u8::datatype())]).unwrap();
+    for (item, width) in [(number, 8), (pair.resized(0, 8).unwrap(), 8)] {
+        let listed = item.indexed_block(1, &even).unwrap();
+        assert!(listed.check_overlap(1).is_ok());
+        assert!(listed.resized(0, width).unwrap().check_overlap(2).is_ok());
+        assert!(listed.resized(0, width).unwrap().check_overlap(3).is_err());
+        assert!(listed.resized(0, 2 * width).unwrap().check_overlap(2).is_err());
+    }
+    // Items in each other's gaps, round by round; only near rounds can meet.
+    let spread = pair.hindexed_block(1, &[0, 100, 300]).unwrap().resized(0, 7).unwrap();
+    assert!(spread.check_overlap(28).is_ok());
+    assert_eq!(spread.check_overlap(29).unwrap_err().offset, 300);
+    assert!(spread.check_overlap(1 << 40).is_err());
     // Not seen through: safe, and soon said.
     let deep = (0..8).fold(u8::datatype(), |t, i| t.hvector(9, 1, 5 - i).unwrap());
     let _ = deep.check_overlap(1 << 20);

@@ -11,7 +11,7 @@ pub use darray::{Distributed, Distribution};
 pub(crate) use subarray::rows;
 pub use subarray::{Order, Subrange};
 
-use crate::extent::Hull;
+use crate::extent::{self, Hull};
 use crate::node::{Leaves, Node};
 use crate::normalise::{self, Assembly};
 use crate::overlap::Apart;
@@ -107,36 +107,34 @@ impl Build {
     ) -> Result<(), TypeError> {
         let node = inner.node();
         let extent = node.extent.extent();
+        // Lists are long: runs go to the plan at once, others all together; bounds and sums are taken over all.
         let dense = node.plan.run().filter(|&(_, len)| extent == len as i64);
-        let Some((offset, len)) = dense else {
-            for block in blocks {
-                let (count, displacement) = block?;
-                self.add(inner, count, displacement, 1, 0)?;
-            }
-            return Ok(());
-        };
-        // The usual case, without the detour over plans: lists are long. Bounds and sums are taken over all at once.
-        self.depth = self.depth.max(deeper(node.depth)?);
-        let (mut first, mut last, mut items) = (i64::MAX, i64::MIN, 0usize);
-        self.assembly.reserve(blocks.size_hint().0);
+        let expected = blocks.size_hint().0;
+        let mut others = Vec::with_capacity(if dense.is_none() { expected } else { 0 });
+        self.assembly.reserve(if dense.is_some() { expected } else { 0 });
+        let (mut lowest, mut highest, mut items) = (i128::MAX, i128::MIN, 0usize);
         for block in blocks {
             let (count, displacement) = block?;
             if count == 0 {
                 continue;
             }
-            let fail = TypeError::Extent { count, step: extent };
-            let span = i64::try_from(count - 1).ok().and_then(|n| n.checked_mul(extent)).ok_or(fail)?;
-            first = first.min(displacement);
-            last = last.max(displacement.checked_add(span).ok_or(fail)?);
+            let (at, span) = (i128::from(displacement), i128::from(extent::span(count, extent)?));
+            lowest = lowest.min(at + span.min(0));
+            highest = highest.max(at + span.max(0));
             let too_large = TypeError::Size { count, size: node.size };
             items = items.checked_add(count).ok_or(too_large)?;
-            self.assembly
-                .push_run(displacement.wrapping_add(offset), len.checked_mul(count).ok_or(too_large)?);
+            match dense {
+                Some((offset, len)) => self
+                    .assembly
+                    .push_run(displacement.wrapping_add(offset), len.checked_mul(count).ok_or(too_large)?),
+                None => others.push((count, displacement)),
+            }
         }
+        self.depth = self.depth.max(deeper(node.depth)?);
         if items > 0 {
-            self.hull.add(&node.extent, first, &[])?;
-            self.hull.add(&node.extent, last, &[])?;
+            self.hull.spread(&node.extent, lowest, highest);
             self.count(node, items)?;
+            self.assembly.push_list(&node.plan, extent, &others);
         }
         Ok(())
     }

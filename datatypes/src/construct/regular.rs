@@ -39,8 +39,8 @@ impl Datatype {
     /// ```
     pub fn vector(&self, count: usize, block: usize, stride: isize) -> Result<Datatype, TypeError> {
         let envelope = Envelope::Vector { count, block, stride, inner: self.clone() };
-        // With fewer than two blocks the stride is never taken, so that it need not fit.
-        let stride_bytes = if count < 2 { 0 } else { self.scaled(count, stride)? };
+        // With fewer than two blocks, or empty ones, the stride is never taken, so that it need not fit.
+        let stride_bytes = if count < 2 || block == 0 { 0 } else { self.scaled(count, stride)? };
         self.strided(envelope, count, block, stride_bytes)
     }
 

@@ -6,7 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `strided` `listed` `indexed` `nested` | one kernel for each canonical form: finds the place, splits the job |
+//! | `strided` `listed` `indexed` `items` `nested` | one kernel for each canonical form: finds the place, splits the job |
 //! | `sheet` `turned` `alternate` `far` | the inner loops of `strided`, chosen by block length, order and instruction set |
 //! | `bulk` `copy` | how one run, how one block is moved, and the choice by its length |
 //! | `records` `cross` | many items of a few pieces; blocks at one distance to blocks at another |
@@ -22,6 +22,7 @@ mod cross;
 mod far;
 mod indexed;
 mod isa;
+mod items;
 mod listed;
 mod nested;
 mod records;
@@ -103,6 +104,7 @@ pub(crate) fn choose(body: &Body) -> (Kernel, Kernel) {
         Body::Strided(_) => (strided::run::<Gather>, strided::run::<Scatter>),
         Body::Blocks(_) => (listed::run::<Gather>, listed::run::<Scatter>),
         Body::Runs(_) => (indexed::run::<Gather>, indexed::run::<Scatter>),
+        Body::Items(_) => (items::run::<Gather>, items::run::<Scatter>),
         Body::Sequence(_) => (nested::sequence::<Gather>, nested::sequence::<Scatter>),
         Body::Repeat(_) => (nested::repeat::<Gather>, nested::repeat::<Scatter>),
     }

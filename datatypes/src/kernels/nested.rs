@@ -5,7 +5,7 @@ use super::copy::Direction;
 use crate::plan::{Body, Plan};
 
 /// Cuts a job into whole and partial repetitions: yields (origin of the repetition, start and length in it, packed).
-fn repetitions(plan: &Plan, job: Job) -> impl Iterator<Item = Job> {
+pub(super) fn repetitions(plan: &Plan, job: Job) -> impl Iterator<Item = Job> {
     let Job { user, mut packed, mut len, position, stride, .. } = job;
     let size = plan.size;
     let (item, mut within) = if position < size { (0, position) } else { (position / size, position % size) };
