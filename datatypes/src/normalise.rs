@@ -202,6 +202,12 @@ impl Assembly {
     fn unroll(&mut self, plan: &Plan) {
         match &plan.body {
             Body::Empty | Body::Items(_) | Body::Sequence(_) | Body::Repeat(_) => {}
+            Body::Strided(strided) if strided.depth < 2 => {
+                let Level { count, stride } = strided.levels[0];
+                for i in 0..count as i64 {
+                    self.push_run(plan.offset.wrapping_add(i.wrapping_mul(stride)), strided.block);
+                }
+            }
             Body::Strided(strided) => {
                 let mut starts = vec![plan.offset];
                 for level in strided.nest() {
@@ -236,7 +242,10 @@ impl Assembly {
             Some(stride) => repeat(&Plan::block(first, len), runs.len(), stride),
             None => list(&runs),
         };
-        self.parts.push(plan);
+        match self.parts.last_mut() {
+            Some(last) if follows(last, &plan) => *last = longer(last, &plan),
+            _ => self.parts.push(plan),
+        }
     }
 
     /// The plan of everything pushed.
@@ -256,6 +265,23 @@ impl Assembly {
         let ends = parts.iter().map(|part| (end += part.size, end).1).collect();
         Plan::new(0, end, Body::Sequence(Arc::new(Sequence { parts: parts.into(), ends })))
     }
+}
+
+/// Whether a plan continues the steps of the loop before it.
+fn follows(last: &Plan, next: &Plan) -> bool {
+    let (Body::Strided(a), Body::Strided(b)) = (&last.body, &next.body) else { return false };
+    let Level { count, stride } = a.levels[0];
+    let end = (count as i64).checked_mul(stride).and_then(|span| last.offset.checked_add(span));
+    (a.depth, a.block) == (1, b.block)
+        && (b.depth == 0 || (b.depth == 1 && b.levels[0].stride == stride))
+        && end == Some(next.offset)
+}
+
+/// The loop of `last` with the steps that continue it.
+fn longer(last: &Plan, next: &Plan) -> Plan {
+    let (Body::Strided(a), Body::Strided(b)) = (&last.body, &next.body) else { return last.clone() };
+    let level = Level { count: a.levels[0].count + b.levels[0].count, ..a.levels[0] };
+    Plan::new(last.offset, last.size + next.size, Body::Strided(Strided::new(a.block, &[level])))
 }
 
 /// Irregular runs, as offsets from the lowest.

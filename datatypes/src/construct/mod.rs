@@ -85,6 +85,21 @@ impl Build {
         self.nest(inner, displacement, &[item, Level { count, stride }])
     }
 
+    /// Appends `len` items, one after the other.
+    fn field(&mut self, inner: &Datatype, len: usize, displacement: i64) -> Result<(), TypeError> {
+        let node = inner.node();
+        let extent = node.extent.extent();
+        let dense = node.plan.run().filter(|&(_, run)| extent == run as i64 && len > 0);
+        let Some((offset, run)) = dense else { return self.add(inner, len, displacement, 1, 0) };
+        // Most fields are primitives, and structures may have many: no plan is made for each.
+        self.depth = self.depth.max(deeper(node.depth)?);
+        let first = i128::from(displacement);
+        self.hull.spread(&node.extent, first, first + i128::from(extent::span(len, extent)?));
+        self.count(node, len)?;
+        self.assembly.push_run(displacement.wrapping_add(offset), run * len);
+        Ok(())
+    }
+
     /// Appends items in loops, the innermost first.
     fn nest(&mut self, inner: &Datatype, displacement: i64, levels: &[Level]) -> Result<(), TypeError> {
         let node = inner.node();

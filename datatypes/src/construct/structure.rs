@@ -24,7 +24,7 @@ impl Datatype {
         let envelope = Envelope::Structure { fields: fields.into() };
         let mut build = Build::new();
         for (len, displacement, inner) in fields {
-            build.add(inner, *len, *displacement, 1, 0)?;
+            build.field(inner, *len, *displacement)?;
         }
         build.finish(envelope)
     }
