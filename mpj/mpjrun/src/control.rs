@@ -15,6 +15,9 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 /// whole, and not so many that the others wait.
 const LOOK: usize = 4 << 20;
 
+/// The most bytes that are kept for a process: far more than a stopped one is told of the others.
+const UNREAD: usize = 64 << 20;
+
 /// One control socket.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -23,6 +26,8 @@ pub(crate) struct Control {
     heard: VecDeque<ToLauncher>,
     /// What the process has not taken yet; it may be stopped.
     waiting: VecDeque<Frame>,
+    /// The bytes of that.
+    unread: usize,
     closed: bool,
 }
 
@@ -41,6 +46,7 @@ impl Control {
             frames: Frames::default(),
             heard: VecDeque::new(),
             waiting: VecDeque::new(),
+            unread: 0,
             closed: false,
         })
     }
@@ -49,8 +55,11 @@ impl Control {
     /// without end.
     ///
     /// # Errors
-    /// What the process sent is no message.
+    /// What the process sent is no message, or it does not read what it is answered.
     pub(crate) fn receive(&mut self) -> Result<(), String> {
+        if self.unread > UNREAD {
+            return Err(format!("it left more than {} MiB of answers unread", UNREAD >> 20));
+        }
         let mut bytes = [0; 16 << 10];
         let mut taken = 0;
         while !self.closed && taken < LOOK {
@@ -87,6 +96,7 @@ impl Control {
         self.closed = true;
         self.heard.clear();
         self.waiting.clear();
+        self.unread = 0;
     }
 
     /// Adds a message to what will be sent.
@@ -99,9 +109,10 @@ impl Control {
 
     /// Adds a message that is a frame already.
     pub(crate) fn send_frame(&mut self, frame: &[u8], fd: Option<Rc<OwnedFd>>) {
-        if self.closed {
+        if self.closed || self.unread > UNREAD {
             return;
         }
+        self.unread += frame.len();
         match self.waiting.back_mut().filter(|last| fd.is_none() && last.bytes.len() < 16 << 10) {
             Some(last) => last.bytes.extend_from_slice(frame),
             None => self.waiting.push_back(Frame { bytes: frame.to_vec(), sent: 0, fd }),
@@ -112,11 +123,15 @@ impl Control {
     pub(crate) fn flush(&mut self) -> bool {
         while let Some(next) = self.waiting.front_mut() {
             match transmit(&self.socket, next) {
-                Ok(sent) => next.sent += sent,
+                Ok(sent) => {
+                    next.sent += sent;
+                    self.unread -= sent;
+                }
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return true,
                 Err(_) => {
                     self.waiting.clear();
+                    self.unread = 0;
                     return false;
                 }
             }

@@ -25,6 +25,8 @@ pub(crate) fn play(role: &str) -> ExitCode {
         "own-loss" => rank.say(&[ToLauncher::Lost { rank: rank.me, cause: "itself".into() }]),
         "talk" if rank.me == 1 => rank.talk(),
         "talk" => rank.say(&[rank.died("returned an error: enough")]),
+        "unread" if rank.me == 1 => rank.ask_and_not_read(),
+        "unread" => rank.hear_of_a_death(),
         "long-cause" if rank.me == 1 => rank.say(&[rank.died(&"long ".repeat(200_000))]),
         "long-cause" => rank.hear_of_a_death(),
         _ => return ExitCode::FAILURE,
@@ -122,6 +124,14 @@ impl Bare {
         // Answers are taken, so that nothing ever blocks.
         std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
         while (&self.socket).write_all(&requests).is_ok() {}
+    }
+
+    /// Asks for a gigabyte and takes nothing of it.
+    fn ask_and_not_read(&self) {
+        let (rank, key) = (self.me, "k".to_owned());
+        self.say(&[ToLauncher::Put { rank, key: key.clone(), value: vec![7; 1_000_000] }]);
+        (0..1000).for_each(|id| self.say(&[ToLauncher::Get { id, rank, key: key.clone() }]));
+        std::thread::sleep(Duration::from_secs(100));
     }
 
     fn hear_of_a_death(&mut self) {

@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("many_that_die_at_once", together),
     ("nobody_loses_itself", own_loss),
     ("one_that_talks_without_end_holds_nobody_up", talk),
+    ("one_that_reads_no_answers_is_ended", unread),
     ("a_long_cause_reaches_everybody", long_cause),
     ("a_rank_that_ends_without_joining_is_named", without_joining),
     ("programs_that_never_join_are_fine", never),
@@ -43,6 +44,10 @@ fn own_loss() {
 
 fn talk() {
     bare("-n 2 --grace 0.1", "talk").expect(3, &["rank 0 (pid ", "returned an error: enough"]);
+}
+
+fn unread() {
+    bare("-n 2", "unread").expect(1, &["rank 1 (pid ", "broke its control socket", "MiB of answers unread"]);
 }
 
 fn long_cause() {
