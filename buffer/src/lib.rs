@@ -65,6 +65,11 @@
 //! * `num-complex`: `Complex32` and `Complex64` as elements;
 //! * `bytes`: `bytes::Buf` for a message, `BufMut` for a section of bytes, `Bytes` of a message.
 //!
+//! None is on by default, and their tests run with `cargo test -p mpj-buffer --all-features`. Nothing here compiles C.
+//!
+//! # Platforms
+//! Linux alone, as its pool; the bytes of a message are the same everywhere.
+//!
 //! # Where to read next
 //! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). Unsafe code is in `src/block.rs`,
 //! `src/block/spare.rs`, `src/dynamic.rs`, `src/codec/sink.rs`, `src/codec/text.rs`, `src/swap.rs` and

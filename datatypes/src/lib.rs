@@ -31,12 +31,26 @@
 //! | `transpack` `external32` | layout to layout; the portable form |
 //! | `equivalent` `derived` `views` | which Rust types may be sent, which received; structures; `ndarray` |
 //!
+//! # Features
+//! * `derive`, on by default: `#[derive(Datatype)]` for structures;
+//! * `half`, `num-complex`: their numbers may be sent;
+//! * `ndarray`: datatypes of its views.
+//!
+//! Their tests run with `cargo test -p mpj-datatypes --all-features`. Nothing here compiles C.
+//!
+//! # Platforms
+//! Built and tested on Linux alone.
+//!
 //! # Safety model
 //! * Numbers given to constructors may be anything: what does not fit is a [`TypeError`], never a panic or a wrap.
 //! * [`Packer`] and [`Unpacker`] check all bounds once, against the slice, before the first byte.
 //! * The raw entries ([`Datatype::pack`], [`Datatype::unpack`], [`Datatype::validate`]) touch only bytes inside of
 //!   [`Datatype::bounds`], whatever the type; layouts may overlap themselves.
 //! * Packed input is never trusted: any bytes may be unpacked, and [`Datatype::validate`] repairs `bool` and `char`.
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod construct;
 mod cursor;

@@ -81,7 +81,10 @@
 //! * `allocator-api2`: `InPool`, an allocator for `allocator_api2::vec::Vec` and hashbrown's maps.
 //! * `bytes`: [`Written`] is a `bytes::BufMut` and becomes a `bytes::Bytes` without a copy.
 //!
-//! Neither is on by default. Nothing here compiles C.
+//! Neither is on by default, and their tests run with `cargo test -p mpj-pool --all-features`. Nothing here compiles C.
+//!
+//! # Platforms
+//! Linux alone: storages are mappings, memfds and files as its kernel has them.
 //!
 //! # Safety model
 //! * A block's bytes belong to its handle alone; whoever reads or writes through the pointer in `unsafe` code needs the
@@ -128,6 +131,10 @@ pub use storage::{
 };
 pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, Private, Unpooled};
 pub use written::{NoRoom, Written};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// The type of the pool that [`global`] returns; it may become another as better ones appear.
 pub type DefaultPool = Magazine<Pages>;
