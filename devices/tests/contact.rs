@@ -5,9 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Member, Pinboard, Sending};
-use mpj_devices::{Address, Cards, Doorbell, End, Engine, Fault, Hub, Registry, Roster, Site, Then};
+use mpj_devices::{
+    Address, Cards, Doorbell, End, Engine, Fault, Hub, Keep, Mode, Registry, Roster, Shape, Site, Source,
+    Started, Then,
+};
 
 type Card = Vec<(String, Address)>;
 
@@ -155,6 +159,27 @@ fn an_end_ends_what_was_sent_to_who_is_not_met() {
             zero.engine.progress();
             zero.engine.close();
         }
+    });
+}
+
+#[test]
+fn what_was_sent_to_who_is_not_met_is_taken_back() {
+    alive(|| {
+        let job = Job::new(2);
+        let zero = &job.ranks[0];
+        for (mode, len) in [(Mode::Standard, 8), (Mode::Synchronous, 8), (Mode::Standard, 1 << 20)] {
+            let memory = Arc::new(vec![7u8; len]);
+            let keep: Keep = Arc::clone(&memory) as Keep;
+            // SAFETY: `keep` keeps the bytes, and nobody writes them.
+            #[expect(unsafe_code, reason = "see above")]
+            let source = unsafe { Source::new(memory.as_ptr(), len, Shape::Flat(Primitive::U8), Some(keep)) };
+            let started = zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode).unwrap();
+            let Started::Pending(completion) = started else { panic!("it was sent") };
+            assert!(zero.engine.withdraw(&zero.world, &completion));
+            assert_eq!(completion.outcome(), Some(&Err(Fault::Cancelled)));
+            assert_eq!(Arc::strong_count(&memory), 1);
+        }
+        zero.engine.close();
     });
 }
 
