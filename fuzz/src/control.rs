@@ -88,8 +88,11 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
             segment: input.flag(),
         }),
         1 => ToProcess::Ended { rank: id as u32, end: ending(input) },
-        2 if input.flag() => ToProcess::Value { id, value: Err(text(input)) },
-        2 => ToProcess::Value { id, value: Ok(input.bytes(50).to_vec()) },
+        2 if input.flag() => ToProcess::Value { id, value: Err(text(input)), bell: None },
+        2 => {
+            let value = Ok(input.bytes(50).to_vec());
+            ToProcess::Value { id, value, bell: input.flag().then(|| done(input)) }
+        }
         3 => ToProcess::Bell { id, given: done(input) },
         _ => ToProcess::Fenced { id, met: done(input) },
     }
@@ -100,7 +103,7 @@ fn to_launcher(input: &mut Input<'_>) -> ToLauncher {
     match input.below(8) {
         0 => ToLauncher::Hello,
         1 => ToLauncher::Put { rank, key: text(input), value: input.bytes(50).to_vec() },
-        2 => ToLauncher::Get { id, rank, key: text(input) },
+        2 => ToLauncher::Get { id, rank, key: text(input), bell: input.flag() },
         3 => ToLauncher::Bell { id, rank },
         4 => ToLauncher::Fence { id },
         5 => ToLauncher::Ended { rank, end: ending(input) },

@@ -18,13 +18,16 @@ pub(crate) struct Answer {
 /// A request that waits: the process and the request's number.
 type Waiting = (usize, u64);
 
+/// A request for a value, and whether the rank's doorbell shall come along.
+type Get = (Waiting, bool);
+
 /// Keys, doorbells, fences, ends.
 #[derive(Debug)]
 pub(crate) struct Board {
     /// How each rank's part ended, once it has.
     ended: Vec<Option<Ending>>,
     values: HashMap<(u32, String), Vec<u8>>,
-    gets: HashMap<(u32, String), Vec<Waiting>>,
+    gets: HashMap<(u32, String), Vec<Get>>,
     bells: HashMap<u32, Rc<OwnedFd>>,
     fence: Vec<Waiting>,
     /// Why no fence can be passed any more.
@@ -56,25 +59,23 @@ impl Board {
                 let key = (rank, key);
                 let waiting = self.gets.remove(&key).unwrap_or_default();
                 self.values.insert(key, value.clone());
-                let reply = |(to, id)| Answer {
-                    to,
-                    message: ToProcess::Value { id, value: Ok(value.clone()) },
-                    fd: None,
-                };
-                waiting.into_iter().map(reply).collect()
+                waiting.into_iter().map(|get| self.value(rank, value.clone(), get)).collect()
             }
-            ToLauncher::Get { id, rank, key } => {
+            ToLauncher::Get { id, rank, key, bell } => {
                 let key = (rank, key);
-                let value = match (self.values.get(&key), self.ended.get(rank as usize)) {
-                    (Some(value), _) => Ok(value.clone()),
-                    (None, None) => Err(format!("there is no rank {rank} among {}", self.size())),
-                    (None, Some(Some(end))) => Err(never(rank, end)),
+                let why = match (self.values.get(&key), self.ended.get(rank as usize)) {
+                    (Some(value), _) => {
+                        let value = value.clone();
+                        return vec![self.value(rank, value, ((from, id), bell))];
+                    }
+                    (None, None) => format!("there is no rank {rank} among {}", self.size()),
+                    (None, Some(Some(end))) => never(rank, end),
                     (None, Some(None)) => {
-                        self.gets.entry(key).or_default().push((from, id));
+                        self.gets.entry(key).or_default().push(((from, id), bell));
                         return Vec::new();
                     }
                 };
-                answer(ToProcess::Value { id, value }, None)
+                vec![no_value((from, id), why)]
             }
             ToLauncher::Bell { id, rank } => {
                 let bell = self.bell(rank);
@@ -96,6 +97,13 @@ impl Board {
             | ToLauncher::Lost { .. }
             | ToLauncher::Abort { .. } => Vec::new(),
         }
+    }
+
+    fn value(&mut self, rank: u32, value: Vec<u8>, ((to, id), bell): Get) -> Answer {
+        let bell = bell.then(|| self.bell(rank));
+        let given = bell.as_ref().map(|bell| bell.as_ref().map(|_| ()).map_err(Clone::clone));
+        let message = ToProcess::Value { id, value: Ok(value), bell: given };
+        Answer { to, message, fd: bell.and_then(Result::ok) }
     }
 
     fn open_fence(&mut self, met: Result<(), String>) -> Vec<Answer> {
@@ -134,19 +142,18 @@ impl Board {
         let mut answers = Vec::new();
         let hopeless: Vec<_> = self.gets.keys().filter(|(of, _)| *of == rank).cloned().collect();
         for key in hopeless {
-            for (to, id) in self.gets.remove(&key).unwrap_or_default() {
-                answers.push(Answer {
-                    to,
-                    message: ToProcess::Value { id, value: Err(never(rank, end)) },
-                    fd: None,
-                });
-            }
+            let waiting = self.gets.remove(&key).unwrap_or_default();
+            answers.extend(waiting.into_iter().map(|(waiting, _)| no_value(waiting, never(rank, end))));
         }
         let why = never(rank, end);
         answers.extend(self.open_fence(Err(why.clone())));
         self.blocked.get_or_insert(why);
         Some(answers)
     }
+}
+
+fn no_value((to, id): Waiting, why: String) -> Answer {
+    Answer { to, message: ToProcess::Value { id, value: Err(why), bell: None }, fd: None }
 }
 
 fn never(rank: u32, end: &Ending) -> String {
@@ -169,7 +176,7 @@ mod tests {
     }
 
     fn get(id: u64, rank: u32) -> ToLauncher {
-        ToLauncher::Get { id, rank, key: "k".into() }
+        ToLauncher::Get { id, rank, key: "k".into(), bell: false }
     }
 
     #[test]
@@ -208,5 +215,13 @@ mod tests {
         let second = fd(board.request(1, ToLauncher::Bell { id: 1, rank: 1 })).unwrap();
         assert!(Rc::ptr_eq(&first, &second));
         assert!(fd(board.request(1, ToLauncher::Bell { id: 2, rank: 2 })).is_none());
+        // It comes with a value, too, at once or later.
+        let get = |id| ToLauncher::Get { id, rank: 1, key: "k".into(), bell: true };
+        assert!(board.request(0, get(3)).is_empty());
+        let put = ToLauncher::Put { rank: 1, key: "k".into(), value: vec![7] };
+        for answers in [board.request(1, put), board.request(0, get(4))] {
+            assert_eq!(value(&answers), [(0, Ok(vec![7]))]);
+            assert!(Rc::ptr_eq(&first, &fd(answers).unwrap()));
+        }
     }
 }

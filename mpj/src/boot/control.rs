@@ -12,7 +12,7 @@ use mpj_devices::{Bells, Carrier, Doorbell, End, Event, Hub, JobKey, Roster, Seg
 
 use super::ear::{Ear, NO_DESCRIPTOR};
 use super::wire::{Ending, ToLauncher, ToProcess, Welcome, frame};
-use super::{Boot, inherit};
+use super::{Boot, CARDS, inherit};
 
 /// One rank's face of a job that `mpjrun` has started.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ struct Link {
     welcome: Welcome,
     line: Arc<Line>,
     asked: Mutex<Asked>,
+    /// Doorbells that came with the cards of their ranks and were not taken.
+    bells: Mutex<HashMap<u32, Result<OwnedFd, String>>>,
     roster: Arc<Roster>,
     hub: Option<Arc<Hub>>,
     segment: Option<Arc<Segment>>,
@@ -55,7 +57,8 @@ struct Asked {
 
 /// Who waits for an answer.
 enum Question {
-    Value(Then<Vec<u8>>),
+    /// For a value of this rank.
+    Value(u32, Then<Vec<u8>>),
     Bell(Then<OwnedFd>),
     Fence(Then<()>),
 }
@@ -63,7 +66,7 @@ enum Question {
 impl fmt::Debug for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Question::Value(_) => "Value",
+            Question::Value(..) => "Value",
             Question::Bell(_) => "Bell",
             Question::Fence(_) => "Fence",
         })
@@ -74,7 +77,7 @@ impl Question {
     fn fail(self, why: String) {
         match self {
             // Its rank has ended, or is lost with the launcher: the roster says so.
-            Question::Value(_) => (),
+            Question::Value(..) => (),
             Question::Bell(then) => then(Err(why)),
             Question::Fence(then) => then(Err(why)),
         }
@@ -124,7 +127,15 @@ impl Control {
         let line = Arc::new(Line { socket, sending: Mutex::new(()), own: own.clone() });
         let roster = Arc::new(Roster::default());
         roster.forward(Arc::clone(&line) as _);
-        let link = Arc::new(Link { welcome, line, asked: Mutex::default(), roster, hub, segment });
+        let link = Arc::new(Link {
+            welcome,
+            line,
+            asked: Mutex::default(),
+            bells: Mutex::default(),
+            roster,
+            hub,
+            segment,
+        });
         let listener = Arc::clone(&link);
         let listen = move || {
             listener.listen(ear);
@@ -215,8 +226,14 @@ impl Link {
         };
         let question = self.asked().waiting.remove(&id);
         match (question, message) {
-            (Some(Question::Value(then)), ToProcess::Value { value: Ok(value), .. }) => then(Ok(value)),
-            (Some(question @ Question::Value(_)), ToProcess::Value { value: Err(why), .. }) => {
+            (Some(Question::Value(rank, then)), ToProcess::Value { value: Ok(value), bell, .. }) => {
+                if let Some(given) = bell {
+                    let bell = given.and_then(|()| fd.ok_or(NO_DESCRIPTOR.into()));
+                    self.bells.lock().unwrap_or_else(PoisonError::into_inner).insert(rank, bell);
+                }
+                then(Ok(value));
+            }
+            (Some(question @ Question::Value(..)), ToProcess::Value { value: Err(why), .. }) => {
                 question.fail(why)
             }
             (Some(Question::Bell(then)), ToProcess::Bell { given, .. }) => {
@@ -231,7 +248,12 @@ impl Link {
 
 impl Bells for Link {
     fn ask(&self, rank: u32, then: Then<OwnedFd>) {
-        self.ask(Question::Bell(then), |id| ToLauncher::Bell { id, rank });
+        // Whose cards were asked for has sent its doorbell along.
+        let came = self.bells.lock().unwrap_or_else(PoisonError::into_inner).remove(&rank);
+        match came {
+            Some(bell) => then(bell),
+            None => self.ask(Question::Bell(then), |id| ToLauncher::Bell { id, rank }),
+        }
     }
 }
 
@@ -273,7 +295,10 @@ impl Boot for Control {
     }
 
     fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
-        self.link.ask(Question::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
+        // Who asks for the cards of a process that shares the memory is about to need its doorbell.
+        let bell = key == CARDS && self.link.segment.is_some() && !self.link.line.own.contains(&rank);
+        let request = |id| ToLauncher::Get { id, rank, key: key.to_owned(), bell };
+        self.link.ask(Question::Value(rank, then), request);
     }
 
     fn fence(&self) -> Result<(), String> {

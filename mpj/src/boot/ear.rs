@@ -32,7 +32,9 @@ impl Ear {
             if let Some(message) = self.frames.next().map_err(|e| format!("the launcher sent {e}"))? {
                 let announced = match &message {
                     ToProcess::Welcome(welcome) => welcome.segment,
-                    ToProcess::Bell { given, .. } => given.is_ok(),
+                    ToProcess::Bell { given, .. } | ToProcess::Value { bell: Some(given), .. } => {
+                        given.is_ok()
+                    }
                     _ => false,
                 };
                 let fd = if announced { self.fds.pop_front().flatten() } else { None };

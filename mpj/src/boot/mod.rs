@@ -67,7 +67,8 @@ pub trait Boot: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct BootCards(pub(crate) Arc<dyn Boot>);
 
-const KEY: &str = "cards";
+/// The key of a rank's cards.
+const CARDS: &str = "cards";
 
 impl Cards for BootCards {
     fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String> {
@@ -79,14 +80,14 @@ impl Cards for BootCards {
                 value.extend_from_slice(part);
             }
         }
-        self.0.put(KEY, &value)
+        self.0.put(CARDS, &value)
     }
 
     fn ask(&self, rank: u32, then: Then<Vec<(String, Address)>>) {
         let read = move |value: Vec<u8>| {
             cards(&value).ok_or_else(|| format!("the cards of rank {rank} are malformed"))
         };
-        self.0.ask(rank, KEY, Box::new(move |value| then(value.and_then(read))));
+        self.0.ask(rank, CARDS, Box::new(move |value| then(value.and_then(read))));
     }
 }
 

@@ -7,7 +7,7 @@
 //!   Hello                      ─►
 //!                              ◄─   Welcome           + the descriptor of the shared memory, if `segment`
 //!   Put · Get · Bell · Fence   ─►
-//!                              ◄─   Value · Bell · Fenced, by `id`; a granted Bell + its eventfd
+//!                              ◄─   Value · Bell · Fenced, by `id`; a granted doorbell + its eventfd
 //!   Ended · Lost · Abort       ─►
 //!                              ◄─   Ended             of other processes' ranks
 //! ```
@@ -48,6 +48,8 @@ pub enum ToProcess {
         id: u64,
         /// The value, or why there will be none.
         value: Result<Vec<u8>, String>,
+        /// Whether the rank's eventfd came along, if there is a value and it was asked for.
+        bell: Option<Result<(), String>>,
     },
     /// The answer to [`ToLauncher::Bell`].
     Bell {
@@ -115,6 +117,8 @@ pub enum ToLauncher {
         rank: u32,
         /// The key.
         key: String,
+        /// Whether the rank's doorbell shall come along.
+        bell: bool,
     },
     /// Asks for a rank's doorbell.
     Bell {

@@ -119,7 +119,8 @@ impl Bare {
 
     /// Asks for nothing in particular, for as long as somebody listens.
     fn talk(&self) {
-        let requests = frame(&ToLauncher::Get { id: 7, rank: 0, key: String::new() }).unwrap().repeat(10_000);
+        let request = ToLauncher::Get { id: 7, rank: 0, key: String::new(), bell: false };
+        let requests = frame(&request).unwrap().repeat(10_000);
         let mut reader = self.socket.try_clone().unwrap();
         // Answers are taken, so that nothing ever blocks.
         std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));

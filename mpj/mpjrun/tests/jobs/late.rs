@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use mpj::{Error, World};
 
 use crate::Test;
-use crate::job::{Ended, mpjrun, watch};
+use crate::job::{Ended, mpjrun, run_sh, watch};
 use crate::program::{leave, say};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_death_is_reported_before_the_job_is_ended", a_death_is_reported),
     ("others_are_spoken_to_while_a_rank_has_not_started", others_go_on),
     ("a_rank_that_ends_before_it_joins_ends_what_was_sent_to_it", never_joins),
+    ("without_descriptors_a_peer_is_out_of_reach_and_not_dead", no_descriptors),
 ];
 
 const DEVICES: [&str; 2] = ["shmdev", "niodev"];
@@ -61,11 +62,15 @@ pub(crate) fn find(role: &str) -> Option<Act> {
         }
         "late-traffic" => Some(traffic),
         "late-never" => Some(never),
+        "few-descriptors" => Some(meet_all),
         _ => None,
     }
 }
 
 pub(crate) fn play(act: Act) -> ExitCode {
+    if std::env::var_os(DOOR).is_none() {
+        return mpj::run(move |world| act(&world));
+    }
     let number = |name| std::env::var(name).unwrap().parse::<usize>().unwrap();
     if number("MPJ_RANK") + 1 == number("MPJ_SIZE") {
         let start = Instant::now();
@@ -210,4 +215,25 @@ fn never_joins() {
         let named = ended.out.iter().any(|line| line.starts_with("failed rank Some(2)"));
         assert!(named && ended.out.iter().any(|line| line == "let in"), "{device}: {ended:#?}");
     }
+}
+
+/// Rank 0 sends to one after the other, until its descriptors are used up.
+fn meet_all(world: &World) -> Result<(), Error> {
+    let others: Vec<usize> = (1..world.size()).collect();
+    if world.rank() > 0 {
+        // A message, or rank 0 has left without having sent one.
+        return world.recv(&mut [0u8], 0, 0).map_or_else(|e| e.failed_rank().map(drop).ok_or(e), |_| Ok(()));
+    }
+    let failed: Vec<Error> = others.iter().filter_map(|other| world.send(&[7u8], *other, 0).err()).collect();
+    let first = failed.first().map(Error::to_string);
+    say(&format!("{} of {} out of reach: {first:?}", failed.len(), others.len()));
+    Ok(())
+}
+
+fn no_descriptors() {
+    let script = "[ $MPJ_RANK = 0 ] && ulimit -n 14; exec $RANKS rank few-descriptors";
+    let ended = run_sh("-n 12 --dev shmdev", script);
+    assert_eq!((ended.code, ended.err.len(), ended.out.len()), (Some(0), 0, 1), "{ended:#?}");
+    let told = &ended.out[0];
+    assert!(told.contains("ulimit -n") && !told.starts_with("0 ") && !told.starts_with("11 "), "{told}");
 }

@@ -106,10 +106,10 @@ fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
             ToLauncher::Bell { id, rank: 4 } => {
                 launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd))
             }
-            ToLauncher::Get { id, rank, key } => {
+            ToLauncher::Get { id, rank, key, bell: false } => {
                 assert_eq!(key, "k");
                 let value = if rank == 0 { Err("it has ended".into()) } else { Ok(vec![rank as u8]) };
-                launcher.say(&ToProcess::Value { id, value }, None);
+                launcher.say(&ToProcess::Value { id, value, bell: None }, None);
             }
             other => panic!("{other:?}"),
         }
@@ -120,6 +120,47 @@ fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
     let mut count = [0; 8];
     rustix::io::read(bell.recv().unwrap().unwrap(), &mut count).unwrap();
     assert_eq!(count, 3u64.to_ne_bytes());
+}
+
+#[test]
+fn a_doorbell_comes_with_the_cards() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut launcher = Launcher { socket: ours, frames: Frames::default() };
+    let segment = Segment::create(5, 2).unwrap();
+    let memory = segment.as_fd().try_clone_to_owned().unwrap();
+    launcher.say(&ToProcess::Welcome(Welcome { segment: true, ..welcome() }), Some(&memory));
+    let faces = Control::over(theirs, || ()).unwrap();
+    assert_eq!(launcher.hear(), ToLauncher::Hello);
+
+    let ask_for_bell = |of| {
+        let (tell, told) = mpsc::channel();
+        Bells::ask(&*faces[0].link, of, Box::new(move |fd| tell.send(fd).unwrap()));
+        told
+    };
+    let fd = rustix::event::eventfd(3, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    for given in [Ok(()), Err("there are none".to_owned())] {
+        let (tell, told) = mpsc::channel();
+        faces[0].ask(4, CARDS, Box::new(move |answer| tell.send(answer).unwrap()));
+        let ToLauncher::Get { id, rank: 4, bell: true, .. } = launcher.hear() else { panic!("no question") };
+        let answer = ToProcess::Value { id, value: Ok(vec![4]), bell: Some(given.clone()) };
+        launcher.say(&answer, given.is_ok().then_some(&fd));
+        assert_eq!(told.recv().unwrap(), Ok(vec![4]));
+        let bell = ask_for_bell(4).try_recv().expect("it is there");
+        assert_eq!(bell.map(drop), given);
+    }
+    // The next one is asked for alone, as is that of a neighbour that cards are not needed of.
+    for of in [4, 2] {
+        let told = ask_for_bell(of);
+        let ToLauncher::Bell { id, rank } = launcher.hear() else { panic!("no question") };
+        assert_eq!(rank, of);
+        launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd));
+        told.recv().unwrap().unwrap();
+    }
+    // A rank of this process needs no cards to ring, and other keys bring none.
+    for (of, key) in [(2, CARDS), (4, "k")] {
+        faces[0].ask(of, key, Box::new(drop));
+        let ToLauncher::Get { bell: false, .. } = launcher.hear() else { panic!("a bell for {of}") };
+    }
 }
 
 #[test]
