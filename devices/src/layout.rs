@@ -208,9 +208,16 @@ impl Source {
 }
 
 impl Source {
+    /// Copies items into memory of the same type, where they are values as they are here.
+    pub fn copy_items(&self, mut target: Target) {
+        self.copy_to(&mut target);
+        // Invariant 2 of `Target`.
+        target.landed = 0;
+    }
+
     /// Copies the message into a target, as far as there is room, through a small piece of stack where neither lies in
     /// one run.
-    pub fn copy_to(&self, target: &mut Target) {
+    pub(crate) fn copy_to(&self, target: &mut Target) {
         if let Some(bytes) = self.contiguous() {
             target.land(0, bytes);
             return;
