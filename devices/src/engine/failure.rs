@@ -148,6 +148,16 @@ impl Engine {
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
 
+    /// Ends everything that is pending on this rank and refuses what is new, as if it had died: the job is over, and
+    /// threads that would wait for ever shall not.
+    pub fn end_all(&self, cause: &str) {
+        let fault = Fault::Dead { rank: self.site.rank, cause: cause.into() };
+        for channel in self.all_channels() {
+            self.fail_channel(&channel, &fault);
+        }
+        self.rouse();
+    }
+
     /// Ends everything pending in a channel, and refuses what is new.
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
         channel.break_with(fault.clone());

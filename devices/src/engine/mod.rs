@@ -22,6 +22,7 @@ pub(crate) mod peer;
 mod progress;
 mod receive;
 mod send;
+mod waits;
 mod withdraw;
 
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ pub use channel::Channel;
 pub use contact::Cards;
 pub use receive::Message;
 pub use send::Mode;
+pub use waits::{Wait, Waiting};
 
 use crate::config::{self, Config};
 use crate::device::{Device, OpenError};
@@ -44,6 +46,7 @@ use crate::site::Site;
 use crate::wait::Policy;
 use peer::{Peer, Table};
 use progress::{Parking, Turn};
+use waits::Waits;
 
 /// The most channels at once; their numbers travel in 16 bits.
 const CHANNELS: usize = 1 << 16;
@@ -60,6 +63,7 @@ pub struct Engine {
     channels: RwLock<Channels>,
     turn: Mutex<Turn>,
     parking: Parking,
+    waits: Waits,
     pub(crate) policy: Policy,
     pub(crate) credit: u64,
     /// How many outboxes have something waiting.
@@ -119,6 +123,7 @@ impl Engine {
             answers: Arc::default(),
             channels: RwLock::default(),
             parking: Parking::default(),
+            waits: Waits::default(),
             busy: AtomicUsize::new(0),
             ends: RwLock::default(),
             troubled: AtomicBool::new(false),
@@ -130,6 +135,11 @@ impl Engine {
     /// Returns this rank's place.
     pub fn site(&self) -> &Site {
         &self.site
+    }
+
+    /// Returns who is known to have ended.
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.roster
     }
 
     /// Joins the channel `context`, of which this rank is member `rank`.
@@ -191,10 +201,15 @@ impl Engine {
         }
         self.recheck();
         // An answer to a peer's message must be on its way before the peer hears that no more will come.
-        self.wait_until(|| self.peers.iter().all(|p| p.outbox().is_settled()).then_some(()));
+        let leaving = |_: &()| Wait::call("leaving the job: what it has sent is not received");
+        self.wait_for(
+            &mut (),
+            |()| self.peers.iter().all(|p| p.outbox().is_settled()).then_some(()),
+            leaving,
+        );
         crate::steps::reach(crate::steps::Step::Closing, self.site.rank);
         self.roster.report(self.site.rank, End::Closing);
-        self.wait_until(|| self.is_quiet().then_some(()));
+        self.wait_for(&mut (), |()| self.is_quiet().then_some(()), leaving);
         self.roster.report(self.site.rank, End::Left);
     }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::inbox::{Delivery, Inbox};
 use super::peer::Table;
+use super::waits::Wait;
 use super::{Engine, lock};
-use crate::completion::{Completion, Outcome, Started};
+use crate::completion::Started;
 use crate::device::Inlet;
 use crate::fault::Fault;
 use crate::layout::Envelope;
@@ -134,11 +135,23 @@ impl Engine {
 
     /// Waits until `ready` answers, making progress for all threads of this rank.
     pub fn wait_until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        if let Some(value) = ready() {
+        self.wait_for(&mut (), |()| ready(), |()| Wait::call("an operation"))
+    }
+
+    /// Waits until `ready` answers, making progress for all threads of this rank; `what` says what for, and is asked only
+    /// when the thread is about to sleep.
+    pub fn wait_for<S, T>(
+        &self,
+        state: &mut S,
+        mut ready: impl FnMut(&mut S) -> Option<T>,
+        what: impl Fn(&S) -> Wait,
+    ) -> T {
+        if let Some(value) = ready(state) {
             return value;
         }
         let mut waiter = Waiter::new(&self.policy);
         let mut turn = None;
+        let mut entered = None;
         loop {
             turn = turn.or_else(|| self.take_turn());
             let moved = turn.as_mut().map_or(0, |turn| self.pass(turn));
@@ -146,7 +159,7 @@ impl Engine {
                 self.parking.notify();
                 waiter.reset();
             }
-            if let Some(value) = ready() {
+            if let Some(value) = ready(state) {
                 drop(turn);
                 self.parking.notify();
                 return value;
@@ -154,18 +167,19 @@ impl Engine {
             if moved > 0 || waiter.idle() == Next::Poll {
                 continue;
             }
+            entered.get_or_insert_with(|| self.waits.enter(what(state)));
             let mut value = None;
             match &mut turn {
                 Some(turn) => {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
                     self.site.bell.sleep(&armed, NAP, || {
                         let moved = self.pass(turn);
-                        value = ready();
+                        value = ready(state);
                         moved > 0 || value.is_some()
                     });
                 }
                 None => self.parking.park(|| {
-                    value = ready();
+                    value = ready(state);
                     value.is_some()
                 }),
             }
@@ -195,13 +209,20 @@ impl Engine {
     /// What the operation failed with.
     #[inline]
     pub fn wait(&self, started: Started) -> Result<Envelope, Fault> {
-        match started {
-            Started::Done(message) => Ok(message),
-            Started::Pending(completion) => self.wait_pending(completion),
-        }
+        self.wait_as(started, || Wait::call("an operation"))
     }
 
-    fn wait_pending(&self, completion: Completion) -> Outcome {
-        self.wait_until(|| completion.outcome().cloned())
+    /// Waits for an operation and returns its outcome; `what` says what for, as in [`wait_for`](Self::wait_for).
+    ///
+    /// # Errors
+    /// What the operation failed with.
+    #[inline]
+    pub fn wait_as(&self, started: Started, what: impl Fn() -> Wait) -> Result<Envelope, Fault> {
+        match started {
+            Started::Done(message) => Ok(message),
+            Started::Pending(mut completion) => {
+                self.wait_for(&mut completion, |completion| completion.outcome().cloned(), |_| what())
+            }
+        }
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use mpj_pool::RawBuffer;
 
-use super::Engine;
 use super::channel::Channel;
 use super::ops::{Hands, Op};
 use super::outbox::cost;
+use super::{Engine, Wait};
 use crate::completion::{Completion, Ender, Started, pair};
 use crate::device::{PeerId, RemoteKey};
 use crate::fault::Fault;
@@ -196,8 +196,12 @@ impl Engine {
     ///
     /// # Errors
     /// Why none will ever come.
-    pub fn probe(&self, channel: &Channel, pattern: Pattern) -> Result<Envelope, Fault> {
-        self.wait_until(|| self.look(channel, pattern, |m| m.peek(pattern).map(|early| early.message)))
+    pub fn probe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Envelope, Fault> {
+        self.wait_for(
+            &mut (),
+            |()| self.look(channel, pattern, |m| m.peek(pattern).map(|early| early.message)),
+            |()| Wait::recv("probe", channel, pattern.source, pattern.tag),
+        )
     }
 
     /// Waits for the message a receive would get and takes it out of its channel.
@@ -205,7 +209,11 @@ impl Engine {
     /// # Errors
     /// Why none will ever come.
     pub fn mprobe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Message, Fault> {
-        let early = self.wait_until(|| self.look(channel, pattern, |m| m.take_unexpected(pattern)))?;
+        let early = self.wait_for(
+            &mut (),
+            |()| self.look(channel, pattern, |m| m.take_unexpected(pattern)),
+            |()| Wait::recv("mprobe", channel, pattern.source, pattern.tag),
+        )?;
         Ok(Message { channel: Arc::clone(channel), early })
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Channel, Completion, Engine, Fault, Mode, Pattern, Shape, Source, Started, Target};
+use mpj_devices::{Channel, Completion, Engine, Fault, Mode, Pattern, Shape, Source, Started, Target, Wait};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use crate::error::{Class, Error, Result};
@@ -119,7 +119,7 @@ impl Schedule {
     /// Runs to the end.
     pub(crate) fn run(mut self) -> Result<()> {
         let engine = Arc::clone(&self.engine);
-        engine.wait_until(|| self.poll())
+        engine.wait_for(&mut self, Schedule::poll, |run| Wait::collective(run.call, &run.channel))
     }
 
     /// Goes on as far as possible; `Some` at the end, when nothing touches the buffers any more.
@@ -184,7 +184,7 @@ impl Schedule {
                 self.engine.recv(&self.channel, pattern, self.target(into))?
             }
             Step::Copy { from, into } => {
-                self.source(from).copy_to(&mut self.target(into));
+                self.source(from).copy_items(self.target(into));
                 return Ok(());
             }
             Step::Fold { from, into, order } => {

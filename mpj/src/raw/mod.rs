@@ -20,6 +20,7 @@ pub use collective::*;
 pub use comm::{Comm, UNDEFINED};
 pub use mpj_devices::{ANY_SOURCE, ANY_TAG, Keep, Mode};
 pub use p2p::*;
+pub(crate) use request::About;
 pub use request::Request;
 
 /// Nobody, as source and as destination.

@@ -1,11 +1,15 @@
 //! Messages from one rank to another.
 
+use std::sync::Arc;
+
 use mpj_datatypes::{Datatype, Primitive};
-use mpj_devices::{ANY_SOURCE, ANY_TAG, Keep, Message, Mode, Pattern, Shape, Source, Started, Target};
+use mpj_devices::{
+    ANY_SOURCE, ANY_TAG, Channel, Keep, Message, Mode, Pattern, Shape, Source, Started, Target, Wait,
+};
 
 use super::PROC_NULL;
 use super::comm::Comm;
-use super::request::Request;
+use super::request::{About, Request};
 use crate::error::{Class, Error, Result};
 use crate::status::Status;
 
@@ -92,9 +96,16 @@ pub(crate) unsafe fn start_recv(
     comm.engine().recv(comm.p2p(), pattern, target).map_err(|fault| Error::fault(call, fault))
 }
 
-fn finish(comm: &Comm, call: &'static str, started: Started) -> Result<Status> {
-    let message = comm.engine().wait(started).map_err(|fault| Error::fault(call, fault))?;
-    Ok(Status::of(&message))
+/// Waits for an operation; `what` describes it if that takes long.
+#[inline]
+fn finish(
+    comm: &Comm,
+    call: &'static str,
+    started: Started,
+    what: impl Fn(&Arc<Channel>) -> Wait,
+) -> Result<Status> {
+    let outcome = comm.engine().wait_as(started, || what(comm.p2p()));
+    Ok(Status::of(&outcome.map_err(|fault| Error::fault(call, fault))?))
 }
 
 /// Sends `count` items of `datatype` at `buf` and returns when the buffer can be used again, or with
@@ -139,7 +150,7 @@ pub(crate) unsafe fn send_shape(
     let started = unsafe { start_send(comm, call, buf, count, shape, dest, tag, mode, None)? };
     match started {
         Started::Done(_) => Ok(()),
-        pending => finish(comm, call, pending).map(|_| ()),
+        pending => finish(comm, call, pending, |on| Wait::send(call, on, dest, tag)).map(|_| ()),
     }
 }
 
@@ -180,7 +191,7 @@ pub(crate) unsafe fn recv_shape(
     }
     // SAFETY: the caller's contract, and we wait.
     let started = unsafe { start_recv(comm, call, buf, count, shape, source, tag, None)? };
-    finish(comm, call, started)
+    finish(comm, call, started, |on| Wait::recv(call, on, source, tag))
 }
 
 /// Starts a send. With `keep`, the operation owns what it is given until it has ended.
@@ -220,11 +231,11 @@ pub(crate) unsafe fn isend_shape(
     keep: Option<Keep>,
 ) -> Result<Request> {
     if dest == PROC_NULL {
-        return comm.usable(call).map(|()| Request::done(call, Status::empty()));
+        return comm.usable(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
     let started = unsafe { start_send(comm, call, buf, count, shape, dest, tag, mode, keep)? };
-    Ok(Request::of(call, comm, started))
+    Ok(Request::of(About::send(call, dest, tag), comm, started))
 }
 
 /// Starts a receive. With `keep`, the operation owns what it is given until it has ended.
@@ -261,11 +272,11 @@ pub(crate) unsafe fn irecv_shape(
     keep: Option<Keep>,
 ) -> Result<Request> {
     if source == PROC_NULL {
-        return comm.usable(call).map(|()| Request::done(call, Status::empty()));
+        return comm.usable(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
     match unsafe { start_recv(comm, call, buf, count, shape, source, tag, keep) } {
-        Ok(started) => Ok(Request::of(call, comm, started)),
+        Ok(started) => Ok(Request::of(About::recv(call, source, tag), comm, started)),
         Err(error) if told_at_the_end(&error) => Ok(Request::failed(error)),
         Err(error) => Err(error),
     }
@@ -379,13 +390,14 @@ pub unsafe fn mrecv(
     message: Message,
 ) -> Result<Status> {
     let shape = Shape::of(datatype);
+    let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
     disjoint("mrecv", count, &shape)?;
     // SAFETY: the caller's contract, and we wait.
     let target = unsafe { Target::new(buf, count, shape, None) };
     let target = target.ok_or_else(|| too_large("mrecv", count))?;
     let started =
         comm.engine().recv_message(message, target).map_err(|fault| Error::fault("mrecv", fault))?;
-    finish(comm, "mrecv", started)
+    finish(comm, "mrecv", started, |on| Wait::recv("mrecv", on, source, tag))
 }
 
 /// Throws a message away that was taken; its sender goes on as if it had been received.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Completion, Engine, Started};
+use mpj_devices::{Channel, Completion, Engine, Started, Wait};
 
 use super::comm::Comm;
 use crate::error::{Error, Result};
@@ -11,7 +11,6 @@ use crate::status::Status;
 /// An operation under way. Dropping the handle neither ends nor cancels it.
 #[derive(Debug)]
 pub struct Request {
-    call: &'static str,
     state: State,
 }
 
@@ -19,25 +18,52 @@ pub struct Request {
 enum State {
     Done(Status),
     Failed(Error),
-    Pending { comm: Comm, completion: Completion },
+    Pending { about: About, comm: Comm, completion: Completion },
+}
+
+/// How errors and reports name an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    pub(crate) call: &'static str,
+    sends: bool,
+    peer: i32,
+    tag: i32,
+}
+
+impl About {
+    #[inline]
+    pub(crate) fn send(call: &'static str, peer: i32, tag: i32) -> Self {
+        About { call, sends: true, peer, tag }
+    }
+
+    #[inline]
+    pub(crate) fn recv(call: &'static str, peer: i32, tag: i32) -> Self {
+        About { call, sends: false, peer, tag }
+    }
+
+    /// What a thread waits for that waits for the operation to end.
+    pub(crate) fn wait(self, channel: &Arc<Channel>) -> Wait {
+        let About { call, sends, peer, tag } = self;
+        if sends { Wait::send(call, channel, peer, tag) } else { Wait::recv(call, channel, peer, tag) }
+    }
 }
 
 impl Request {
-    pub(crate) fn done(call: &'static str, status: Status) -> Self {
-        Request { call, state: State::Done(status) }
+    pub(crate) fn done(status: Status) -> Self {
+        Request { state: State::Done(status) }
     }
 
     /// An operation that has failed already.
     pub(crate) fn failed(error: Error) -> Self {
-        Request { call: error.call(), state: State::Failed(error) }
+        Request { state: State::Failed(error) }
     }
 
     #[inline]
-    pub(crate) fn of(call: &'static str, comm: &Comm, started: Started) -> Self {
+    pub(crate) fn of(about: About, comm: &Comm, started: Started) -> Self {
         match started {
-            Started::Done(message) => Request::done(call, Status::of(&message)),
+            Started::Done(message) => Request::done(Status::of(&message)),
             Started::Pending(completion) => {
-                Request { call, state: State::Pending { comm: comm.clone(), completion } }
+                Request { state: State::Pending { about, comm: comm.clone(), completion } }
             }
         }
     }
@@ -47,9 +73,9 @@ impl Request {
         match &self.state {
             State::Done(status) => Some(Ok(*status)),
             State::Failed(error) => Some(Err(error.clone())),
-            State::Pending { completion, .. } => completion.outcome().map(|outcome| match outcome {
+            State::Pending { about, completion, .. } => completion.outcome().map(|outcome| match outcome {
                 Ok(message) => Ok(Status::of(message)),
-                Err(fault) => Err(Error::fault(self.call, fault.clone())),
+                Err(fault) => Err(Error::fault(about.call, fault.clone())),
             }),
         }
     }
@@ -62,11 +88,11 @@ impl Request {
         match self.state {
             State::Done(status) => Ok(status),
             State::Failed(error) => Err(error),
-            State::Pending { comm, completion } => comm
+            State::Pending { about, comm, completion } => comm
                 .engine()
-                .wait(Started::Pending(completion))
+                .wait_as(Started::Pending(completion), || about.wait(comm.p2p()))
                 .map(|message| Status::of(&message))
-                .map_err(|fault| Error::fault(self.call, fault)),
+                .map_err(|fault| Error::fault(about.call, fault)),
         }
     }
 
@@ -75,7 +101,7 @@ impl Request {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<Option<Status>> {
-        if let State::Pending { comm, completion } = &self.state
+        if let State::Pending { comm, completion, .. } = &self.state
             && completion.outcome().is_none()
         {
             comm.engine().progress();
@@ -87,14 +113,15 @@ impl Request {
     pub fn cancel(&self) -> bool {
         match &self.state {
             State::Done(_) | State::Failed(_) => false,
-            State::Pending { comm, completion } => comm.engine().cancel(comm.p2p(), completion),
+            State::Pending { comm, completion, .. } => comm.engine().cancel(comm.p2p(), completion),
         }
     }
 
-    pub(crate) fn engine(&self) -> Option<&Arc<Engine>> {
+    /// Returns what makes progress for it, and what it waits for; nothing does once it has ended.
+    pub(crate) fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)> {
         match &self.state {
             State::Done(_) | State::Failed(_) => None,
-            State::Pending { comm, .. } => Some(comm.engine()),
+            State::Pending { about, comm, .. } => Some((comm.engine(), *about, comm.p2p())),
         }
     }
 }

@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Completion, Outcome, Started};
+use mpj_devices::{Completion, Outcome, Started, Wait};
 
 use crate::comm::Intracomm;
+use crate::raw::About;
 
 /// Operations kept without a lock.
 const NEAR: usize = 64;
@@ -115,8 +116,9 @@ impl Desk {
 
     /// Waits until the operation has ended, and forgets it.
     #[inline]
-    pub(super) fn settle(&self, place: Place) -> Outcome {
-        let outcome = self.comm.as_raw().engine().wait_until(|| self.outcome(&place));
+    pub(super) fn settle(&self, place: Place, about: About) -> Outcome {
+        let raw = self.comm.as_raw();
+        let outcome = raw.engine().wait_for(&mut (), |()| self.outcome(&place), |()| about.wait(raw.p2p()));
         match place {
             Place::Near(at) => {
                 let slot = &self.near[at];
@@ -151,7 +153,7 @@ impl Desk {
                 raw.engine().cancel(raw.p2p(), &completion);
             }
             // Whatever it failed with, it has ended.
-            let _ = raw.engine().wait(Started::Pending(completion));
+            let _ = raw.engine().wait_as(Started::Pending(completion), || Wait::call("the end of a scope"));
         };
         for slot in self.near.iter().filter(|slot| slot.held.load(Ordering::Acquire)) {
             // SAFETY: invariant 1: the scope has ended.

@@ -10,7 +10,7 @@ use super::together::{Waitable, Watch};
 use crate::comm::Intracomm;
 use crate::endpoint::{Dest, Source, Tag};
 use crate::error::{Error, Result};
-use crate::raw;
+use crate::raw::{self, About};
 use crate::status::Status;
 use crate::types::{RecvBuf, RecvParts, SendBuf, SendParts};
 
@@ -78,14 +78,15 @@ impl<'scope> Scope<'scope, '_> {
         mode: Mode,
     ) -> Result<ScopedSend<'scope>> {
         let (comm, dest) = (self.desk.comm().as_raw(), dest.number());
+        let about = About::send(call, dest, tag);
         let SendParts { base, count, shape } = buf.send_parts();
         if dest == raw::PROC_NULL {
             let state = comm.usable(call).map(|()| State::Done(Ok(Status::empty())))?;
-            return Ok(ScopedSend { desk: &self.desk, call, state });
+            return Ok(ScopedSend { desk: &self.desk, about, state });
         }
         // SAFETY: the buffer is borrowed for `'scope`, which ends after `enter` has returned; invariants 1 and 2.
         let started = unsafe { raw::start_send(comm, call, base, count, shape, dest, tag, mode, None)? };
-        Ok(ScopedSend { desk: &self.desk, call, state: State::of(&self.desk, started) })
+        Ok(ScopedSend { desk: &self.desk, about, state: State::of(&self.desk, started) })
     }
 
     /// Starts a receive (MPI_Irecv). Dropping the request before a message has matched takes the receive back.
@@ -112,7 +113,8 @@ impl<'scope> Scope<'scope, '_> {
                 Err(error) => return Err(error),
             }
         };
-        Ok(ScopedRecv { desk: &self.desk, state: Some(state), buf, borrow: PhantomData })
+        let about = About::recv(IRECV, source, tag);
+        Ok(ScopedRecv { desk: &self.desk, about, state: Some(state), buf, borrow: PhantomData })
     }
 }
 
@@ -136,10 +138,10 @@ impl State {
     }
 
     #[inline]
-    fn wait(self, desk: &Desk, call: &'static str) -> Result<Status> {
+    fn wait(self, desk: &Desk, about: About) -> Result<Status> {
         match self {
             State::Done(outcome) => outcome,
-            State::Open(place) => told(desk.settle(place), call),
+            State::Open(place) => told(desk.settle(place, about), about.call),
         }
     }
 
@@ -173,7 +175,7 @@ fn told(outcome: Outcome, call: &'static str) -> Result<Status> {
 #[derive(Debug)]
 pub struct ScopedSend<'scope> {
     desk: &'scope Desk,
-    call: &'static str,
+    about: About,
     state: State,
 }
 
@@ -183,7 +185,7 @@ impl ScopedSend<'_> {
     /// # Errors
     /// What it failed with.
     pub fn wait(self) -> Result<Status> {
-        self.state.wait(self.desk, self.call)
+        self.state.wait(self.desk, self.about)
     }
 
     /// Looks for news once and tells whether the operation has ended.
@@ -191,7 +193,7 @@ impl ScopedSend<'_> {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<bool> {
-        self.state.test(self.desk, self.call)
+        self.state.test(self.desk, self.about.call)
     }
 }
 
@@ -203,7 +205,7 @@ impl Waitable for ScopedSend<'_> {
     }
 
     fn watch(&self) -> Watch<'_> {
-        Watch::scoped(self.desk, Some(&self.state), self.call)
+        Watch::scoped(self.desk, Some(&self.state), self.about)
     }
 }
 
@@ -212,6 +214,7 @@ impl Waitable for ScopedSend<'_> {
 #[must_use = "a receive that is dropped before it matches is taken back"]
 pub struct ScopedRecv<'scope, B: ?Sized> {
     desk: &'scope Desk,
+    about: About,
     state: Option<State>,
     buf: *mut B,
     borrow: PhantomData<&'scope mut B>,
@@ -227,7 +230,7 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// What it failed with; the buffer is free when the scope ends.
     pub fn wait(mut self) -> Result<(&'scope mut B, Status)> {
         let status = match self.state.take() {
-            Some(state) => state.wait(self.desk, IRECV)?,
+            Some(state) => state.wait(self.desk, self.about)?,
             None => Status::empty(),
         };
         // SAFETY: the operation has ended, so that nobody else uses the buffer borrowed for `'scope`, and `self`, which
@@ -257,7 +260,7 @@ impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
     }
 
     fn watch(&self) -> Watch<'_> {
-        Watch::scoped(self.desk, self.state.as_ref(), IRECV)
+        Watch::scoped(self.desk, self.state.as_ref(), self.about)
     }
 }
 

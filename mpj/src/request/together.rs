@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpj_devices::Engine;
+use mpj_devices::{Channel, Engine, Wait};
 
 use super::desk::Desk;
 use super::scope::State;
 use crate::error::Result;
-use crate::raw;
+use crate::raw::{self, About};
 use crate::status::Status;
 
 /// An operation that can be waited for together with others: a [`Request`](crate::Request), a
@@ -54,7 +54,7 @@ pub struct Watch<'r>(Watched<'r>);
 #[derive(Clone, Copy)]
 enum Watched<'r> {
     Owned(&'r raw::Request),
-    Scoped(&'r Desk, &'r State, &'static str),
+    Scoped(&'r Desk, &'r State, About),
     /// Waited for already.
     Spent,
 }
@@ -70,14 +70,14 @@ impl<'r> Watch<'r> {
         Watch(request.map_or(Watched::Spent, Watched::Owned))
     }
 
-    pub(super) fn scoped(desk: &'r Desk, state: Option<&'r State>, call: &'static str) -> Self {
-        Watch(state.map_or(Watched::Spent, |state| Watched::Scoped(desk, state, call)))
+    pub(super) fn scoped(desk: &'r Desk, state: Option<&'r State>, about: About) -> Self {
+        Watch(state.map_or(Watched::Spent, |state| Watched::Scoped(desk, state, about)))
     }
 
     fn outcome(self) -> Option<Result<Status>> {
         match self.0 {
             Watched::Owned(request) => request.outcome(),
-            Watched::Scoped(desk, state, call) => state.outcome(desk, call),
+            Watched::Scoped(desk, state, about) => state.outcome(desk, about.call),
             Watched::Spent => Some(Ok(Status::empty())),
         }
     }
@@ -87,11 +87,14 @@ impl<'r> Watch<'r> {
         self.outcome().is_some()
     }
 
-    /// What makes progress for it; nothing does once it has ended.
-    fn engine(self) -> Option<&'r Arc<Engine>> {
+    /// What makes progress for it, and what it waits for; nothing does once it has ended.
+    fn open(self) -> Option<(&'r Arc<Engine>, About, &'r Arc<Channel>)> {
         match self.0 {
-            Watched::Owned(request) => request.engine(),
-            Watched::Scoped(desk, State::Open(_), _) => Some(desk.comm().as_raw().engine()),
+            Watched::Owned(request) => request.open(),
+            Watched::Scoped(desk, State::Open(_), about) => {
+                let comm = desk.comm().as_raw();
+                Some((comm.engine(), about, comm.p2p()))
+            }
             Watched::Scoped(_, State::Done(_), _) | Watched::Spent => None,
         }
     }
@@ -197,7 +200,7 @@ fn take_ended<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> 
 /// The engines of all ranks that the operations belong to, each once; mostly there is one.
 fn engines<O: Waitable>(operations: &[O]) -> Vec<&Arc<Engine>> {
     let mut engines: Vec<&Arc<Engine>> = Vec::new();
-    for engine in operations.iter().filter_map(|o| o.watch().engine()) {
+    for (engine, ..) in operations.iter().filter_map(|o| o.watch().open()) {
         if !engines.iter().any(|known| Arc::ptr_eq(known, engine)) {
             engines.push(engine);
         }
@@ -212,6 +215,13 @@ fn look<O: Waitable>(operations: &[O]) {
     }
 }
 
+/// What a thread waits for that waits for these.
+fn describe<O: Waitable>(operations: &[O]) -> Wait {
+    let mut open = operations.iter().map(Waitable::watch).filter(|watch| !watch.has_ended());
+    let first = open.by_ref().find_map(Watch::open).map(|(_, about, channel)| about.wait(channel));
+    first.unwrap_or_else(|| Wait::call("operations")).with_others(open.count())
+}
+
 /// How often operations of several ranks are looked at before their thread naps, and for how long.
 const LOOKS: u32 = 200;
 const NAP: Duration = Duration::from_micros(200);
@@ -223,7 +233,7 @@ fn until<O: Waitable, T>(operations: &[O], mut ready: impl FnMut() -> Option<T>)
     }
     let engines = engines(operations);
     if let [engine] = engines[..] {
-        return engine.wait_until(ready);
+        return engine.wait_for(&mut (), |()| ready(), |()| describe(operations));
     }
     // Thread ranks that wait for each other: no doorbell rings for all of them.
     let mut looks = 0;
