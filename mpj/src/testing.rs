@@ -1,7 +1,11 @@
 //! Rank tests under plain `cargo test`: what [`#[mpj::test]`](macro@crate::test) expands to.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use mpj_devices::{End, Engine};
 
 use crate::run::threads;
 use crate::world::World;
@@ -27,17 +31,153 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
     }
 }
 
+/// How long a test may take that does not say so itself.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The variable that says it for all tests, and `0` for no limit at all: `MPJ_TEST_TIMEOUT=10min cargo test`.
+const VARIABLE: &str = "MPJ_TEST_TIMEOUT";
+
+/// How long the ranks of a test that was ended have to notice.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The time that a text like `500ms`, `10s` or `2min` stands for.
+const fn parse(text: &str) -> Option<Duration> {
+    let bytes = text.as_bytes();
+    let (mut at, mut number) = (0, 0u64);
+    while at < bytes.len() && bytes[at].is_ascii_digit() {
+        // More than nine digits are no time a test could take.
+        if at == 9 {
+            return None;
+        }
+        number = 10 * number + (bytes[at] - b'0') as u64;
+        at += 1;
+    }
+    match (at, bytes.split_at(at).1) {
+        (0, _) => None,
+        (_, b"ms") => Some(Duration::from_millis(number)),
+        (_, b"s") => Some(Duration::from_secs(number)),
+        (_, b"min") => Some(Duration::from_secs(60 * number)),
+        _ => None,
+    }
+}
+
+/// The argument `timeout` of the attribute.
+///
+/// # Panics
+/// If it is no time: when the test is compiled.
+pub const fn limit(text: &str) -> Duration {
+    match parse(text) {
+        Some(limit) if !limit.is_zero() => limit,
+        _ => panic!("timeout: expected a time such as \"500ms\", \"10s\" or \"2min\""),
+    }
+}
+
+/// How far a rank of a test has come.
+#[derive(Default)]
+enum Place {
+    #[default]
+    Starting,
+    Running(Weak<Engine>),
+    /// Its function has returned; it leaves the job.
+    Returned(Weak<Engine>),
+}
+
 /// Runs a test as `ranks` thread ranks; one such test at a time, since they share the machine's cores.
 ///
 /// # Panics
-/// If a rank panics or returns an error: the test has failed.
-pub fn run<O: Outcome>(ranks: usize, test: impl Fn(World) -> O + Send + Sync) {
+/// If a rank panics or returns an error, or the test takes longer than `limit`: the test has failed.
+pub fn run<O: Outcome>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let result = {
-        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        threads(ranks, |world| test(world).into_result())
+    let limit = match std::env::var(VARIABLE) {
+        Ok(text) if text == "0" => None,
+        Ok(text) => Some(parse(&text).unwrap_or_else(|| {
+            panic!("{VARIABLE}={text}: expected a time such as 500ms, 10s or 2min, or 0 for no limit")
+        })),
+        Err(_) => Some(limit),
     };
-    if let Err(error) = result {
+    let outcome = {
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        watched(ranks, limit, test)
+    };
+    if let Err(error) = outcome {
         panic!("{error}");
+    }
+}
+
+/// Runs a test on threads that can be left behind: one that computes for ever cannot be ended.
+fn watched<O: Outcome>(
+    ranks: usize,
+    limit: Option<Duration>,
+    test: impl Fn(World) -> O + Send + Sync + 'static,
+) -> Result<(), String> {
+    let places: Arc<Vec<Mutex<Place>>> = Arc::new((0..ranks).map(|_| Mutex::default()).collect());
+    let (over, ended) = mpsc::channel();
+    let body = {
+        let places = Arc::clone(&places);
+        move || {
+            let result = threads(ranks, |world| {
+                let engine = Arc::downgrade(world.engine());
+                let place = |place| *lock(&places[world.rank()]) = place;
+                place(Place::Running(Weak::clone(&engine)));
+                let result = test(world.clone()).into_result();
+                place(Place::Returned(engine));
+                result
+            });
+            // Nobody listens if the test took too long.
+            let _ = over.send(result.map(|_| ()).map_err(|error| error.to_string()));
+        }
+    };
+    let name = std::thread::current().name().unwrap_or("test").to_owned();
+    let spawned = std::thread::Builder::new().name(name).spawn(body);
+    spawned.map_err(|e| format!("the test could not be started: {e}"))?;
+    let Some(limit) = limit else {
+        return ended.recv().unwrap_or_else(|_| Err("the test's thread panicked".into()));
+    };
+    match ended.recv_timeout(limit) {
+        Ok(outcome) => return outcome,
+        Err(RecvTimeoutError::Disconnected) => return Err("the test's thread panicked".into()),
+        Err(RecvTimeoutError::Timeout) => {}
+    }
+    let mut report = format!("the test still ran after {limit:?}:");
+    for (rank, place) in places.iter().enumerate() {
+        report.push_str(&told(rank, &lock(place)));
+    }
+    end(&places);
+    if ended.recv_timeout(GRACE).is_err() {
+        report.push_str("\nranks that are not in a call cannot be ended: their threads go on");
+    }
+    Err(report)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a rank is doing, a line for each of its threads that waits.
+fn told(rank: usize, place: &Place) -> String {
+    let (engine, otherwise) = match place {
+        Place::Starting => (None, "has not started"),
+        Place::Running(engine) => (engine.upgrade(), "not in a call, or looking again and again"),
+        Place::Returned(engine) => (engine.upgrade(), "has ended"),
+    };
+    let waits = engine.map(|engine| engine.waits()).unwrap_or_default();
+    if waits.is_empty() {
+        return format!("\n  rank {rank}: {otherwise}");
+    }
+    waits.iter().map(|wait| format!("\n  rank {rank}: {wait}")).collect()
+}
+
+/// Makes every call of every rank fail.
+fn end(places: &[Mutex<Place>]) {
+    const CAUSE: &str = "the test took too long";
+    for (rank, place) in places.iter().enumerate() {
+        let engine = match &*lock(place) {
+            Place::Starting => None,
+            Place::Running(engine) | Place::Returned(engine) => engine.upgrade(),
+        };
+        if let Some(engine) = engine {
+            engine.roster().report(rank as u32, End::Died(CAUSE.into()));
+            engine.end_all(CAUSE);
+        }
     }
 }

@@ -1,24 +1,32 @@
 //! The attribute `#[mpj::test]`; use it through the crate `mpj`.
 
 use proc_macro::TokenStream;
-use quote::quote;
-use syn::{ItemFn, LitInt, Path, parse_macro_input, parse_quote};
+use quote::{quote, quote_spanned};
+use syn::{ItemFn, LitInt, LitStr, Path, parse_macro_input, parse_quote};
 
 /// Makes a test of a function that is run as several ranks, each a thread: `#[mpj::test(ranks = 4)]`.
 ///
-/// The function takes a `World` and returns nothing or a `Result`. Such tests run one at a time. Where `mpj` is known by
-/// another name, say so: `#[mp::test(ranks = 4, crate = mp)]`.
+/// The function takes a `World` and returns nothing or a `Result`. Such tests run one at a time.
+///
+/// A test that takes longer than 60 s, or than its own `#[mpj::test(ranks = 4, timeout = "500ms")]` (or `"10s"`, or
+/// `"2min"`), is ended and has failed; its message says in which call each rank waits, and for whom. The variable
+/// `MPJ_TEST_TIMEOUT` sets another limit for all tests, and `MPJ_TEST_TIMEOUT=0` none, for debuggers.
+///
+/// Where `mpj` is known by another name, say so: `#[mp::test(ranks = 4, crate = mp)]`.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut ranks: Option<LitInt> = None;
+    let mut timeout: Option<LitStr> = None;
     let mut krate: Path = parse_quote!(::mpj);
     let parser = syn::meta::parser(|meta| {
         if meta.path.is_ident("ranks") {
             ranks = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("timeout") {
+            timeout = Some(meta.value()?.parse()?);
         } else if meta.path.is_ident("crate") {
             krate = meta.value()?.call(Path::parse_mod_style)?;
         } else {
-            return Err(meta.error("expected `ranks = N` or `crate = path::to::mpj`"));
+            return Err(meta.error("expected `ranks = N`, `timeout = \"10s\"` or `crate = path::to::mpj`"));
         }
         Ok(())
     });
@@ -34,12 +42,17 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
     let (attributes, name, inputs, output, body) =
         (&function.attrs, &function.sig.ident, &function.sig.inputs, &function.sig.output, &function.block);
+    let limit = match timeout {
+        None => quote!(#krate::testing::LIMIT),
+        Some(text) => quote_spanned!(text.span()=> #krate::testing::limit(#text)),
+    };
     quote! {
         #[::core::prelude::v1::test]
         #(#attributes)*
         fn #name() {
             fn body(#inputs) #output #body
-            #krate::testing::run(#ranks, body);
+            const LIMIT: ::core::time::Duration = #limit;
+            #krate::testing::run(#ranks, LIMIT, body);
         }
     }
     .into()

@@ -1,0 +1,141 @@
+//! Tests that hang: they are ended, and say who waits for whom in which call.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use mpj::testing::{Outcome, limit, run};
+use mpj::{ANY_SOURCE, ANY_TAG, Waitable, World};
+
+/// The message of a test that must fail, whose ranks sleep long before the limit.
+fn failure<O: Outcome>(ranks: usize, test: impl Fn(World) -> O + Send + Sync + 'static) -> String {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(ranks, Duration::from_secs(2), test)));
+    let panic = outcome.expect_err("it hangs");
+    panic.downcast_ref::<String>().expect("a message").clone()
+}
+
+/// That a rank is said to do so, and for about the time it does.
+#[track_caller]
+fn assert_told(report: &str, rank: usize, what: &str) {
+    let start = format!("  rank {rank}: {what}");
+    let line = report.lines().find(|line| line.starts_with(&start));
+    assert!(line.is_some(), "{start:?} is not in {report}");
+}
+
+#[test]
+fn every_blocking_call_is_named_with_its_partner_and_tag() {
+    let report = failure(6, |world| {
+        let sub = world.split(Some((world.rank() >= 4).into()), 0)?.expect("all have a color");
+        match world.rank() {
+            0 => world.recv(&mut [0u8; 4], 1, 7).map(|_| ()),
+            1 => world.barrier(),
+            2 => world.ssend(&[1u8], 3, 9),
+            3 => world.probe(ANY_SOURCE, ANY_TAG).map(|_| ()).and_then(|()| world.barrier()),
+            4 => sub.recv(&mut [0u8], 1, 3).map(|_| ()),
+            _ => {
+                std::thread::sleep(Duration::from_millis(2500));
+                Ok(())
+            }
+        }
+    });
+    assert!(report.starts_with("the test still ran after 2s:\n"), "{report}");
+    assert_told(&report, 0, "recv from rank 1 with tag 7, for ");
+    assert_told(&report, 1, "barrier, for ");
+    assert_told(&report, 2, "ssend to rank 3 with tag 9, for ");
+    assert_told(&report, 3, "barrier, for ");
+    assert_told(
+        &report,
+        4,
+        "recv from rank 1 with tag 3 in a communicator of 2 ranks, that is rank 5 of the world",
+    );
+    assert_told(&report, 5, "not in a call");
+    assert!(!report.contains("go on"), "all have ended: {report}");
+}
+
+#[test]
+fn requests_and_scopes_are_named_by_what_they_wait_for() {
+    let report = failure(4, |world| {
+        let never = world.irecv([0u8; 1], ANY_SOURCE, 5)?;
+        let mut buf = [0u8; 2];
+        match world.rank() {
+            0 => never.wait().map(|_| ()).map_err(mpj::Error::from),
+            1 => world.scope(|s| s.irecv(&mut buf, 2, ANY_TAG)?.wait().map(|_| ())),
+            2 => world.scope(|s| {
+                s.issend(&[1u8; 3], 3, 6)?;
+                Ok(())
+            }),
+            _ => {
+                let other = world.irecv([0u16; 2], 0, 8)?;
+                mpj::wait_all(vec![never.watch(), other.watch()]).into_iter().try_for_each(|o| o.map(|_| ()))
+            }
+        }
+    });
+    assert_told(&report, 0, "irecv from any rank with tag 5, for ");
+    assert_told(&report, 1, "irecv from rank 2 with any tag, for ");
+    assert_told(&report, 2, "the end of a scope, for ");
+    assert_told(&report, 3, "irecv from any rank with tag 5, and one more, for ");
+}
+
+#[test]
+fn ranks_that_have_ended_and_threads_are_told_apart() {
+    let report = failure(3, |world| match world.rank() {
+        0 => {}
+        1 => std::thread::scope(|threads| {
+            let waits = |tag| {
+                let world = world.clone();
+                move || world.recv(&mut [0u8], 1, tag).map(|_| ()).expect_err("nobody sends")
+            };
+            threads.spawn(waits(1));
+            threads.spawn(waits(2));
+        }),
+        _ => {
+            let _ = world.isend([1u8; 10], 1, 3).map(drop);
+            let _ = world.issend([1u8; 10], 1, 4).map(drop);
+        }
+    });
+    assert_told(&report, 0, "has ended");
+    assert_told(&report, 1, "recv from rank 1 with tag 1, for ");
+    assert_told(&report, 1, "recv from rank 1 with tag 2, for ");
+    assert_told(&report, 2, "leaving the job: what it has sent is not received, for ");
+}
+
+#[test]
+fn a_rank_alone_is_ended_too() {
+    let report = failure(1, |world: World| world.recv(&mut [0u8], 0, 1).map(|_| ()));
+    assert_told(&report, 0, "recv from rank 0 with tag 1, for ");
+    assert!(!report.contains("go on"), "{report}");
+}
+
+#[test]
+fn what_computes_for_ever_is_left_behind_and_told() {
+    let report = failure(2, |world| {
+        if world.rank() == 1 {
+            loop {
+                std::thread::sleep(Duration::from_secs(1000));
+            }
+        }
+        world.barrier()
+    });
+    assert_told(&report, 0, "barrier, for ");
+    assert_told(&report, 1, "not in a call");
+    assert!(report.ends_with("cannot be ended: their threads go on"), "{report}");
+}
+
+#[mpj::test(ranks = 2, timeout = "2s")]
+#[should_panic(expected = "rank 1: recv from rank 0 with tag 0, for ")]
+fn the_attribute_takes_a_time(world: World) -> mpj::Result<()> {
+    if world.rank() == 1 {
+        world.recv(&mut [0u8], 0, 0)?;
+    }
+    world.barrier()
+}
+
+#[test]
+fn times_have_a_number_and_a_unit() {
+    let times = [("500ms", 500), ("10s", 10_000), ("2min", 120_000), ("999999999ms", 999_999_999)];
+    for (text, millis) in times {
+        assert_eq!(limit(text), Duration::from_millis(millis), "{text}");
+    }
+    for text in ["", "10", "s", "0s", "-1s", "1.5s", "10 s", "1h", "9999999999s", "soon"] {
+        assert!(catch_unwind(|| limit(text)).is_err(), "{text:?}");
+    }
+}
