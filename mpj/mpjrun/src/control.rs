@@ -55,11 +55,8 @@ impl Control {
     /// without end.
     ///
     /// # Errors
-    /// What the process sent is no message, or it does not read what it is answered.
+    /// What the process sent is no message.
     pub(crate) fn receive(&mut self) -> Result<(), String> {
-        if self.unread > UNREAD {
-            return Err(format!("it left more than {} MiB of answers unread", UNREAD >> 20));
-        }
         let mut bytes = [0; 16 << 10];
         let mut taken = 0;
         while !self.closed && taken < LOOK {
@@ -79,6 +76,14 @@ impl Control {
             }
         }
         Ok(())
+    }
+
+    /// Returns an error if the process does not read what it is answered; what is sent to it since then is lost.
+    pub(crate) fn is_read(&self) -> Result<(), String> {
+        match self.unread > UNREAD {
+            true => Err(format!("it left more than {} MiB of answers unread", UNREAD >> 20)),
+            false => Ok(()),
+        }
     }
 
     /// Takes the next message that was received.

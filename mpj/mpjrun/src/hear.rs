@@ -24,6 +24,7 @@ impl Job<'_> {
                 break;
             }
         }
+        let obeyed = obeyed.and_then(|()| self.members[index].control.is_read());
         if let Err(why) = obeyed {
             self.members[index].control.close();
             self.members[index].process.signal(Signal::KILL);

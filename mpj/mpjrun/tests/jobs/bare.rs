@@ -131,7 +131,8 @@ impl Bare {
     fn ask_and_not_read(&self) {
         let (rank, key) = (self.me, "k".to_owned());
         self.say(&[ToLauncher::Put { rank, key: key.clone(), value: vec![7; 1_000_000] }]);
-        (0..1000).for_each(|id| self.say(&[ToLauncher::Get { id, rank, key: key.clone(), bell: false }]));
+        let gets = (0..1000).map(|id| ToLauncher::Get { id, rank, key: key.clone(), bell: false });
+        self.say(&gets.collect::<Vec<_>>());
         std::thread::sleep(Duration::from_secs(100));
     }
 

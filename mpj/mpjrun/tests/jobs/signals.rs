@@ -67,9 +67,9 @@ fn second_interrupt() {
 fn ignored_interrupt() {
     let job = start_sh(
         "-n 4 -l",
-        "[ $MPJ_RANK = 2 ] && exit; trap '' INT; echo here; while :; do sleep 0.01; done",
+        "trap '' INT; echo here; [ $MPJ_RANK = 2 ] && exit; while :; do sleep 0.01; done",
     );
-    job.lines(3, "here");
+    job.lines(4, "here");
     job.signal("-INT");
     let told = "mpjrun: interrupt: ranks 0 to 1 and 3 were told to end; press Ctrl-C again to kill them";
     assert_eq!(job.errors(1, "interrupt"), [told]);
