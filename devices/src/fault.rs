@@ -91,6 +91,11 @@ pub enum Fault {
     },
     /// There are as many communicators as can be told apart.
     TooManyChannels,
+    /// The channel has been joined before, and not been left.
+    Joined {
+        /// Its context.
+        context: u64,
+    },
 }
 
 impl fmt::Display for Fault {
@@ -124,6 +129,7 @@ impl fmt::Display for Fault {
             Fault::TooManyChannels => {
                 write!(f, "too many communicators at once: 32,768 is the limit; free some")
             }
+            Fault::Joined { context } => write!(f, "channel {context:#x} has been joined already"),
         }
     }
 }

@@ -63,7 +63,7 @@ pub use fault::{Content, Fault};
 pub use group::Group;
 pub use layout::{Envelope, Keep, Shape, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
-pub use matching::{ANY_SOURCE, ANY_TAG, Pattern};
+pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};
 pub use niodev::NioDriver;
 #[doc(hidden)]
 pub use niodev::strangers;

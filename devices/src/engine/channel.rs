@@ -1,12 +1,13 @@
 //! A channel: one matching space of one communicator, and the operations under way in it.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::device::PeerId;
 use crate::engine::ops::Ops;
 use crate::fault::Fault;
 use crate::group::Group;
-use crate::matching::Matching;
+use crate::matching::{Early, Matching};
 
 /// One matching space: a communicator has one for messages and one for collectives.
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub struct Channel {
     pub(crate) number: u16,
     members: OnceLock<Members>,
     matching: Mutex<Matching>,
+    early: Arc<AtomicU64>,
     ops: Mutex<Ops>,
     broken: OnceLock<Fault>,
 }
@@ -27,19 +29,23 @@ struct Members {
 
 impl Channel {
     pub(crate) fn new(context: u64, number: u16) -> Self {
+        let early = Arc::<AtomicU64>::default();
         Channel {
             context,
             number,
             members: OnceLock::new(),
-            matching: Mutex::default(),
+            matching: Mutex::new(Matching::new(Arc::clone(&early))),
+            early,
             ops: Mutex::default(),
             broken: OnceLock::new(),
         }
     }
 
     /// Says who takes part. Messages may have come before: a peer can be faster at making the communicator.
-    pub(crate) fn join(&self, group: Group, rank: u32) {
-        let _ = self.members.set(Members { group, rank });
+    ///
+    /// Returns false if that was said before.
+    pub(crate) fn join(&self, group: Group, rank: u32) -> bool {
+        self.members.set(Members { group, rank }).is_ok()
     }
 
     /// Returns the number that names this channel to all its members.
@@ -70,6 +76,18 @@ impl Channel {
     #[inline]
     pub(crate) fn matching(&self) -> MutexGuard<'_, Matching> {
         self.matching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares only these bits of tags from now on, when a message meets a receive or a probe.
+    pub fn compare_tags(&self, mask: i32) {
+        self.matching().mask = mask;
+    }
+
+    /// Returns how many messages have come before their receives, as far as it is known here: one relaxed load.
+    #[inline]
+    pub fn early(&self) -> Early {
+        let word = self.early.load(Ordering::Relaxed);
+        Early { arrived: (word >> 32) as u32, lying: word as u32 }
     }
 
     pub(crate) fn ops(&self) -> MutexGuard<'_, Ops> {

@@ -268,6 +268,7 @@ impl Engine {
                 self.roster.report(early.from.0, End::Died(why.into()));
             }
         }
+        matching.count(0);
     }
 
     /// Says why no message can match a receive any more, if so.
@@ -314,6 +315,7 @@ fn end_local(channel: &Channel, fault: &Fault) {
             _ => matching.unexpected.push_back(early),
         }
     }
+    matching.count(0);
     drop(matching);
     for ender in ended {
         ender.end(Err(fault.clone()));

@@ -145,10 +145,12 @@ impl Engine {
     /// Joins the channel `context`, of which this rank is member `rank`.
     ///
     /// # Errors
-    /// [`Fault::TooManyChannels`].
+    /// [`Fault::TooManyChannels`], [`Fault::Joined`].
     pub fn join(&self, context: u64, group: Group, rank: u32) -> Result<Arc<Channel>, Fault> {
         let channel = self.channel(context)?;
-        channel.join(group, rank);
+        if !channel.join(group, rank) {
+            return Err(Fault::Joined { context });
+        }
         self.drop_forged(&channel);
         self.apply_ends(&channel);
         Ok(channel)

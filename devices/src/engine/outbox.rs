@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use mpj_pool::{Pool, RawBuffer};
 
@@ -124,6 +125,14 @@ impl Engine {
             let all = peer.freed.swap(0, Ordering::Relaxed);
             self.grant(from, all);
         }
+    }
+
+    /// Waits until nothing waits in an outbox any more, but no longer than `patience`: a rank that has told the others
+    /// something may not look at its messages for long.
+    pub fn flush_for(&self, patience: Duration) {
+        let end = Instant::now() + patience;
+        let is_out = || self.busy.load(Ordering::Acquire) == 0 || Instant::now() >= end;
+        self.wait_until(|| is_out().then_some(()));
     }
 
     /// Moves what waits in every busy outbox; returns how many frames went out.

@@ -29,6 +29,30 @@ impl Message {
     pub fn envelope(&self) -> &Envelope {
         &self.early.message
     }
+
+    /// Whether its body has come with it, so that receiving it takes no time.
+    pub fn is_here(&self) -> bool {
+        !matches!(self.early.body, Held::Remote { .. })
+    }
+}
+
+impl Channel {
+    /// Shows `look` the messages that came before their receives, the first `most` in order of arrival, until it answers.
+    pub fn find_early<T>(&self, most: usize, mut look: impl FnMut(&Envelope) -> Option<T>) -> Option<T> {
+        self.matching().unexpected.iter().take(most).find_map(|early| look(&early.message))
+    }
+
+    /// Takes the first message that `which` picks out of those that [`find_early`](Self::find_early) would show.
+    pub fn take_early(
+        self: &Arc<Self>,
+        most: usize,
+        mut which: impl FnMut(&Envelope) -> bool,
+    ) -> Option<Message> {
+        let mut matching = self.matching();
+        let at = matching.unexpected.iter().take(most).position(|early| which(&early.message))?;
+        let early = matching.take_at(at)?;
+        Some(Message { channel: Arc::clone(self), early })
+    }
 }
 
 impl Engine {

@@ -197,12 +197,7 @@ impl Engine {
                 (Held::Local { source, ender }, Started::Pending(completion))
             }
         };
-        matching.unexpected.push_back(Unexpected {
-            message,
-            from: PeerId(self.site.rank),
-            body,
-            notify: None,
-        });
+        matching.keep(Unexpected { message, from: PeerId(self.site.rank), body, notify: None });
         drop(matching);
         self.rouse();
         Ok(started)

@@ -7,6 +7,8 @@ mod posted;
 mod unexpected;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::Envelope;
 
@@ -28,35 +30,71 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// Whether this is the message asked for, by the bits of its tag in `mask`.
     #[inline]
-    pub(crate) fn accepts(self, message: &Envelope) -> bool {
+    fn accepts(self, message: &Envelope, mask: i32) -> bool {
         (self.source == ANY_SOURCE || self.source as u32 == message.source)
-            && (self.tag == ANY_TAG || self.tag == message.tag)
+            && (self.tag == ANY_TAG || (self.tag ^ message.tag) & mask == 0)
     }
 }
 
+/// How many messages came before their receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Early {
+    /// All that ever came so, counted around 2^32.
+    pub arrived: u32,
+    /// Those that still lie there.
+    pub lying: u32,
+}
+
 /// The two queues of one channel.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Matching {
     pub(crate) posted: VecDeque<Posted>,
     pub(crate) unexpected: VecDeque<Unexpected>,
     /// Whether this rank has left the channel: nobody will receive here.
     left: bool,
+    /// The bits of tags that are compared.
+    pub(crate) mask: i32,
+    /// [`Early`] in one word, to be read without the lock.
+    early: Arc<AtomicU64>,
 }
 
 impl Matching {
+    pub(crate) fn new(early: Arc<AtomicU64>) -> Self {
+        let (posted, unexpected) = (VecDeque::new(), VecDeque::new());
+        Matching { posted, unexpected, left: false, mask: -1, early }
+    }
+
     /// Takes the receive a message goes to.
     #[inline]
     pub(crate) fn take_posted(&mut self, message: &Envelope) -> Option<Posted> {
-        let at = self.posted.iter().position(|p| p.pattern.accepts(message))?;
+        let at = self.posted.iter().position(|p| p.pattern.accepts(message, self.mask))?;
         if at == 0 { self.posted.pop_front() } else { self.posted.remove(at) }
     }
 
     /// Takes the message a receive gets.
     #[inline]
     pub(crate) fn take_unexpected(&mut self, pattern: Pattern) -> Option<Unexpected> {
-        let at = self.unexpected.iter().position(|u| pattern.accepts(&u.message))?;
-        if at == 0 { self.unexpected.pop_front() } else { self.unexpected.remove(at) }
+        let at = self.unexpected.iter().position(|u| pattern.accepts(&u.message, self.mask))?;
+        self.take_at(at)
+    }
+
+    /// Takes the early message at a place.
+    #[inline]
+    pub(crate) fn take_at(&mut self, at: usize) -> Option<Unexpected> {
+        let early = if at == 0 { self.unexpected.pop_front() } else { self.unexpected.remove(at) };
+        self.count(0);
+        early
+    }
+
+    /// Makes known that `arrived` more came early, and how many lie there now.
+    #[inline]
+    pub(crate) fn count(&self, arrived: u32) {
+        // Only the holder of the lock writes it.
+        let before = (self.early.load(Ordering::Relaxed) >> 32) as u32;
+        let word = u64::from(before.wrapping_add(arrived)) << 32 | self.unexpected.len() as u64;
+        self.early.store(word, Ordering::Relaxed);
     }
 
     /// Keeps a message that came before its receive; returns false if this rank has left the channel.
@@ -64,6 +102,7 @@ impl Matching {
     pub(crate) fn keep(&mut self, early: Unexpected) -> bool {
         if !self.left {
             self.unexpected.push_back(early);
+            self.count(1);
         }
         !self.left
     }
@@ -71,11 +110,13 @@ impl Matching {
     /// Keeps no more messages, and returns those that are there.
     pub(crate) fn leave(&mut self) -> VecDeque<Unexpected> {
         self.left = true;
-        std::mem::take(&mut self.unexpected)
+        let early = std::mem::take(&mut self.unexpected);
+        self.count(0);
+        early
     }
 
     /// Returns the message a receive would get.
     pub(crate) fn peek(&self, pattern: Pattern) -> Option<&Unexpected> {
-        self.unexpected.iter().find(|u| pattern.accepts(&u.message))
+        self.unexpected.iter().find(|u| pattern.accepts(&u.message, self.mask))
     }
 }
