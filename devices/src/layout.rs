@@ -274,6 +274,12 @@ impl Target {
         Some(Target { base, count, bytes, shape, landed: 0, _keep: keep })
     }
 
+    /// Returns the bytes there is room for.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Checks length and type of a message before one byte of it lands.
     #[inline]
     pub(crate) fn accepts(&self, message: &Envelope) -> Result<(), Fault> {

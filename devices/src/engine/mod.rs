@@ -186,6 +186,12 @@ impl Engine {
         Ok(channel)
     }
 
+    /// Returns how many channels more this rank can join.
+    pub fn spare_channels(&self) -> usize {
+        let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
+        channels.free.len() + (CHANNELS - channels.next)
+    }
+
     pub(crate) fn all_channels(&self) -> Vec<Arc<Channel>> {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
         channels.by_context.values().map(Arc::clone).collect()

@@ -37,7 +37,7 @@ impl Engine {
         let mut matching = channel.matching();
         let ours = |body: &Held| matches!(body, Held::Local { ender, .. } if ender.ends(completion));
         let at = matching.unexpected.iter().position(|early| ours(&early.body));
-        let early = at.and_then(|at| matching.unexpected.remove(at));
+        let early = at.and_then(|at| matching.take_at(at));
         drop(matching);
         let Some(Held::Local { source, ender }) = early.map(|early| early.body) else { return false };
         drop(source);
