@@ -114,6 +114,23 @@ impl Op {
         }
     }
 
+    /// A number for the operation, to see that all ranks name the same one; users' own are told apart by their order alone.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Op::Sum => 0,
+            Op::Prod => 1,
+            Op::Min => 2,
+            Op::Max => 3,
+            Op::Land => 4,
+            Op::Lor => 5,
+            Op::Lxor => 6,
+            Op::Band => 7,
+            Op::Bor => 8,
+            Op::Bxor => 9,
+            Op::User(user) => 10 + u8::from(user.commutative),
+        }
+    }
+
     /// Returns why the operation is not defined for items of a datatype, if so.
     pub(crate) fn refuses(&self, datatype: &Datatype) -> Option<String> {
         if let Op::User(user) = self {

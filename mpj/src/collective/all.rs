@@ -3,21 +3,24 @@
 use super::rooted::Blocks;
 use super::schedule::{Area, Span, Step};
 
-/// Bytes up to which every rank sends to every other at once; above, one partner at a time.
-pub(crate) const AT_ONCE: usize = 64 << 10;
-
 fn span(area: Area, blocks: Blocks<'_>, rank: u32) -> Span {
     let (at, count) = blocks(rank);
     Span::new(area, at, count)
 }
 
-/// An allgather: directly when small, else around a ring (F-MPJ's BKT).
-pub(crate) fn allgather(rank: u32, size: u32, send: usize, recv: Blocks<'_>, bytes: usize) -> Vec<Step> {
+/// An allgather: directly when small, else around a ring (F-MPJ's BKT). Without a `send` each rank's items are in place.
+pub(crate) fn allgather(
+    rank: u32,
+    size: u32,
+    send: Option<Span>,
+    recv: Blocks<'_>,
+    is_small: bool,
+) -> Vec<Step> {
     let block = |r: u32| span(Area::Recv, recv, r);
-    let mine = Span::new(Area::Send, 0, send);
     let mut steps = Vec::with_capacity(3 * size as usize);
-    steps.push(Step::Copy { from: mine, into: block(rank) });
-    if bytes <= AT_ONCE {
+    steps.extend(send.map(|from| Step::Copy { from, into: block(rank) }));
+    let mine = send.unwrap_or_else(|| block(rank));
+    if is_small {
         steps.extend(
             (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: block(from) }),
         );
@@ -34,11 +37,17 @@ pub(crate) fn allgather(rank: u32, size: u32, send: usize, recv: Blocks<'_>, byt
     steps
 }
 
-/// An alltoall: directly when small, else in pairs.
-pub(crate) fn alltoall(rank: u32, size: u32, send: Blocks<'_>, recv: Blocks<'_>, bytes: usize) -> Vec<Step> {
-    let (out, back) = (|r: u32| span(Area::Send, send, r), |r: u32| span(Area::Recv, recv, r));
+/// An alltoall out of an area: directly when small, else in pairs.
+pub(crate) fn alltoall(
+    rank: u32,
+    size: u32,
+    (area, send): (Area, Blocks<'_>),
+    recv: Blocks<'_>,
+    is_small: bool,
+) -> Vec<Step> {
+    let (out, back) = (|r: u32| span(area, send, r), |r: u32| span(Area::Recv, recv, r));
     let mut steps = Vec::with_capacity(3 * size as usize);
-    if bytes <= AT_ONCE {
+    if is_small {
         steps.extend(
             (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: back(from) }),
         );

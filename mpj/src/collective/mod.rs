@@ -1,10 +1,17 @@
-//! Collectives: each algorithm makes a list of steps for one rank, and [`schedule`] runs it.
+//! Collectives: each algorithm makes a list of steps for one rank, [`schedule`] runs it, and [`turn`] sees to it that
+//! all ranks are in step: README.md beside this file.
 //!
 //! An algorithm is a function of (rank, size, counts) to steps; it moves no data itself, so it can be tested without a
 //! job and run blocking or not.
 
 pub(crate) mod all;
+pub(crate) mod course;
+pub(crate) mod label;
+mod notice;
+mod patience;
+mod receipt;
 pub(crate) mod reduce;
 pub(crate) mod rooted;
 pub(crate) mod scan;
 pub(crate) mod schedule;
+pub(crate) mod turn;

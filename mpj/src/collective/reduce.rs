@@ -55,7 +55,7 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
     let power = 1 << size.ilog2();
     let extra = size - power;
     let mut steps = Vec::with_capacity(32);
-    steps.push(Step::Copy { from: mine, into: result });
+    steps.extend(copy(mine, result));
     // The first 2·extra ranks pair up: the odd one of each pair gives its items to the even one and waits.
     let position = if rank < 2 * extra {
         if rank % 2 == 1 {
@@ -103,7 +103,7 @@ pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> 
         Span::new(Area::Recv, at, len)
     };
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
-    let mut steps = vec![Step::Copy { from: mine, into: Span::new(Area::Recv, 0, count) }];
+    let mut steps: Vec<Step> = copy(mine, Span::new(Area::Recv, 0, count)).collect();
     for round in 0..size - 1 {
         let (out, back) = (block(rank + size - round), block(rank + 2 * size - round - 1));
         let incoming = Span::new(Area::Temp, 0, back.count);
@@ -146,13 +146,8 @@ pub(crate) fn reduce_scatter(
     for round in 1..size {
         let (to, from) = ((rank + round) % size, (rank + size - round) % size);
         let into = if from == size - 1 && from > rank { higher } else { incoming };
-        if count > 0 {
-            steps.push(Step::Recv { from, into });
-        }
-        if of(to).count > 0 {
-            steps.push(Step::Send { to, from: of(to) });
-        }
-        steps.push(Step::Wait);
+        // Blocks of no items go, too: a rank that counts otherwise is waiting for them.
+        steps.extend([Step::Recv { from, into }, Step::Send { to, from: of(to) }, Step::Wait]);
         if into == incoming {
             let into = if from < rank { result } else { higher };
             steps.push(Step::Fold { from: incoming, into, order: Order::FromLeft });
@@ -162,6 +157,11 @@ pub(crate) fn reduce_scatter(
         steps.push(Step::Fold { from: higher, into: result, order: Order::FromRight });
     }
     steps
+}
+
+/// The step that moves a rank's own items, unless they are in place.
+pub(crate) fn copy(from: Span, into: Span) -> impl Iterator<Item = Step> {
+    (from != into).then_some(Step::Copy { from, into }).into_iter()
 }
 
 /// Where block `r` of `size` starts in `count` items, and its length; the first blocks are the longer ones.

@@ -43,38 +43,29 @@ pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> 
 /// Blocks of items by rank: where each starts and how many items it has.
 pub(crate) type Blocks<'a> = &'a dyn Fn(u32) -> (usize, usize);
 
-/// A gather: every rank sends to the root (F-MPJ's FT).
-pub(crate) fn gather(
-    rank: u32,
-    size: u32,
-    root: u32,
-    send: usize,
-    recv: Blocks<'_>,
-    in_place: bool,
-) -> Vec<Step> {
-    let mine = Span::new(Area::Send, 0, send);
+/// A gather: every rank sends to the root (F-MPJ's FT), whose own items are in place if it sends none.
+pub(crate) fn gather(rank: u32, size: u32, root: u32, send: Option<Span>, recv: Blocks<'_>) -> Vec<Step> {
     if rank != root {
-        return vec![Step::Send { to: root, from: mine }];
+        return send.map(|from| Step::Send { to: root, from }).into_iter().collect();
     }
     let into = |from: u32| {
         let (at, count) = recv(from);
         Span::new(Area::Recv, at, count)
     };
     let others = (0..size).filter(|r| *r != root).map(|from| Step::Recv { from, into: into(from) });
-    let own = (!in_place).then(|| Step::Copy { from: mine, into: into(root) });
+    let own = send.map(|from| Step::Copy { from, into: into(root) });
     others.chain(own).collect()
 }
 
-/// A scatter: the root sends to every rank.
-pub(crate) fn scatter(rank: u32, size: u32, root: u32, send: Blocks<'_>, recv: usize) -> Vec<Step> {
-    let mine = Span::new(Area::Recv, 0, recv);
+/// A scatter: the root sends to every rank; its own items stay in place if it receives none.
+pub(crate) fn scatter(rank: u32, size: u32, root: u32, send: Blocks<'_>, recv: Option<Span>) -> Vec<Step> {
     if rank != root {
-        return vec![Step::Recv { from: root, into: mine }];
+        return recv.map(|into| Step::Recv { from: root, into }).into_iter().collect();
     }
     let from = |to: u32| {
         let (at, count) = send(to);
         Span::new(Area::Send, at, count)
     };
     let others = (0..size).filter(|r| *r != root).map(|to| Step::Send { to, from: from(to) });
-    others.chain([Step::Copy { from: from(root), into: mine }]).collect()
+    others.chain(recv.map(|into| Step::Copy { from: from(root), into })).collect()
 }

@@ -1,5 +1,6 @@
 //! Scan: rank `r` gets the combination of ranks 0 to `r`.
 
+use super::reduce::copy;
 use super::schedule::{Area, Span, Step};
 use crate::op::Order;
 
@@ -7,7 +8,7 @@ use crate::op::Order;
 pub(crate) fn scan(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
     let result = Span::new(Area::Recv, 0, count);
     let incoming = Span::new(Area::Temp, 0, count);
-    let mut steps = vec![Step::Copy { from: mine, into: result }];
+    let mut steps: Vec<Step> = copy(mine, result).collect();
     let mut distance = 1;
     while distance < size {
         if rank >= distance {

@@ -5,9 +5,13 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Channel, Completion, Engine, Fault, Mode, Pattern, Shape, Source, Started, Target, Wait};
+use mpj_devices::{Completion, Mode, Pattern, Shape, Source, Started, Target, Wait};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
+use super::course::{Call, Course};
+use super::notice::Notice;
+use super::patience::Patience;
+use super::receipt::{Expected, judge};
 use crate::error::{Class, Error, Result};
 use crate::op::{Op, Order};
 use crate::raw::Comm;
@@ -65,61 +69,70 @@ impl Memory {
     }
 }
 
+/// What one rank does in a collective: steps, and the memory they work on.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) send: Memory,
+    pub(crate) recv: Memory,
+    /// How many items of the receive type the schedule's own areas hold.
+    pub(crate) temp: usize,
+    pub(crate) op: Option<Op>,
+}
+
 /// A collective under way.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    call: &'static str,
-    engine: Arc<Engine>,
-    channel: Arc<Channel>,
-    tag: i32,
+    comm: Comm,
+    call: Call,
     steps: std::vec::IntoIter<Step>,
     areas: [Memory; 4],
     op: Option<Op>,
-    pending: Vec<Completion>,
+    pending: Vec<Pending>,
     /// Whether a [`Step::Wait`] has been reached and not yet crossed.
     at_line: bool,
-    failed: Option<Fault>,
+    failed: Option<Error>,
+    patience: Patience,
     _own: [Option<DefaultBlock>; 2],
 }
 
+/// An operation under way, and what is expected if it is a receive.
+#[derive(Debug)]
+struct Pending {
+    completion: Completion,
+    expected: Option<Expected>,
+}
+
 impl Schedule {
-    /// Prepares a schedule; `temp` is the number of items of the receive type that its own areas hold.
+    /// Prepares a schedule.
     ///
     /// # Safety
     /// Every span of the steps lies in what `send` and `recv` describe, under the contract of [`raw`](crate::raw), until
     /// the schedule has been polled to its end; nothing is written to `send`.
-    pub(crate) unsafe fn new(
-        comm: &Comm,
-        call: &'static str,
-        steps: Vec<Step>,
-        send: Memory,
-        recv: Memory,
-        temp: usize,
-        op: Option<Op>,
-    ) -> Result<Self> {
+    pub(crate) unsafe fn new(comm: &Comm, call: Call, plan: Plan) -> Result<Self> {
+        let Plan { steps, send, recv, temp, op } = plan;
         let uses_more = |step: &Step| matches!(step, Step::Recv { into, .. } if into.area == Area::More);
         let own =
-            |wanted| if wanted { allocate(call, &recv.shape, temp) } else { Ok((Memory::none(), None)) };
+            |wanted| if wanted { allocate(call.name, &recv.shape, temp) } else { Ok((Memory::none(), None)) };
         let ((first, one), (second, other)) = (own(temp > 0)?, own(temp > 0 && steps.iter().any(uses_more))?);
         Ok(Schedule {
+            comm: comm.clone(),
             call,
-            engine: Arc::clone(comm.engine()),
-            channel: Arc::clone(comm.coll()),
-            tag: comm.next_collective(),
             steps: steps.into_iter(),
             areas: [send, recv, first, second],
             op,
             pending: Vec::new(),
             at_line: false,
             failed: None,
+            patience: Patience::new(comm),
             _own: [one, other],
         })
     }
 
     /// Runs to the end.
     pub(crate) fn run(mut self) -> Result<()> {
-        let engine = Arc::clone(&self.engine);
-        engine.wait_for(&mut self, Schedule::poll, |run| Wait::collective(run.call, &run.channel))
+        let engine = Arc::clone(self.comm.engine());
+        engine.wait_for(&mut self, Schedule::poll, |run| Wait::collective(run.call.name, run.comm.coll()))
     }
 
     /// Goes on as far as possible; `Some` at the end, when nothing touches the buffers any more.
@@ -128,18 +141,26 @@ impl Schedule {
             if self.at_line || self.failed.is_some() {
                 self.settle();
                 if !self.pending.is_empty() {
+                    if self.failed.is_none()
+                        && self.patience.is_due(&self.comm)
+                        && let Err(error) = self.look()
+                    {
+                        self.fail(error);
+                        continue;
+                    }
                     return None;
                 }
-                if let Some(fault) = self.failed.take() {
-                    return Some(Err(Error::fault(self.call, fault)));
+                if let Some(error) = self.failed.take() {
+                    return Some(Err(error));
                 }
                 self.at_line = false;
+                self.patience.restart();
             }
             match self.steps.next() {
                 Some(Step::Wait) => self.at_line = true,
                 Some(step) => {
-                    if let Err(fault) = self.start(step) {
-                        self.fail(fault);
+                    if let Err(error) = self.start(step) {
+                        self.fail(error);
                     }
                 }
                 None if self.pending.is_empty() => return Some(Ok(())),
@@ -150,51 +171,78 @@ impl Schedule {
 
     /// Forgets what has ended.
     fn settle(&mut self) {
-        let mut fault = None;
-        self.pending.retain(|completion| match completion.outcome() {
-            None => true,
-            Some(Ok(_)) => false,
-            Some(Err(why)) => {
-                fault.get_or_insert_with(|| why.clone());
-                false
+        let (call, mut failed) = (&self.call, None);
+        self.pending.retain(|Pending { completion, expected }| {
+            let Some(outcome) = completion.outcome() else { return true };
+            if let Err(error) = judge(call, *expected, outcome) {
+                failed.get_or_insert(error);
             }
+            false
         });
-        if let Some(fault) = fault {
-            self.fail(fault);
+        if let Some(error) = failed {
+            self.fail(error);
         }
     }
 
     /// Gives up: takes back what has not matched; what has goes to its end.
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, error: Error) {
         if self.failed.is_none() {
-            self.failed = Some(fault);
-            for completion in &self.pending {
-                self.engine.cancel(&self.channel, completion);
+            self.failed = Some(error);
+            for Pending { completion, .. } in &self.pending {
+                self.comm.engine().withdraw(self.comm.coll(), completion);
             }
         }
     }
 
-    fn start(&mut self, step: Step) -> Result<(), Fault> {
-        let started = match step {
+    /// Looks whether this rank waits in vain; after a long wait, asks those it waits for where they are.
+    #[cold]
+    fn look(&mut self) -> Result<()> {
+        let is_long = self.patience.take_long();
+        Course::look(&self.comm, &self.call, self.call.number, is_long)?;
+        for rank in self.comm.course().take_past(self.call.number) {
+            let of_rank = |p: &&Pending| p.expected.is_some_and(|expected| expected.from == rank);
+            let engine = self.comm.engine();
+            // What has matched is on its way, whatever has been said since.
+            if self.pending.iter().filter(of_rank).any(|p| engine.withdraw(self.comm.coll(), &p.completion)) {
+                let why = format!("rank {rank} has called something else here, and has gone on");
+                return Err(Error::new(Class::Other, self.call.name, why));
+            }
+        }
+        if is_long && self.patience.ask() {
+            let mut ranks: Vec<u32> =
+                self.pending.iter().filter_map(|p| p.expected).map(|e| e.from).collect();
+            ranks.sort_unstable();
+            ranks.dedup();
+            Notice::Waiting(self.call.label).tell(&self.comm, self.call.number, ranks.into_iter());
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, step: Step) -> Result<()> {
+        let (engine, channel) = (self.comm.engine(), self.comm.coll());
+        let fault = |fault| Error::fault(self.call.name, fault);
+        match step {
             Step::Send { to, from } => {
-                self.engine.send(&self.channel, to, self.tag, self.source(from), Mode::Standard)?
+                let tag = self.call.label.tag(self.call.number);
+                let started =
+                    engine.send(channel, to, tag, self.source(from), Mode::Standard).map_err(fault)?;
+                if let Started::Pending(completion) = started {
+                    self.pending.push(Pending { completion, expected: None });
+                }
             }
             Step::Recv { from, into } => {
-                let pattern = Pattern { source: from.cast_signed(), tag: self.tag };
-                self.engine.recv(&self.channel, pattern, self.target(into))?
+                let tag = self.call.label.tag(self.call.number);
+                let (pattern, target) = (Pattern { source: from.cast_signed(), tag }, self.target(into));
+                let expected = Some(Expected { from, bytes: target.bytes() });
+                match engine.recv(channel, pattern, target) {
+                    Ok(Started::Pending(completion)) => self.pending.push(Pending { completion, expected }),
+                    Ok(Started::Done(message)) => judge(&self.call, expected, &Ok(message))?,
+                    Err(fault) => judge(&self.call, expected, &Err(fault))?,
+                }
             }
-            Step::Copy { from, into } => {
-                self.source(from).copy_items(self.target(into));
-                return Ok(());
-            }
-            Step::Fold { from, into, order } => {
-                self.fold(from, into, order);
-                return Ok(());
-            }
-            Step::Wait => return Ok(()),
-        };
-        if let Started::Pending(completion) = started {
-            self.pending.push(completion);
+            Step::Copy { from, into } => self.source(from).copy_items(self.target(into)),
+            Step::Fold { from, into, order } => self.fold(from, into, order),
+            Step::Wait => (),
         }
         Ok(())
     }

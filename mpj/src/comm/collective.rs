@@ -1,8 +1,12 @@
 //! Collectives, typed: every rank of the communicator calls them in the same order.
+//!
+//! A rank on which one fails tells the others: who still waits in it fails, too, who has returned fails at the next, and
+//! from then on the communicator takes no more collectives, and says so. Messages from rank to rank go on, and so does every
+//! other communicator. Arguments that are refused on all ranks leave it as it was.
 
 use super::Intracomm;
 use crate::endpoint::number;
-use crate::error::{Class, Error, Result};
+use crate::error::Result;
 use crate::op::Op;
 use crate::raw::{self, Items, Layout};
 use crate::types::{RecvBuf, SendBuf};
@@ -12,26 +16,17 @@ fn sending<B: SendBuf + ?Sized>(buf: &B) -> Items {
     Items { base: parts.base.cast_mut(), count: parts.count, shape: parts.shape }
 }
 
-fn receiving<B: RecvBuf + ?Sized>(buf: &mut B) -> Items {
+pub(super) fn receiving<B: RecvBuf + ?Sized>(buf: &mut B) -> Items {
     let parts = buf.recv_parts();
     Items { base: parts.base, count: parts.count, shape: parts.shape }
 }
 
 impl Intracomm {
-    /// The items each rank has if `count` are dealt out evenly.
-    fn even(&self, call: &'static str, count: usize) -> Result<Layout<'static>> {
-        let size = self.size();
-        if !count.is_multiple_of(size) {
-            let why = format!("{count} items cannot be dealt evenly to {size} ranks");
-            return Err(Error::new(Class::Count, call, why));
-        }
-        Ok(Layout::Even(count / size))
-    }
-
     /// Waits until every rank has called it (MPI_Barrier).
     ///
     /// # Errors
-    /// A freed communicator, a dead or departed rank.
+    /// A freed communicator, a dead or departed rank, ranks that have called something else, or for which a collective has
+    /// failed before.
     pub fn barrier(&self) -> Result<()> {
         raw::barrier(self.as_raw())
     }
@@ -47,8 +42,11 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// A root outside the communicator, a freed communicator, a dead or departed rank; other lengths or types on other
-    /// ranks.
+    /// * A root outside the communicator, a freed communicator, a dead or departed rank.
+    /// * [`Class::Count`], [`Class::Truncate`] or [`Class::Type`] if another rank sent less, more or another type than
+    ///   this one expects: it names the rank and both lengths, and the buffer may be filled in part.
+    /// * What another rank failed with, which it names; that ranks have called something else; that they are out of step
+    ///   since an earlier collective failed. Only a communicator made before, or of another one, helps then.
     pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
         // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for its parts.
         unsafe { raw::bcast(self.as_raw(), &receiving(buf), number(root)) }
@@ -67,7 +65,7 @@ impl Intracomm {
         root: usize,
     ) -> Result<()> {
         // SAFETY: both buffers are borrowed until we return, one of them mutably: they do not overlap.
-        unsafe { raw::reduce(self.as_raw(), &sending(send), &receiving(recv), &op, number(root)) }
+        unsafe { raw::reduce(self.as_raw(), Some(&sending(send)), &receiving(recv), &op, number(root)) }
     }
 
     /// Combines the buffers of all ranks everywhere, in order of rank, with the same bits on each (MPI_Allreduce).
@@ -81,7 +79,7 @@ impl Intracomm {
         op: Op,
     ) -> Result<()> {
         // SAFETY: as in `reduce`.
-        unsafe { raw::allreduce(self.as_raw(), &sending(send), &receiving(recv), &op) }
+        unsafe { raw::allreduce(self.as_raw(), Some(&sending(send)), &receiving(recv), &op) }
     }
 
     /// Combines the buffers of all ranks, element by element, in order of rank, and deals the result out: rank `r` gets
@@ -129,7 +127,7 @@ impl Intracomm {
         op: Op,
     ) -> Result<()> {
         // SAFETY: as in `reduce`.
-        unsafe { raw::scan(self.as_raw(), &sending(send), &receiving(recv), &op) }
+        unsafe { raw::scan(self.as_raw(), Some(&sending(send)), &receiving(recv), &op) }
     }
 
     /// Collects the buffers of all ranks at `root`, one after the other (MPI_Gather). `recv` is used at the root alone
@@ -153,17 +151,17 @@ impl Intracomm {
         recv: &mut R,
         root: usize,
     ) -> Result<()> {
-        let recv = receiving(recv);
-        let layout = if self.rank() == root { self.even("gather", recv.count)? } else { Layout::Even(0) };
+        let (send, recv) = (sending(send), receiving(recv));
         // SAFETY: as in `reduce`.
-        unsafe { raw::gather(self.as_raw(), &sending(send), &recv, layout, number(root)) }
+        unsafe { raw::gather(self.as_raw(), Some(&send), &recv, Layout::Dealt, number(root)) }
     }
 
     /// Collects buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element `displacements[r]`
     /// on (MPI_Gatherv). `recv`, `counts` and `displacements` are used at the root alone.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather).
+    /// As [`gather`](Self::gather); [`Class::Arg`] if parts overlap where they are received, or there are not as many as
+    /// ranks.
     pub fn gatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -174,7 +172,7 @@ impl Intracomm {
     ) -> Result<()> {
         let layout = Layout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
-        unsafe { raw::gather(self.as_raw(), &sending(send), &receiving(recv), layout, number(root)) }
+        unsafe { raw::gather(self.as_raw(), Some(&sending(send)), &receiving(recv), layout, number(root)) }
     }
 
     /// Deals the buffer of `root` out in equal parts (MPI_Scatter). `send` is used at the root alone and is `size` times
@@ -188,10 +186,9 @@ impl Intracomm {
         recv: &mut R,
         root: usize,
     ) -> Result<()> {
-        let send = sending(send);
-        let layout = if self.rank() == root { self.even("scatter", send.count)? } else { Layout::Even(0) };
+        let (send, recv) = (sending(send), receiving(recv));
         // SAFETY: as in `reduce`.
-        unsafe { raw::scatter(self.as_raw(), &send, layout, &receiving(recv), number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &send, Layout::Dealt, Some(&recv), number(root)) }
     }
 
     /// Deals the buffer of `root` out in parts of different lengths (MPI_Scatterv); see [`gatherv`](Self::gatherv).
@@ -208,7 +205,7 @@ impl Intracomm {
     ) -> Result<()> {
         let layout = Layout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
-        unsafe { raw::scatter(self.as_raw(), &sending(send), layout, &receiving(recv), number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &sending(send), layout, Some(&receiving(recv)), number(root)) }
     }
 
     /// Collects the buffers of all ranks everywhere (MPI_Allgather); `recv` is `size` times as long as `send`.
@@ -216,16 +213,14 @@ impl Intracomm {
     /// # Errors
     /// As [`gather`](Self::gather).
     pub fn allgather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(&self, send: &S, recv: &mut R) -> Result<()> {
-        let recv = receiving(recv);
-        let layout = self.even("allgather", recv.count)?;
         // SAFETY: as in `reduce`.
-        unsafe { raw::allgather(self.as_raw(), &sending(send), &recv, layout) }
+        unsafe { raw::allgather(self.as_raw(), Some(&sending(send)), &receiving(recv), Layout::Dealt) }
     }
 
     /// Collects buffers of different lengths everywhere (MPI_Allgatherv); see [`gatherv`](Self::gatherv).
     ///
     /// # Errors
-    /// As [`gather`](Self::gather).
+    /// As [`gatherv`](Self::gatherv).
     pub fn allgatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -235,7 +230,7 @@ impl Intracomm {
     ) -> Result<()> {
         let layout = Layout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
-        unsafe { raw::allgather(self.as_raw(), &sending(send), &receiving(recv), layout) }
+        unsafe { raw::allgather(self.as_raw(), Some(&sending(send)), &receiving(recv), layout) }
     }
 
     /// Sends the `r`-th part of `send` to rank `r` and gets a part from each (MPI_Alltoall).
@@ -253,15 +248,14 @@ impl Intracomm {
     /// As [`gather`](Self::gather).
     pub fn alltoall<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(&self, send: &S, recv: &mut R) -> Result<()> {
         let (send, recv) = (sending(send), receiving(recv));
-        let (out, back) = (self.even("alltoall", send.count)?, self.even("alltoall", recv.count)?);
         // SAFETY: as in `reduce`.
-        unsafe { raw::alltoall(self.as_raw(), &send, out, &recv, back) }
+        unsafe { raw::alltoall(self.as_raw(), Some((&send, Layout::Dealt)), &recv, Layout::Dealt) }
     }
 
     /// Sends parts of different lengths and gets some (MPI_Alltoallv); see [`gatherv`](Self::gatherv).
     ///
     /// # Errors
-    /// As [`gather`](Self::gather).
+    /// As [`gatherv`](Self::gatherv).
     pub fn alltoallv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -272,6 +266,6 @@ impl Intracomm {
         let out = Layout::Varying { counts: send_parts.0, displacements: send_parts.1 };
         let back = Layout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
         // SAFETY: as in `reduce`.
-        unsafe { raw::alltoall(self.as_raw(), &sending(send), out, &receiving(recv), back) }
+        unsafe { raw::alltoall(self.as_raw(), Some((&sending(send), out)), &receiving(recv), back) }
     }
 }

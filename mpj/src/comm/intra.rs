@@ -46,8 +46,11 @@ impl Intracomm {
 
     /// Makes a communicator of the same ranks with its own messages. Collective.
     ///
+    /// Only a communicator whose ranks are in step can be duplicated: where a collective has failed, a duplicate made
+    /// before, or one of its parent, goes on.
+    ///
     /// # Errors
-    /// A rank has died, or there are too many communicators.
+    /// A dead or departed rank, too many communicators here or elsewhere, ranks that are out of step.
     pub fn dup(&self) -> Result<Intracomm> {
         self.raw.dup().map(Intracomm::new)
     }
@@ -56,16 +59,9 @@ impl Intracomm {
     /// a color a rank takes no part and gets `None`.
     ///
     /// # Errors
-    /// A color above 2,147,483,647, a dead rank, too many communicators.
+    /// As [`dup`](Self::dup); a color above 2,147,483,647.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Intracomm>> {
-        let color = match color {
-            None => raw::UNDEFINED,
-            Some(color) => i32::try_from(color).map_err(|_| {
-                let why = format!("color {color} is above 2147483647");
-                crate::Error::new(crate::Class::Arg, "split", why)
-            })?,
-        };
-        Ok(self.raw.split(color, key)?.map(Intracomm::new))
+        Ok(self.raw.split_by(color.map(i64::from), key)?.map(Intracomm::new))
     }
 
     /// Frees the communicator on this rank: every later call on any of its handles is an error, and so is what is

@@ -1,6 +1,7 @@
 //! Communicators, typed.
 
 mod collective;
+mod in_place;
 mod intra;
 mod object;
 mod p2p;

@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Intracomm;
+use crate::collective::label::{Label, Operation};
+use crate::collective::turn::collective;
 use crate::endpoint::{Dest, Source, Tag, number};
 use crate::error::{Class, Error, Result};
 use crate::raw::{self, Items};
@@ -67,13 +69,22 @@ impl Intracomm {
         tag: impl Into<Tag>,
     ) -> Result<(T, Status)> {
         const CALL: &str = "recv_object";
-        let message = raw::mprobe(self.as_raw(), source.into().number(), tag.into().number())?;
+        let comm = self.as_raw();
+        let message = raw::mprobe_as(comm, CALL, source.into().number(), tag.into().number())?;
         let bytes = message.envelope().bytes;
-        let block = room(CALL, bytes)?;
-        let packed = mpj_datatypes::Datatype::primitive(Primitive::Packed);
+        let block = match room(CALL, bytes) {
+            Ok(block) => block,
+            // Its sender may be waiting to hear of it.
+            Err(error) => {
+                raw::discard(comm, message);
+                return Err(error);
+            }
+        };
+        let items =
+            Items { base: block.as_ptr().as_ptr(), count: bytes, shape: Shape::Flat(Primitive::Packed) };
         // SAFETY: the block is ours, holds `bytes` bytes, and is touched by nobody else until the call returns.
-        let status = unsafe { raw::mrecv(self.as_raw(), block.as_ptr().as_ptr(), bytes, &packed, message)? };
-        // SAFETY: the receive has filled the first `bytes` bytes of the block.
+        let status = unsafe { raw::mrecv_shape(comm, CALL, items, message)? };
+        // SAFETY: the receive has filled the first `status.bytes()` bytes of the block.
         let buffer = unsafe { Buffer::from_block(block, 0, status.bytes()) };
         let mut buffer = buffer.map_err(|e| malformed(CALL, e.error))?;
         Ok((buffer.read_object().map_err(|e| malformed(CALL, e))?, status))
@@ -82,26 +93,33 @@ impl Intracomm {
     /// Gives every rank the value of `root`; the others' value is not looked at.
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast) and [`recv_object`](Self::recv_object).
+    /// As [`bcast`](Self::bcast) and [`recv_object`](Self::recv_object). A value that cannot be serialized is an error on
+    /// all ranks; one that cannot be made of what came, on that rank alone.
     pub fn bcast_object<T: Serialize + DeserializeOwned>(&self, value: T, root: usize) -> Result<T> {
         const CALL: &str = "bcast_object";
-        let is_root = self.rank() == root;
-        let sent = if is_root { encode(CALL, &value)? } else { Vec::new() };
-        let mut len = [sent.len()];
-        self.bcast(&mut len, root)?;
-        let [len] = len;
-        let shape = Shape::Flat(Primitive::Packed);
-        if is_root {
-            let items = Items { base: sent.as_ptr().cast_mut(), count: len, shape };
-            // SAFETY: the root only reads, and `sent` lives until the call returns.
-            unsafe { raw::bcast(self.as_raw(), &items, number(root))? };
-            return Ok(value);
-        }
-        let block = room(CALL, len)?;
-        let items = Items { base: block.as_ptr().as_ptr(), count: len, shape };
-        // SAFETY: the block is ours, holds `len` bytes, and is touched by nobody else until the call returns.
-        unsafe { raw::bcast(self.as_raw(), &items, number(root))? };
-        // SAFETY: the broadcast has filled the first `len` bytes of the block.
+        let got = collective(self.as_raw(), CALL, |turn| {
+            let root = turn.comm().member(CALL, Class::Root, number(root))?;
+            let label = Label::new(Operation::BcastObject, root as usize);
+            let is_root = turn.comm().rank() == root;
+            let sent = if is_root { encode(CALL, &value)? } else { Vec::new() };
+            let mut len = [sent.len() as u64];
+            turn.bcast_words(label, &mut len, root)?;
+            let len = usize::try_from(len[0]).map_err(|_| raw::too_large(CALL, usize::MAX))?;
+            let shape = Shape::Flat(Primitive::Packed);
+            if is_root {
+                let items = Items { base: sent.as_ptr().cast_mut(), count: len, shape };
+                // SAFETY: the root only reads, and `sent` lives until the call returns.
+                unsafe { turn.bcast(label, &items, root)? };
+                return Ok(None);
+            }
+            let block = room(CALL, len)?;
+            let items = Items { base: block.as_ptr().as_ptr(), count: len, shape };
+            // SAFETY: the block is ours, holds `len` bytes, and is touched by nobody else until the call returns.
+            unsafe { turn.bcast(label, &items, root)? };
+            Ok(Some((block, len)))
+        })?;
+        let Some((block, len)) = got else { return Ok(value) };
+        // SAFETY: the broadcast has filled the first `len` bytes of the block: a message of another length is an error.
         let buffer = unsafe { Buffer::from_block(block, 0, len) };
         let mut buffer = buffer.map_err(|e| malformed(CALL, e.error))?;
         buffer.read_object().map_err(|e| malformed(CALL, e))

@@ -1,202 +1,113 @@
 //! Collectives: every rank of the communicator calls them in the same order.
 //!
-//! Counts are in items and, as in MPI, the type signature of what is sent must be that of what is received.
+//! Counts are in items and, as in MPI, the type signature of what is sent must be that of what is received, on all ranks:
+//! a message that is shorter, longer or of another type is an error. An error on one rank is told to the others, which fail
+//! with it; from then on the communicator takes no more collectives. Arguments that are refused on all ranks leave it as
+//! it was.
+//!
+//! Where `send` (of [`scatter`], `recv`) may be `None`, that says `MPI_IN_PLACE`: the rank's own items are in the other
+//! buffer already.
 
-use mpj_datatypes::{Datatype, Primitive};
+use mpj_datatypes::Primitive;
 use mpj_devices::Shape;
 
 use super::comm::Comm;
-use super::p2p::{disjoint, too_large};
-use crate::collective::schedule::{Area, Memory, Schedule, Span, Step};
+use super::items::{Items, Layout};
+use crate::collective::label::{Label, Operation};
+use crate::collective::schedule::{Area, Memory, Plan, Span, Step};
+use crate::collective::turn::{Turn, collective};
 use crate::collective::{all, reduce as reduction, rooted, scan as prefix};
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
 
-/// Items of one buffer: pointer, count, shape.
-#[derive(Clone, Debug)]
-pub struct Items {
-    /// The first item. Nothing is written through it where the call only sends.
-    pub base: *mut u8,
-    /// How many.
-    pub count: usize,
-    /// Of which type.
-    pub shape: Shape,
+/// Bytes up to which every rank sends to every other at once; above, one partner at a time.
+const AT_ONCE: usize = 64 << 10;
+
+/// Bytes from which an allreduce goes around a ring.
+const RING: usize = 32 << 10;
+
+fn plan(steps: Vec<Step>, send: Option<&Items>, recv: &Items) -> Plan {
+    let send = send.map_or_else(Memory::none, Items::memory);
+    Plan { steps, send, recv: recv.memory(), temp: 0, op: None }
 }
 
-impl Items {
-    /// Describes `count` items of `datatype` at `base`.
-    pub fn new(base: *mut u8, count: usize, datatype: &Datatype) -> Self {
-        Items { base, count, shape: Shape::of(datatype) }
+/// Checks what a reduction on this rank works on; returns what it contributes.
+fn check_reduction(call: &'static str, send: Option<&Items>, recv: &Items, op: &Op) -> Result<Span> {
+    if let Some(send) = send {
+        send.like(call, recv)?;
+        send.apart(call, recv)?;
     }
-
-    fn memory(&self) -> Memory {
-        Memory { base: self.base, shape: self.shape.clone() }
-    }
-
-    fn whole(&self) -> Span {
-        Span::new(Area::Send, 0, self.count)
-    }
-
-    fn bytes(&self, call: &'static str) -> Result<usize> {
-        self.shape.bytes(self.count).ok_or_else(|| too_large(call, self.count))
-    }
-
-    /// Checks what must be checked before they are received into.
-    fn receivable(&self, call: &'static str) -> Result<()> {
-        disjoint(call, self.count, &self.shape)
-    }
-}
-
-/// Where each rank's items lie in a buffer, in items from its start.
-#[derive(Clone, Copy, Debug)]
-pub enum Layout<'a> {
-    /// The same number for each, one after the other.
-    Even(usize),
-    /// So many for each, at these displacements.
-    Varying {
-        /// The number of items by rank.
-        counts: &'a [usize],
-        /// The first item by rank.
-        displacements: &'a [usize],
-    },
-}
-
-impl Layout<'_> {
-    fn block(&self, rank: u32) -> (usize, usize) {
-        match self {
-            Layout::Even(count) => (rank as usize * count, *count),
-            Layout::Varying { counts, displacements } => {
-                (displacements[rank as usize], counts[rank as usize])
-            }
-        }
-    }
-
-    /// Checks that the blocks of all ranks lie within `items`.
-    fn check(&self, call: &'static str, size: u32, items: usize) -> Result<()> {
-        if let Layout::Varying { counts, displacements } = self
-            && (counts.len() != size as usize || displacements.len() != size as usize)
-        {
-            let (c, d) = (counts.len(), displacements.len());
-            let why = format!("{c} counts and {d} displacements for {size} ranks");
-            return Err(Error::new(Class::Arg, call, why));
-        }
-        let end = match self {
-            Layout::Even(count) => count.checked_mul(size as usize),
-            Layout::Varying { .. } => (0..size)
-                .map(|rank| self.block(rank))
-                .filter(|(_, count)| *count > 0)
-                .try_fold(0, |end, (at, count)| at.checked_add(count).map(|e| e.max(end))),
-        };
-        match end {
-            Some(end) if end <= items => Ok(()),
-            Some(end) => {
-                Err(Error::new(Class::Count, call, format!("{end} items of all ranks, room for {items}")))
-            }
-            None => Err(too_large(call, items)),
-        }
-    }
-}
-
-fn same_items(call: &'static str, send: &Items, recv: &Items) -> Result<()> {
-    let (sent, room) = (send.bytes(call)?, recv.bytes(call)?);
-    if sent != room {
-        return Err(Error::new(Class::Count, call, format!("{sent} bytes to send, {room} bytes to receive")));
-    }
-    // A rank's own part is copied without a message, so that nobody else compares the types.
-    let alike = match (&send.shape, &recv.shape) {
-        (Shape::Flat(a), Shape::Flat(b)) => a == b,
-        (a, b) => {
-            let whole = |shape: &Shape, count| shape.datatype().signature().repeat(count as u64);
-            whole(a, send.count) == whole(b, recv.count)
-        }
-    };
-    if sent > 0 && !alike {
-        return Err(Error::new(
-            Class::Type,
-            call,
-            "what is sent and what is received are of different types",
-        ));
-    }
-    Ok(())
-}
-
-fn check_op(call: &'static str, op: &Op, items: &Items) -> Result<()> {
-    match op.refuses(&items.shape.datatype()) {
-        Some(why) => Err(Error::new(Class::Op, call, why)),
-        None => Ok(()),
-    }
-}
-
-/// # Safety
-/// The contracts of the buffers; the steps stay inside them.
-unsafe fn run(
-    comm: &Comm,
-    call: &'static str,
-    steps: Vec<Step>,
-    send: Memory,
-    recv: Memory,
-    temp: usize,
-    op: Option<&Op>,
-) -> Result<()> {
-    // SAFETY: the caller's contract, and `run` polls to the end.
-    unsafe { Schedule::new(comm, call, steps, send, recv, temp, op.cloned()) }?.run()
+    recv.receivable(call)?;
+    recv.combine(call, op)?;
+    Ok(send.map_or_else(|| recv.whole(Area::Recv), |send| send.whole(Area::Send)))
 }
 
 /// Waits until every rank has called it.
 ///
 /// # Errors
-/// A freed communicator, a dead or departed rank.
+/// A freed communicator, a dead or departed rank, ranks that are out of step.
 pub fn barrier(comm: &Comm) -> Result<()> {
-    comm.usable("barrier")?;
-    let steps = rooted::barrier(comm.rank(), comm.size());
-    // SAFETY: no memory is named.
-    unsafe { run(comm, "barrier", steps, Memory::none(), Memory::none(), 0, None) }
+    collective(comm, "barrier", |turn| {
+        let steps = rooted::barrier(comm.rank(), comm.size());
+        let plan = Plan { steps, send: Memory::none(), recv: Memory::none(), temp: 0, op: None };
+        // SAFETY: no memory is named.
+        unsafe { turn.run(Label::new(Operation::Barrier, 0), plan) }
+    })
 }
 
 /// Gives every rank the items of `root`.
 ///
 /// # Errors
-/// A bad root, a freed communicator, a dead or departed rank, other counts or types elsewhere.
+/// A bad root, a freed communicator, a dead or departed rank; other counts or types elsewhere; an error on another rank;
+/// ranks that are out of step.
 ///
 /// # Safety
 /// The contract of a send buffer at the root, of a receive buffer elsewhere.
 pub unsafe fn bcast(comm: &Comm, items: &Items, root: i32) -> Result<()> {
-    comm.usable("bcast")?;
-    let root = comm.member("bcast", Class::Root, root)?;
-    items.bytes("bcast")?;
-    if comm.rank() != root {
-        items.receivable("bcast")?;
-    }
-    let steps = rooted::bcast(comm.rank(), comm.size(), root, items.count);
-    // SAFETY: the caller's contract; the root's steps only send.
-    unsafe { run(comm, "bcast", steps, Memory::none(), items.memory(), 0, None) }
+    collective(comm, "bcast", |turn| {
+        let root = comm.member("bcast", Class::Root, root)?;
+        items.bytes("bcast")?;
+        if comm.rank() != root {
+            items.receivable("bcast")?;
+        }
+        let label = Label::new(Operation::Bcast, root as usize);
+        // SAFETY: the caller's contract.
+        unsafe { turn.bcast(label, items, root) }
+    })
 }
 
-/// Combines the items of all ranks at `root`, in order of rank; `recv` is used at the root alone.
+/// Combines the items of all ranks at `root`, in order of rank; `recv` is used at the root alone, and `send` there only if
+/// it is not in place.
 ///
 /// # Errors
 /// As [`bcast`]; [`Class::Op`] if the operation is not defined for the type, [`Class::Count`] or [`Class::Type`] if
-/// the root's buffers differ.
+/// the root's buffers differ, [`Class::Buffer`] if they overlap, or there is nothing to send elsewhere.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn reduce(comm: &Comm, send: &Items, recv: &Items, op: &Op, root: i32) -> Result<()> {
-    comm.usable("reduce")?;
-    let root = comm.member("reduce", Class::Root, root)?;
-    if comm.rank() == root {
-        same_items("reduce", send, recv)?;
-        recv.receivable("reduce")?;
-    }
-    let recv = if comm.rank() == root { recv } else { send };
-    check_op("reduce", op, recv)?;
-    let (mine, count) = (send.whole(), recv.count);
-    let steps = reduction::reduce(comm.rank(), comm.size(), root, mine, count, op.is_commutative());
-    // SAFETY: the caller's contract; only the root's steps write to the receive buffer.
-    unsafe { run(comm, "reduce", steps, send.memory(), recv.memory(), count, Some(op)) }
+pub unsafe fn reduce(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op, root: i32) -> Result<()> {
+    const CALL: &str = "reduce";
+    collective(comm, CALL, |turn| {
+        let root = comm.member(CALL, Class::Root, root)?;
+        let (mine, items) = if comm.rank() == root {
+            (check_reduction(CALL, send, recv, op)?, recv)
+        } else {
+            let send = send.ok_or_else(|| nothing(CALL))?;
+            send.combine(CALL, op)?;
+            (send.whole(Area::Send), send)
+        };
+        items.bytes(CALL)?;
+        let count = items.count;
+        let steps = reduction::reduce(comm.rank(), comm.size(), root, mine, count, op.is_commutative());
+        let plan = Plan { temp: count, op: Some(op.clone()), ..plan(steps, send, items) };
+        // SAFETY: the caller's contract; only the root's steps write to the receive buffer.
+        unsafe { turn.run(Label::reduction(Operation::Reduce, root as usize, op), plan) }
+    })
 }
 
-/// Bytes from which an allreduce goes around a ring.
-const RING: usize = 32 << 10;
+fn nothing(call: &'static str) -> Error {
+    Error::new(Class::Buffer, call, "only the root's items are in place")
+}
 
 /// Combines the items of all ranks everywhere, in order of rank, with the same bits on each.
 ///
@@ -205,20 +116,22 @@ const RING: usize = 32 << 10;
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn allreduce(comm: &Comm, send: &Items, recv: &Items, op: &Op) -> Result<()> {
-    comm.usable("allreduce")?;
-    same_items("allreduce", send, recv)?;
-    recv.receivable("allreduce")?;
-    check_op("allreduce", op, recv)?;
-    let (rank, size, mine, count) = (comm.rank(), comm.size(), send.whole(), recv.count);
-    let ring = size > 1 && op.is_commutative() && recv.bytes("allreduce")? >= RING && count >= size as usize;
-    let (steps, temp) = if ring {
-        (reduction::allreduce_ring(rank, size, mine, count), reduction::ring_block(0, size, count).1)
-    } else {
-        (reduction::allreduce_doubling(rank, size, mine, count), count)
-    };
-    // SAFETY: the caller's contract.
-    unsafe { run(comm, "allreduce", steps, send.memory(), recv.memory(), temp, Some(op)) }
+pub unsafe fn allreduce(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op) -> Result<()> {
+    const CALL: &str = "allreduce";
+    collective(comm, CALL, |turn| {
+        let mine = check_reduction(CALL, send, recv, op)?;
+        let (rank, size, count, bytes) = (comm.rank(), comm.size(), recv.count, recv.bytes(CALL)?);
+        let ring = size > 1 && op.is_commutative() && bytes >= RING && count >= size as usize;
+        let (steps, temp) = if ring {
+            (reduction::allreduce_ring(rank, size, mine, count), reduction::ring_block(0, size, count).1)
+        } else {
+            (reduction::allreduce_doubling(rank, size, mine, count), count)
+        };
+        let label = Label::reduction(Operation::Allreduce, bytes, op).longer(ring);
+        let plan = Plan { temp, op: Some(op.clone()), ..plan(steps, send, recv) };
+        // SAFETY: the caller's contract.
+        unsafe { turn.run(label, plan) }
+    })
 }
 
 /// Combines the items of all ranks, in order of rank, and gives rank `r` the next `counts[r]` of the result.
@@ -236,19 +149,21 @@ pub unsafe fn reduce_scatter(
     op: &Op,
 ) -> Result<()> {
     const CALL: &str = "reduce_scatter";
-    comm.usable(CALL)?;
-    let sums =
-        counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
-    let displacements: Vec<usize> = sums.collect();
-    let layout = Layout::Varying { counts, displacements: &displacements };
-    layout.check(CALL, comm.size(), send.count)?;
-    recv.receivable(CALL)?;
-    let own = Items { count: layout.block(comm.rank()).1, ..send.clone() };
-    same_items(CALL, &own, recv)?;
-    check_op(CALL, op, recv)?;
-    let steps = reduction::reduce_scatter(comm.rank(), comm.size(), &|r| layout.block(r), recv.count);
-    // SAFETY: the caller's contract; the layout was checked.
-    unsafe { run(comm, CALL, steps, send.memory(), recv.memory(), recv.count, Some(op)) }
+    collective(comm, CALL, |turn| {
+        let sums =
+            counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
+        let displacements: Vec<usize> = sums.collect();
+        let layout = Layout::Varying { counts, displacements: &displacements };
+        let layout = layout.to_send(CALL, comm.size(), send.count)?;
+        check_reduction(CALL, Some(&send.part(&layout, comm.rank())), recv, op)?;
+        send.apart(CALL, recv)?;
+        let total = layout.total(CALL, comm.size(), send)?;
+        let steps = reduction::reduce_scatter(comm.rank(), comm.size(), &|r| layout.block(r), recv.count);
+        let label = Label::reduction(Operation::ReduceScatter, total, op);
+        let plan = Plan { temp: recv.count, op: Some(op.clone()), ..plan(steps, Some(send), recv) };
+        // SAFETY: the caller's contract; the layout was checked.
+        unsafe { turn.run(label, plan) }
+    })
 }
 
 /// Gives rank `r` the combination of the items of ranks 0 to `r`.
@@ -258,58 +173,93 @@ pub unsafe fn reduce_scatter(
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn scan(comm: &Comm, send: &Items, recv: &Items, op: &Op) -> Result<()> {
-    comm.usable("scan")?;
-    same_items("scan", send, recv)?;
-    recv.receivable("scan")?;
-    check_op("scan", op, recv)?;
-    let steps = prefix::scan(comm.rank(), comm.size(), send.whole(), recv.count);
-    // SAFETY: the caller's contract.
-    unsafe { run(comm, "scan", steps, send.memory(), recv.memory(), recv.count, Some(op)) }
+pub unsafe fn scan(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op) -> Result<()> {
+    const CALL: &str = "scan";
+    collective(comm, CALL, |turn| {
+        let mine = check_reduction(CALL, send, recv, op)?;
+        let steps = prefix::scan(comm.rank(), comm.size(), mine, recv.count);
+        let label = Label::reduction(Operation::Scan, recv.bytes(CALL)?, op);
+        let plan = Plan { temp: recv.count, op: Some(op.clone()), ..plan(steps, send, recv) };
+        // SAFETY: the caller's contract.
+        unsafe { turn.run(label, plan) }
+    })
 }
 
-/// Collects the items of all ranks at `root`, placed by `layout`, which is used at the root alone like `recv`.
+/// Collects the items of all ranks at `root`, placed by `layout`, which is used at the root alone like `recv`. The root's
+/// own may be in place.
 ///
 /// # Errors
-/// As [`bcast`]; [`Class::Count`] if the layout leaves the root's buffer.
+/// As [`reduce`]; [`Class::Count`] if the layout leaves the root's buffer, [`Class::Arg`] if its parts overlap.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn gather(comm: &Comm, send: &Items, recv: &Items, layout: Layout<'_>, root: i32) -> Result<()> {
-    comm.usable("gather")?;
-    let root = comm.member("gather", Class::Root, root)?;
-    send.bytes("gather")?;
-    if comm.rank() == root {
-        layout.check("gather", comm.size(), recv.count)?;
-        recv.receivable("gather")?;
-        let own = Items { count: layout.block(root).1, ..recv.clone() };
-        same_items("gather", send, &own)?;
-    }
-    let steps = rooted::gather(comm.rank(), comm.size(), root, send.count, &|r| layout.block(r), false);
-    // SAFETY: the caller's contract; the layout was checked where it is used.
-    unsafe { run(comm, "gather", steps, send.memory(), recv.memory(), 0, None) }
+pub unsafe fn gather(
+    comm: &Comm,
+    send: Option<&Items>,
+    recv: &Items,
+    layout: Layout<'_>,
+    root: i32,
+) -> Result<()> {
+    let call = layout.name("gather", "gatherv");
+    collective(comm, call, |turn| {
+        let root = comm.member(call, Class::Root, root)?;
+        let mut layout = layout;
+        if comm.rank() == root {
+            layout = layout.to_receive(call, comm.size(), recv.count)?;
+            recv.receivable(call)?;
+            if let Some(send) = send {
+                send.like(call, &recv.part(&layout, root))?;
+                send.apart(call, recv)?;
+            }
+        } else {
+            send.ok_or_else(|| nothing(call))?.bytes(call)?;
+        }
+        let mine = send.map(|send| send.whole(Area::Send));
+        let steps = rooted::gather(comm.rank(), comm.size(), root, mine, &|r| layout.block(r));
+        // SAFETY: the caller's contract; the layout was checked where it is used.
+        unsafe { turn.run(Label::new(Operation::Gather, root as usize), plan(steps, send, recv)) }
+    })
 }
 
-/// Deals the items of `root` out, placed by `layout`, which is used at the root alone like `send`.
+/// Deals the items of `root` out, placed by `layout`, which is used at the root alone like `send`. The root's own may stay
+/// in place.
 ///
 /// # Errors
 /// As [`gather`].
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn scatter(comm: &Comm, send: &Items, layout: Layout<'_>, recv: &Items, root: i32) -> Result<()> {
-    comm.usable("scatter")?;
-    let root = comm.member("scatter", Class::Root, root)?;
-    recv.bytes("scatter")?;
-    recv.receivable("scatter")?;
-    if comm.rank() == root {
-        layout.check("scatter", comm.size(), send.count)?;
-        let own = Items { count: layout.block(root).1, ..send.clone() };
-        same_items("scatter", &own, recv)?;
-    }
-    let steps = rooted::scatter(comm.rank(), comm.size(), root, &|r| layout.block(r), recv.count);
-    // SAFETY: the caller's contract; the layout was checked where it is used.
-    unsafe { run(comm, "scatter", steps, send.memory(), recv.memory(), 0, None) }
+pub unsafe fn scatter(
+    comm: &Comm,
+    send: &Items,
+    layout: Layout<'_>,
+    recv: Option<&Items>,
+    root: i32,
+) -> Result<()> {
+    let call = layout.name("scatter", "scatterv");
+    collective(comm, call, |turn| {
+        let root = comm.member(call, Class::Root, root)?;
+        if let Some(recv) = recv {
+            recv.bytes(call)?;
+            recv.receivable(call)?;
+        }
+        let mut layout = layout;
+        if comm.rank() == root {
+            layout = layout.to_send(call, comm.size(), send.count)?;
+            if let Some(recv) = recv {
+                send.part(&layout, root).like(call, recv)?;
+                send.apart(call, recv)?;
+            }
+        } else if recv.is_none() {
+            return Err(nothing(call));
+        }
+        let mine = recv.map(|recv| recv.whole(Area::Recv));
+        let steps = rooted::scatter(comm.rank(), comm.size(), root, &|r| layout.block(r), mine);
+        let recv = recv.map_or_else(Memory::none, Items::memory);
+        let plan = Plan { steps, send: send.memory(), recv, temp: 0, op: None };
+        // SAFETY: the caller's contract; the layout was checked where it is used.
+        unsafe { turn.run(Label::new(Operation::Scatter, root as usize), plan) }
+    })
 }
 
 /// Collects the items of all ranks everywhere, placed by `layout`.
@@ -319,19 +269,26 @@ pub unsafe fn scatter(comm: &Comm, send: &Items, layout: Layout<'_>, recv: &Item
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn allgather(comm: &Comm, send: &Items, recv: &Items, layout: Layout<'_>) -> Result<()> {
-    comm.usable("allgather")?;
-    layout.check("allgather", comm.size(), recv.count)?;
-    recv.receivable("allgather")?;
-    let own = Items { count: layout.block(comm.rank()).1, ..recv.clone() };
-    same_items("allgather", send, &own)?;
-    let total = total(&layout, comm.size(), recv, "allgather")?;
-    let steps = all::allgather(comm.rank(), comm.size(), send.count, &|r| layout.block(r), total);
-    // SAFETY: the caller's contract; the layout was checked.
-    unsafe { run(comm, "allgather", steps, send.memory(), recv.memory(), 0, None) }
+pub unsafe fn allgather(comm: &Comm, send: Option<&Items>, recv: &Items, layout: Layout<'_>) -> Result<()> {
+    let call = layout.name("allgather", "allgatherv");
+    collective(comm, call, |turn| {
+        let layout = layout.to_receive(call, comm.size(), recv.count)?;
+        recv.receivable(call)?;
+        if let Some(send) = send {
+            send.like(call, &recv.part(&layout, comm.rank()))?;
+            send.apart(call, recv)?;
+        }
+        let total = layout.total(call, comm.size(), recv)?;
+        let (mine, is_small) = (send.map(|send| send.whole(Area::Send)), total <= AT_ONCE);
+        let steps = all::allgather(comm.rank(), comm.size(), mine, &|r| layout.block(r), is_small);
+        let label = Label::new(Operation::Allgather, total).longer(!is_small);
+        // SAFETY: the caller's contract; the layout was checked.
+        unsafe { turn.run(label, plan(steps, send, recv)) }
+    })
 }
 
-/// Sends a block to each rank and gets one from each, placed by the two layouts.
+/// Sends a block to each rank and gets one from each, placed by the two layouts. In place, what is received replaces what
+/// was sent, `back` says where both lie, and as much memory again is used.
 ///
 /// # Errors
 /// As [`gather`].
@@ -340,48 +297,73 @@ pub unsafe fn allgather(comm: &Comm, send: &Items, recv: &Items, layout: Layout<
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn alltoall(
     comm: &Comm,
-    send: &Items,
-    out: Layout<'_>,
+    send: Option<(&Items, Layout<'_>)>,
     recv: &Items,
     back: Layout<'_>,
 ) -> Result<()> {
-    const CALL: &str = "alltoall";
-    comm.usable(CALL)?;
-    out.check(CALL, comm.size(), send.count)?;
-    back.check(CALL, comm.size(), recv.count)?;
-    recv.receivable(CALL)?;
-    let own_out = Items { count: out.block(comm.rank()).1, ..send.clone() };
-    let own_back = Items { count: back.block(comm.rank()).1, ..recv.clone() };
-    same_items(CALL, &own_out, &own_back)?;
-    // Ranks may disagree on the totals of a varying exchange, and both ways of exchanging understand each other.
-    let total = total(&out, comm.size(), send, CALL)?;
-    let steps = all::alltoall(comm.rank(), comm.size(), &|r| out.block(r), &|r| back.block(r), total);
-    // SAFETY: the caller's contract; the layouts were checked.
-    unsafe { run(comm, CALL, steps, send.memory(), recv.memory(), 0, None) }
+    let call = back.name("alltoall", "alltoallv");
+    collective(comm, call, |turn| {
+        let (rank, size) = (comm.rank(), comm.size());
+        let back = back.to_receive(call, size, recv.count)?;
+        recv.receivable(call)?;
+        let mut out = (Area::Temp, back);
+        if let Some((send, layout)) = send {
+            out = (Area::Send, layout.to_send(call, size, send.count)?);
+            send.part(&out.1, rank).like(call, &recv.part(&back, rank))?;
+            send.apart(call, recv)?;
+        }
+        let (area, layout) = out;
+        let total = layout.total(call, size, send.map_or(recv, |(items, _)| items))?;
+        let is_small = total <= AT_ONCE;
+        let mut steps = Vec::new();
+        if send.is_none() {
+            steps.push(Step::Copy { from: recv.whole(Area::Recv), into: recv.whole(Area::Temp) });
+        }
+        let blocks = |r| layout.block(r);
+        steps.extend(all::alltoall(rank, size, (area, &blocks), &|r| back.block(r), is_small));
+        // Ranks may disagree on the totals of a varying exchange, and both ways of exchanging understand each other.
+        let label = match layout {
+            Layout::Varying { .. } => Label::new(Operation::Alltoall, 0),
+            _ => Label::new(Operation::Alltoall, total).longer(!is_small),
+        };
+        let temp = if send.is_none() { recv.count } else { 0 };
+        let plan = Plan { temp, ..plan(steps, send.map(|(items, _)| items), recv) };
+        // SAFETY: the caller's contract; the layouts were checked.
+        unsafe { turn.run(label, plan) }
+    })
 }
 
-fn total(layout: &Layout<'_>, size: u32, items: &Items, call: &'static str) -> Result<usize> {
-    let count = (0..size).try_fold(0usize, |sum, r| sum.checked_add(layout.block(r).1));
-    count.and_then(|count| items.shape.bytes(count)).ok_or_else(|| too_large(call, items.count))
-}
+impl Turn<'_> {
+    /// Broadcasts items, for whatever call.
+    ///
+    /// # Safety
+    /// The contract of [`bcast`].
+    pub(crate) unsafe fn bcast(&mut self, label: Label, items: &Items, root: u32) -> Result<()> {
+        let steps = rooted::bcast(self.comm().rank(), self.comm().size(), root, items.count);
+        // SAFETY: the caller's contract; the root's steps only send.
+        unsafe { self.run(label, plan(steps, None, items)) }
+    }
 
-/// Broadcasts words, for making communicators.
-pub(crate) fn bcast_words(comm: &Comm, call: &'static str, words: &mut [u64], root: u32) -> Result<()> {
-    let steps = rooted::bcast(comm.rank(), comm.size(), root, words.len());
-    let recv = Memory { base: words.as_mut_ptr().cast(), shape: Shape::Flat(Primitive::U64) };
-    // SAFETY: the words are ours, and the schedule runs to its end here.
-    unsafe { run(comm, call, steps, Memory::none(), recv, 0, None) }
-}
+    /// Broadcasts words.
+    pub(crate) fn bcast_words(&mut self, label: Label, words: &mut [u64], root: u32) -> Result<()> {
+        let shape = Shape::Flat(Primitive::U64);
+        let items = Items { base: words.as_mut_ptr().cast(), count: words.len(), shape };
+        // SAFETY: the words are ours until it returns.
+        unsafe { self.bcast(label, &items, root) }
+    }
 
-/// Gathers words everywhere, for making communicators.
-pub(crate) fn allgather_words(comm: &Comm, call: &'static str, words: &[u64]) -> Result<Vec<u64>> {
-    let mut all = vec![0u64; words.len() * comm.size() as usize];
-    let block = |r: u32| (r as usize * words.len(), words.len());
-    let steps = all::allgather(comm.rank(), comm.size(), words.len(), &block, all.len() * 8);
-    let shape = Shape::Flat(Primitive::U64);
-    let send = Memory { base: words.as_ptr().cast_mut().cast(), shape: shape.clone() };
-    let recv = Memory { base: all.as_mut_ptr().cast(), shape };
-    // SAFETY: both are ours and do not overlap; the steps only read the first.
-    unsafe { run(comm, call, steps, send, recv, 0, None) }?;
-    Ok(all)
+    /// Gathers as many words of every rank everywhere.
+    pub(crate) fn allgather_words(&mut self, label: Label, words: &[u64]) -> Result<Vec<u64>> {
+        let (rank, size, len) = (self.comm().rank(), self.comm().size(), words.len());
+        let mut all = vec![0u64; len * size as usize];
+        let mine = Span::new(Area::Send, 0, len);
+        let steps =
+            all::allgather(rank, size, Some(mine), &|r| (r as usize * len, len), all.len() * 8 <= AT_ONCE);
+        let items =
+            |base: *mut u64, count| Items { base: base.cast(), count, shape: Shape::Flat(Primitive::U64) };
+        let (send, recv) = (items(words.as_ptr().cast_mut(), len), items(all.as_mut_ptr(), all.len()));
+        // SAFETY: both are ours and do not overlap; the steps only read the first.
+        unsafe { self.run(label, plan(steps, Some(&send), &recv)) }?;
+        Ok(all)
+    }
 }

@@ -1,10 +1,13 @@
 //! A communicator: two channels, a group, and how new ones are made from it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mpj_devices::{Channel, Engine, Fault, Group, PeerId};
 
+use crate::collective::course::Course;
+use crate::collective::label::{Label, MATCHED, Operation};
+use crate::collective::turn::collective;
 use crate::error::{Class, Error, Result};
 
 /// The color of a rank that takes no part in a split.
@@ -26,8 +29,7 @@ struct Core {
     group: Group,
     rank: u32,
     freed: AtomicBool,
-    /// Collectives started here; all ranks count alike, so the number tells one from the next.
-    collectives: AtomicI32,
+    course: Course,
     /// Communicators this process has made as their leader.
     made: Arc<AtomicU64>,
 }
@@ -52,9 +54,11 @@ impl Comm {
     fn make(engine: Arc<Engine>, id: u64, group: Group, rank: u32, made: Arc<AtomicU64>) -> Result<Self> {
         let join =
             |context| engine.join(context, group.clone(), rank).map_err(|f| Error::fault("communicator", f));
-        let (p2p, coll) = (join(id << 1)?, join(id << 1 | 1)?);
-        let (freed, collectives) = (AtomicBool::new(false), AtomicI32::new(0));
-        Ok(Comm { core: Arc::new(Core { engine, p2p, coll, group, rank, freed, collectives, made }) })
+        let p2p = join(id << 1)?;
+        let coll = join(id << 1 | 1).inspect_err(|_| engine.leave(&p2p))?;
+        coll.compare_tags(MATCHED);
+        let (freed, course) = (AtomicBool::new(false), Course::default());
+        Ok(Comm { core: Arc::new(Core { engine, p2p, coll, group, rank, freed, course, made }) })
     }
 
     /// Returns this process's rank.
@@ -86,9 +90,8 @@ impl Comm {
         &self.core.coll
     }
 
-    /// Returns the number of the next collective, which is its tag.
-    pub(crate) fn next_collective(&self) -> i32 {
-        self.core.collectives.fetch_add(1, Ordering::Relaxed) & i32::MAX
+    pub(crate) fn course(&self) -> &Course {
+        &self.core.course
     }
 
     /// Checks that the communicator can be used.
@@ -144,41 +147,65 @@ impl Comm {
     /// Makes a communicator of the same ranks with its own messages. Collective.
     ///
     /// # Errors
-    /// A rank has died, or there are too many communicators.
+    /// A dead or departed rank, too many communicators here or elsewhere, ranks that are out of step.
     pub fn dup(&self) -> Result<Self> {
-        self.usable("dup")?;
-        let mut id = [if self.rank() == 0 { self.new_id() } else { 0 }];
-        super::collective::bcast_words(self, "dup", &mut id, 0)?;
-        let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
-        Comm::make(engine, id[0], self.core.group.clone(), self.rank(), made)
+        collective(self, "dup", |turn| {
+            self.has_room("dup")?;
+            let mut id = [if self.rank() == 0 { self.new_id() } else { 0 }];
+            turn.bcast_words(Label::new(Operation::Dup, 0), &mut id, 0)?;
+            let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
+            Comm::make(engine, id[0], self.core.group.clone(), self.rank(), made)
+        })
     }
 
     /// Makes one communicator for each color, its ranks in order of key and then of old rank; `None` for ranks whose
     /// color is [`UNDEFINED`]. Collective.
     ///
     /// # Errors
-    /// A negative color, a dead rank, or too many communicators.
+    /// As [`dup`](Self::dup); a negative color.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
-        self.usable("split")?;
-        if color < 0 && color != UNDEFINED {
-            return Err(Error::new(Class::Arg, "split", format!("color {color} is negative")));
+        let color = if color == UNDEFINED { None } else { Some(i64::from(color)) };
+        self.split_by(color, key)
+    }
+
+    /// Splits by a color that may be outside its range.
+    pub(crate) fn split_by(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
+        collective(self, "split", |turn| {
+            // UNDEFINED travels as what no color is.
+            let word = match color.map(i32::try_from) {
+                None => u64::MAX,
+                Some(Ok(color)) if color >= 0 => color as u64,
+                Some(_) => {
+                    let why = format!("color {} is outside 0..=2147483647", color.unwrap_or_default());
+                    return Err(Error::new(Class::Arg, "split", why));
+                }
+            };
+            self.has_room("split")?;
+            let mine = [word, u64::from(key.cast_unsigned()), self.new_id()];
+            let all = turn.allgather_words(Label::new(Operation::Split, 0), &mine)?;
+            if color.is_none() {
+                return Ok(None);
+            }
+            let mut members: Vec<(i32, u32, u64)> = all
+                .chunks_exact(3)
+                .zip(0..)
+                .filter(|(words, _)| words[0] == word)
+                .map(|(words, rank)| ((words[1] as u32).cast_signed(), rank, words[2]))
+                .collect();
+            members.sort_unstable();
+            let id = members.first().map_or(0, |leader| leader.2);
+            let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
+            let peers = members.iter().filter_map(|m| self.core.group.peer(m.1)).map(|PeerId(peer)| peer);
+            let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
+            Comm::make(engine, id, peers.collect(), position as u32, made).map(Some)
+        })
+    }
+
+    /// Checks that this rank can make one more communicator, before the others count on it.
+    fn has_room(&self, call: &'static str) -> Result<()> {
+        if self.core.engine.spare_channels() < 2 {
+            return Err(Error::fault(call, Fault::TooManyChannels));
         }
-        let mine = [u64::from(color.cast_unsigned()), u64::from(key.cast_unsigned()), self.new_id()];
-        let all = super::collective::allgather_words(self, "split", &mine)?;
-        if color == UNDEFINED {
-            return Ok(None);
-        }
-        let mut members: Vec<(i32, u32, u64)> = all
-            .chunks_exact(3)
-            .zip(0..)
-            .filter(|(words, _)| words[0] == mine[0])
-            .map(|(words, rank)| ((words[1] as u32).cast_signed(), rank, words[2]))
-            .collect();
-        members.sort_unstable();
-        let id = members.first().map_or(0, |leader| leader.2);
-        let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
-        let peers = members.iter().filter_map(|m| self.core.group.peer(m.1)).map(|PeerId(peer)| peer);
-        let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
-        Comm::make(engine, id, peers.collect(), position as u32, made).map(Some)
+        Ok(())
     }
 }

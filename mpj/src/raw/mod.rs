@@ -13,11 +13,13 @@
 
 mod collective;
 mod comm;
+mod items;
 mod p2p;
 mod request;
 
 pub use collective::*;
 pub use comm::{Comm, UNDEFINED};
+pub use items::{Items, Layout};
 pub use mpj_devices::{ANY_SOURCE, ANY_TAG, Keep, Mode};
 pub use p2p::*;
 pub(crate) use request::About;

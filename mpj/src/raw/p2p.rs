@@ -9,6 +9,7 @@ use mpj_devices::{
 
 use super::PROC_NULL;
 use super::comm::Comm;
+use super::items::Items;
 use super::request::{About, Request};
 use crate::error::{Class, Error, Result};
 use crate::status::Status;
@@ -362,8 +363,12 @@ pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
 /// # Errors
 /// As [`probe`]; nobody ([`PROC_NULL`]) is refused.
 pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<Message> {
-    let pattern = pattern(comm, "mprobe", source, tag)?;
-    comm.engine().mprobe(comm.p2p(), pattern).map_err(|fault| Error::fault("mprobe", fault))
+    mprobe_as(comm, "mprobe", source, tag)
+}
+
+pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Message> {
+    let pattern = pattern(comm, call, source, tag)?;
+    comm.engine().mprobe(comm.p2p(), pattern).map_err(|fault| Error::fault(call, fault))
 }
 
 /// Looks for such a message once and takes it.
@@ -389,15 +394,26 @@ pub unsafe fn mrecv(
     datatype: &Datatype,
     message: Message,
 ) -> Result<Status> {
-    let shape = Shape::of(datatype);
+    // SAFETY: the caller's contract.
+    unsafe { mrecv_shape(comm, "mrecv", Items::new(buf, count, datatype), message) }
+}
+
+/// # Safety
+/// The contract of a receive buffer.
+pub(crate) unsafe fn mrecv_shape(
+    comm: &Comm,
+    call: &'static str,
+    items: Items,
+    message: Message,
+) -> Result<Status> {
+    let Items { base, count, shape } = items;
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
-    disjoint("mrecv", count, &shape)?;
+    disjoint(call, count, &shape)?;
     // SAFETY: the caller's contract, and we wait.
-    let target = unsafe { Target::new(buf, count, shape, None) };
-    let target = target.ok_or_else(|| too_large("mrecv", count))?;
-    let started =
-        comm.engine().recv_message(message, target).map_err(|fault| Error::fault("mrecv", fault))?;
-    finish(comm, "mrecv", started, |on| Wait::recv("mrecv", on, source, tag))
+    let target = unsafe { Target::new(base, count, shape, None) };
+    let target = target.ok_or_else(|| too_large(call, count))?;
+    let started = comm.engine().recv_message(message, target).map_err(|fault| Error::fault(call, fault))?;
+    finish(comm, call, started, |on| Wait::recv(call, on, source, tag))
 }
 
 /// Throws a message away that was taken; its sender goes on as if it had been received.

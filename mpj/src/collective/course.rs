@@ -1,0 +1,261 @@
+//! The course of a communicator's collectives: which number is next, and what is known of ranks that are not in step.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mpj_devices::Envelope;
+
+use super::label::{Label, is_before, number_near};
+use super::notice::{Cause, Notice};
+use crate::error::{Class, Error, Result};
+use crate::raw::Comm;
+
+/// One call of a collective on this rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// What the user called, for errors.
+    pub(crate) name: &'static str,
+    /// Calls are numbered on every rank alike.
+    pub(crate) number: u32,
+    pub(crate) label: Label,
+}
+
+/// How many early messages are looked at where it must be quick.
+const FEW: usize = 16;
+
+/// What one rank knows of the collectives of a communicator.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    next: AtomicU32,
+    ended: AtomicU32,
+    /// Whether `known` says anything.
+    alert: AtomicBool,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Why no collective can run any more.
+    broken: Option<Cause>,
+    /// The first call of which somebody has said that it failed.
+    failed: Option<(u32, Cause)>,
+    /// Calls that were refused on this rank, and not yet on all others.
+    refused_here: Vec<(u32, Cause)>,
+    /// Calls that were refused elsewhere, and by whom.
+    refused_there: Vec<(u32, u32, Cause)>,
+    /// Who waits in which call.
+    waiting: Vec<(u32, u32, Label)>,
+    /// Who is past which call.
+    past: Vec<(u32, u32)>,
+    /// What a call is about to fail with: since which call, and why if another rank has said it.
+    blamed: Option<(u32, Option<Cause>)>,
+}
+
+impl Course {
+    /// Returns the number of a new call.
+    pub(crate) fn next(&self) -> u32 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that a call has ended.
+    pub(crate) fn end(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether all calls before this one have ended here.
+    fn is_oldest(&self, number: u32) -> bool {
+        self.ended.load(Ordering::Relaxed) == number
+    }
+
+    /// Whether anything is known that may concern a call.
+    #[inline]
+    pub(crate) fn is_alert(&self) -> bool {
+        self.alert.load(Ordering::Relaxed)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that collectives can run at all.
+    #[inline]
+    pub(crate) fn check(&self, call: &'static str) -> Result<()> {
+        if self.is_alert()
+            && let Some(cause) = &self.known().broken
+        {
+            return Err(cause.ever_after(call));
+        }
+        Ok(())
+    }
+
+    /// Ends the course; returns false if it had ended before.
+    pub(crate) fn break_off(&self, cause: &Cause) -> bool {
+        let mut known = self.known();
+        let news = known.broken.is_none();
+        known.broken.get_or_insert_with(|| cause.clone());
+        self.alert.store(true, Ordering::Relaxed);
+        news
+    }
+
+    /// Notes that a call was refused here; returns false if no call can run any more.
+    pub(crate) fn refuse(&self, number: u32, cause: &Cause) -> bool {
+        let mut known = self.known();
+        if known.broken.is_some() {
+            return false;
+        }
+        known.refused_here.push((number, cause.clone()));
+        self.alert.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Returns a rank of `size` that has not said that it refused what was refused on rank `me`; none if all have, so that
+    /// they are in step.
+    pub(crate) fn awaited(&self, size: u32, me: u32) -> Option<u32> {
+        let mut known = self.known();
+        let Known { refused_here, refused_there, .. } = &mut *known;
+        while let Some((number, _)) = refused_here.first() {
+            let told = |rank: u32| refused_there.iter().any(|(n, r, _)| n == number && *r == rank);
+            if let Some(rank) = (0..size).find(|rank| *rank != me && !told(*rank)) {
+                return Some(rank);
+            }
+            refused_there.retain(|(n, ..)| n != number);
+            refused_here.remove(0);
+        }
+        self.alert.store(known.says_anything(), Ordering::Relaxed);
+        None
+    }
+
+    /// Returns who has ended the call.
+    pub(crate) fn take_past(&self, number: u32) -> Vec<u32> {
+        let past = std::mem::take(&mut self.known().past);
+        past.into_iter().filter(|(n, _)| *n == number).map(|(_, rank)| rank).collect()
+    }
+
+    /// Returns since which call what was found last is so, and why, in the words of the rank it began with.
+    pub(crate) fn take_blamed(&self) -> Option<(u32, Option<Cause>)> {
+        self.known().blamed.take()
+    }
+
+    /// Looks at what has come on a communicator that no receive waits for: notices, and what shows that the ranks are out
+    /// of step. Messages of calls before `over` are left over. After a long wait it looks at all there is, and does not go
+    /// on in a call if a later one is known to have failed.
+    ///
+    /// # Errors
+    /// Why the call cannot go on.
+    #[cold]
+    pub(crate) fn look(comm: &Comm, call: &Call, over: u32, is_long: bool) -> Result<()> {
+        let (course, channel) = (comm.course(), comm.coll());
+        let most = if is_long { usize::MAX } else { FEW };
+        while let Some(message) = channel.take_early(most, |early| Notice::is_tag(early.tag)) {
+            if let Some((rank, number, notice)) = Notice::read(comm.engine(), call.number, message) {
+                course.known().file(rank, number, notice);
+                course.alert.store(true, Ordering::Relaxed);
+            }
+        }
+        if course.is_alert() {
+            let late = {
+                let mut known = course.known();
+                known.judge(call, is_long)?;
+                let late = known.late(call);
+                course.alert.store(known.says_anything(), Ordering::Relaxed);
+                late
+            };
+            for (number, rank) in late {
+                Notice::Past.tell(comm, number, std::iter::once(rank));
+            }
+        }
+        // A call that is still under way, on another thread, may have messages.
+        let over = course.is_oldest(call.number).then_some(over);
+        match channel.find_early(most, |early| astray(early, call, over, is_long)) {
+            Some((rank, number, label)) => Err(course.known().explain(call, rank, number, label)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether an early message shows that its sender is not in step: its sender, number and label.
+fn astray(early: &Envelope, call: &Call, over: Option<u32>, is_long: bool) -> Option<(u32, u32, Label)> {
+    let (number, label) = (number_near(call.number, early.tag), Label::of(early.tag));
+    // One of the same operation may still be received: then its length tells more.
+    let is_other = number == call.number && label != call.label && (is_long || !label.is_like(call.label));
+    let is_astray =
+        !Notice::is_tag(early.tag) && (is_other || over.is_some_and(|over| is_before(number, over)));
+    is_astray.then_some((early.source, number, label))
+}
+
+/// What a call fails with when it meets a message, or hears, of another one under its number.
+pub(crate) fn other_call(call: &Call, rank: u32, label: Label) -> Error {
+    Error::new(Class::Other, call.name, format!("rank {rank} {}", label.against(call.label)))
+}
+
+impl Known {
+    fn says_anything(&self) -> bool {
+        self.broken.is_some()
+            || self.failed.is_some()
+            || !(self.refused_here.is_empty() && self.refused_there.is_empty())
+            || !(self.waiting.is_empty() && self.past.is_empty())
+    }
+
+    fn file(&mut self, rank: u32, number: u32, notice: Notice) {
+        match notice {
+            Notice::Failed(cause) => match &self.failed {
+                Some((first, _)) if !is_before(number, *first) => (),
+                _ => self.failed = Some((number, cause)),
+            },
+            Notice::Refused(cause) => self.refused_there.push((number, rank, cause)),
+            Notice::Waiting(label) => self.waiting.push((number, rank, label)),
+            Notice::Past => self.past.push((number, rank)),
+        }
+    }
+
+    /// Holds a call whose arguments are good against what is known.
+    fn judge(&mut self, call: &Call, is_long: bool) -> Result<()> {
+        if let Some(cause) = &self.broken {
+            return Err(cause.ever_after(call.name));
+        }
+        let is_reached = |number: u32| !is_before(call.number, number);
+        if let Some((number, cause)) = &self.failed
+            && (is_long || is_reached(*number))
+        {
+            let error = cause.error(call.name);
+            self.broken = Some(cause.clone());
+            return Err(error);
+        }
+        // What was refused there, and not here, this rank has taken part in or takes part in now.
+        let here = |number: u32| self.refused_here.iter().any(|(n, _)| *n == number);
+        if let Some((number, _, cause)) =
+            self.refused_there.iter().find(|(number, ..)| is_reached(*number) && !here(*number))
+        {
+            self.blamed = Some((*number, Some(cause.clone())));
+            return Err(cause.error(call.name));
+        }
+        let (now, later) = std::mem::take(&mut self.waiting).into_iter().partition(|w| w.0 == call.number);
+        self.waiting = later;
+        let now: Vec<(u32, u32, Label)> = now;
+        match now.iter().find(|(.., label)| *label != call.label) {
+            Some((_, rank, label)) => Err(other_call(call, *rank, *label)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns who waits in calls that are over here.
+    fn late(&mut self, call: &Call) -> Vec<(u32, u32)> {
+        let late = self.waiting.iter().filter(|w| is_before(w.0, call.number)).map(|w| (w.0, w.1)).collect();
+        self.waiting.retain(|w| !is_before(w.0, call.number));
+        late
+    }
+
+    /// Says what a message that is astray means.
+    fn explain(&mut self, call: &Call, rank: u32, number: u32, label: Label) -> Error {
+        if number == call.number && label != call.label {
+            return other_call(call, rank, label);
+        }
+        if let Some((_, cause)) = self.refused_here.iter().find(|(n, _)| *n == number) {
+            self.blamed = Some((number, Some(cause.clone())));
+            return cause.error(call.name);
+        }
+        self.blamed = Some((number, None));
+        let why = format!("rank {rank} has called {label} where this rank called something else before");
+        Error::new(Class::Other, call.name, why)
+    }
+}

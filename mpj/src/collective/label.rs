@@ -1,0 +1,176 @@
+//! What a message of a collective says of itself in its tag: the number of the call, and a label of what is called.
+//!
+//! ```text
+//!   bit 31     30 ... 27   26      25 ... 19   18 ... 0
+//!   0          operation   longer  choice      number
+//! ```
+//! Messages are matched by source and number alone, so that one of another operation is met and seen as what it is.
+
+use std::fmt;
+
+use crate::op::Op;
+
+/// The bits of a number that travel: a rank may be 2^18 collectives ahead of another, which is more than the eager
+/// messages that fit into the credit.
+const NUMBER: u32 = (1 << 19) - 1;
+
+/// The bits of a tag by which messages of collectives are matched: the number, and the sign that marks a notice.
+pub(crate) const MATCHED: i32 = i32::MIN | NUMBER as i32;
+
+/// Returns the bits of a number that travel.
+pub(crate) fn travelling(number: u32) -> u32 {
+    number & NUMBER
+}
+
+/// Returns the number next to `near` that travels in a tag.
+pub(crate) fn number_near(near: u32, tag: i32) -> u32 {
+    let ahead = (tag.cast_unsigned().wrapping_sub(near)) & NUMBER;
+    let ahead = if ahead > NUMBER / 2 { ahead.wrapping_sub(NUMBER + 1) } else { ahead };
+    near.wrapping_add(ahead)
+}
+
+/// Whether call `a` comes before call `b`.
+pub(crate) fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b)).cast_signed() < 0
+}
+
+/// What is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Operation {
+    Barrier = 0,
+    Bcast = 1,
+    Reduce = 2,
+    Allreduce = 3,
+    ReduceScatter = 4,
+    Scan = 5,
+    Gather = 6,
+    Scatter = 7,
+    Allgather = 8,
+    Alltoall = 9,
+    BcastObject = 10,
+    Dup = 11,
+    Split = 12,
+}
+
+/// The names of the operations, in the order of their codes.
+const NAMES: [&str; 13] = [
+    "barrier",
+    "bcast",
+    "reduce",
+    "allreduce",
+    "reduce_scatter",
+    "scan",
+    "gather",
+    "scatter",
+    "allgather",
+    "alltoall",
+    "bcast_object",
+    "dup",
+    "split",
+];
+
+/// The largest prime below 2^7: choices that differ by less than it never look alike.
+const CHOICES: u64 = 127;
+
+/// An operation, whether it goes the way for long messages, and a digest of what all ranks must choose alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Label(u16);
+
+impl Label {
+    /// Labels an operation in which all ranks choose `root`, a total, or nothing.
+    pub(crate) fn new(operation: Operation, choice: usize) -> Self {
+        let choice = (choice as u64 % CHOICES) as u16;
+        Label((operation as u16) << 8 | choice)
+    }
+
+    /// Labels a reduction: all ranks choose the operation, too.
+    pub(crate) fn reduction(operation: Operation, choice: usize, op: &Op) -> Self {
+        let choice = choice as u64 % CHOICES + 11 * u64::from(op.code());
+        Label::new(operation, choice as usize)
+    }
+
+    /// Says that it goes the way for long messages.
+    pub(crate) fn longer(self, is_longer: bool) -> Self {
+        Label(self.0 | u16::from(is_longer) << 7)
+    }
+
+    /// Returns the tag of its messages in call `number`.
+    pub(crate) fn tag(self, number: u32) -> i32 {
+        (u32::from(self.0) << 19 | travelling(number)).cast_signed()
+    }
+
+    /// Returns the label in a tag.
+    pub(crate) fn of(tag: i32) -> Self {
+        Label((tag.cast_unsigned() >> 19) as u16 & 0xfff)
+    }
+
+    /// Returns the bits, for a notice.
+    pub(crate) fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Returns the label that came with a notice.
+    pub(crate) fn from_bits(bits: u16) -> Self {
+        Label(bits & 0xfff)
+    }
+
+    /// Whether both are of one operation.
+    pub(crate) fn is_like(self, other: Label) -> bool {
+        self.0 >> 8 == other.0 >> 8
+    }
+
+    /// Says how a rank with this label differs from one with `mine`.
+    pub(crate) fn against(self, mine: Label) -> String {
+        if self.is_like(mine) {
+            format!("calls {self} with another root, operation or length")
+        } else {
+            format!("calls {self} instead")
+        }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAMES.get(usize::from(self.0 >> 8)).unwrap_or(&"something unknown"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_carry_number_and_label() {
+        for number in [0, 1, NUMBER, NUMBER + 1, 12_345_678, u32::MAX] {
+            for (operation, name) in [(Operation::Barrier, "barrier"), (Operation::Split, "split")] {
+                for longer in [false, true] {
+                    let label = Label::new(operation, 126).longer(longer);
+                    let tag = label.tag(number);
+                    assert!(tag >= 0 && Label::of(tag) == label && Label::from_bits(label.bits()) == label);
+                    assert_eq!(label.to_string(), name);
+                    for away in [0, 1, NUMBER / 2] {
+                        assert_eq!(number_near(number.wrapping_add(away), tag), number);
+                        assert_eq!(number_near(number.wrapping_sub(away), tag), number);
+                    }
+                }
+            }
+        }
+        assert!(is_before(u32::MAX, 0) && is_before(3, 4) && !is_before(4, 4) && !is_before(0, u32::MAX));
+    }
+
+    #[test]
+    fn roots_and_operations_are_told_apart() {
+        for root in 0..127 {
+            let label = |root| Label::new(Operation::Bcast, root);
+            assert!((0..127).all(|other| (label(root) == label(other)) == (root == other)));
+        }
+        let reductions = [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::user(true, |a: &u8, _| *a)];
+        for (at, one) in reductions.iter().enumerate() {
+            for (other_at, other) in reductions.iter().enumerate() {
+                let label = |op| Label::reduction(Operation::Allreduce, 4000, op);
+                assert_eq!(label(one) == label(other), at == other_at);
+            }
+        }
+    }
+}

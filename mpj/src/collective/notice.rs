@@ -1,0 +1,201 @@
+//! Notices: what a rank tells another about its collectives besides their messages. None is sent where all goes well.
+//!
+//! A notice is a small message on the channel of the collectives, with a negative tag that carries its kind and the number
+//! of the call. It belongs to nobody who waits: the operation owns its bytes.
+
+use std::sync::Arc;
+
+use mpj_datatypes::Primitive;
+use mpj_devices::{Engine, Fault, Keep, Message, Mode, Shape, Source, Target};
+
+use super::label::{self, Label};
+use crate::error::{Class, Error};
+use crate::raw::Comm;
+
+/// What is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Notice {
+    /// The sender has failed in this call after it had begun: it takes no further part.
+    Failed(Cause),
+    /// The sender's call was refused before it had sent anything.
+    Refused(Cause),
+    /// The sender has waited long for the receiver's part in this call.
+    Waiting(Label),
+    /// The sender has ended this call: whatever it sends for it, it has sent before this.
+    Past,
+}
+
+/// Why a collective failed on a rank, as the others are told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Cause {
+    class: Class,
+    /// The rank in the world that has left, if that is why.
+    left: Option<u32>,
+    /// The call and what was wrong.
+    text: Arc<str>,
+}
+
+/// The longest body that is read.
+const LONGEST: usize = 600;
+
+/// Every class an error can have.
+const CLASSES: [Class; 15] = [
+    Class::Buffer,
+    Class::Count,
+    Class::Type,
+    Class::Tag,
+    Class::Comm,
+    Class::Rank,
+    Class::Request,
+    Class::Root,
+    Class::Op,
+    Class::Arg,
+    Class::Truncate,
+    Class::Other,
+    Class::Intern,
+    Class::NoMem,
+    Class::ProcAborted,
+];
+
+impl Cause {
+    /// Says what `who` has failed with.
+    pub(crate) fn of(who: &str, error: &Error) -> Self {
+        let left = match error.as_fault() {
+            Some(Fault::Left { rank }) => *rank,
+            _ => None,
+        };
+        Cause { class: error.class(), left, text: format!("{who} failed in {error}").into() }
+    }
+
+    /// What a call fails with that goes no further because of it.
+    pub(crate) fn error(&self, call: &'static str) -> Error {
+        match self.left {
+            Some(rank) => Error::fault(call, Fault::Left { rank: Some(rank) }),
+            None => Error::new(self.class, call, Arc::clone(&self.text)),
+        }
+    }
+
+    /// What every later call fails with.
+    pub(crate) fn ever_after(&self, call: &'static str) -> Error {
+        if self.left.is_some() {
+            return self.error(call);
+        }
+        let why = format!(
+            "the ranks of this communicator are out of step since {}; messages from rank to rank go on, and a dup of a \
+             communicator that is in step helps",
+            self.text
+        );
+        Error::new(self.class, call, why)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(8 + self.text.len());
+        body.extend((self.class as i32).to_le_bytes());
+        body.extend(self.left.unwrap_or(u32::MAX).to_le_bytes());
+        body.extend(self.text.as_bytes().iter().take(LONGEST - 8));
+        body
+    }
+
+    /// Reads what came from `rank`: it may be anything, or nothing.
+    fn decode(rank: u32, body: &[u8]) -> Self {
+        let word = |at| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+        let class = CLASSES.into_iter().find(|class| word(0) == Some((*class as i32).cast_unsigned()));
+        let left = word(4).filter(|rank| *rank != u32::MAX);
+        let text = match body.get(8..) {
+            Some(text) => String::from_utf8_lossy(text).into(),
+            None => format!("rank {rank} failed in a collective").into(),
+        };
+        Cause { class: class.unwrap_or(Class::Other), left, text }
+    }
+}
+
+impl Notice {
+    fn kind(&self) -> u32 {
+        match self {
+            Notice::Failed(_) => 0,
+            Notice::Refused(_) => 1,
+            Notice::Waiting(_) => 2,
+            Notice::Past => 3,
+        }
+    }
+
+    /// Sends it about call `number`; nobody waits for it. Who cannot be reached is told of by other means, if at all.
+    pub(crate) fn tell(&self, comm: &Comm, number: u32, to: impl Iterator<Item = u32>) {
+        let body = Arc::new(match self {
+            Notice::Failed(cause) | Notice::Refused(cause) => cause.encode(),
+            Notice::Waiting(label) => label.bits().to_le_bytes().to_vec(),
+            Notice::Past => Vec::new(),
+        });
+        let tag = (1 << 31 | self.kind() << 19 | label::travelling(number)).cast_signed();
+        for rank in to {
+            let keep: Keep = Arc::clone(&body) as Keep;
+            let shape = Shape::Flat(Primitive::Byte);
+            // SAFETY: the operation keeps the bytes, and nobody writes them.
+            let source = unsafe { Source::new(body.as_ptr(), body.len(), shape, Some(keep)) };
+            if let Some(source) = source {
+                let _ = comm.engine().send(comm.coll(), rank, tag, source, Mode::Standard);
+            }
+        }
+    }
+
+    /// Whether a message of a channel of collectives is one.
+    pub(crate) fn is_tag(tag: i32) -> bool {
+        tag < 0
+    }
+
+    /// Reads one that came: its sender, the number next to `near`, and what it says, if that is anything.
+    pub(crate) fn read(engine: &Engine, near: u32, message: Message) -> Option<(u32, u32, Notice)> {
+        let envelope = *message.envelope();
+        let mut body = [0u8; LONGEST];
+        // One whose body did not come with it is thrown away: its tag says enough.
+        let room = if message.is_here() { LONGEST } else { 0 };
+        // SAFETY: the body outlives the receive, which ends at once: what is here is copied, for the rest is no room.
+        let target = unsafe { Target::new(body.as_mut_ptr(), room, Shape::Flat(Primitive::Byte), None) }?;
+        let len = engine.recv_message(message, target).map_or(0, |_| envelope.bytes.min(room));
+        let (rank, body) = (envelope.source, &body[..len]);
+        let notice = match envelope.tag.cast_unsigned() >> 19 & 0xfff {
+            0 => Notice::Failed(Cause::decode(rank, body)),
+            1 => Notice::Refused(Cause::decode(rank, body)),
+            2 => Notice::Waiting(Label::from_bits(u16::from_le_bytes(body.try_into().ok()?))),
+            3 => Notice::Past,
+            _ => return None,
+        };
+        Some((rank, label::number_near(near, envelope.tag), notice))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_in_the_words_of_its_rank() {
+        let error = Error::new(Class::Truncate, "gather", "rank 2 sent 8 bytes where 4 are expected");
+        let cause = Cause::of("rank 1", &error);
+        let told = Cause::decode(1, &cause.encode());
+        assert_eq!(told, cause);
+        let text = "barrier: rank 1 failed in gather: rank 2 sent 8 bytes where 4 are expected";
+        assert_eq!(
+            (told.error("barrier").class(), told.error("barrier").to_string().as_str()),
+            (Class::Truncate, text)
+        );
+        let left = Error::fault("bcast", Fault::Left { rank: Some(7) });
+        let told = Cause::decode(0, &Cause::of("rank 0", &left).encode());
+        assert_eq!(
+            (told.error("scan").failed_rank(), told.ever_after("scan").failed_rank()),
+            (Some(7), Some(7))
+        );
+    }
+
+    #[test]
+    fn anything_may_come_as_a_cause() {
+        let long = Cause::of("rank 0", &Error::new(Class::Other, "gather", "é".repeat(5000)));
+        assert_eq!(long.encode().len(), LONGEST);
+        assert!(Cause::decode(3, &long.encode()).error("gather").to_string().contains("éé"));
+        for body in [&[][..], &[1], &[0xff; 7], &[0xff; 8], &[0xff; LONGEST], &[0; LONGEST]] {
+            let error = Cause::decode(3, body).error("gather");
+            assert!(error.class() == Class::Other || body.len() >= 8, "{error}");
+            assert_eq!(error.call(), "gather");
+        }
+    }
+}

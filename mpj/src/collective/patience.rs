@@ -1,0 +1,69 @@
+//! When a rank that waits in a collective looks around: at once if a message has come that no receive was posted for, and
+//! after a long wait.
+
+use std::time::{Duration, Instant};
+
+use crate::raw::Comm;
+
+/// How long a rank waits for the others before it asks them where they are. Nothing is concluded from the time: a rank
+/// that computes for minutes is only asked once.
+const LONG: Duration = Duration::from_millis(300);
+
+/// Polls before the clock is looked at: no more than there are before a rank sleeps.
+const POLLS: u32 = 32;
+
+/// The patience of one wait.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    /// The early messages that had arrived when it last looked.
+    arrived: u32,
+    polls: u32,
+    since: Option<Instant>,
+    is_long: bool,
+    has_asked: bool,
+}
+
+impl Patience {
+    pub(crate) fn new(comm: &Comm) -> Self {
+        let arrived = comm.coll().early().arrived;
+        Patience { arrived, polls: 0, since: None, is_long: false, has_asked: false }
+    }
+
+    /// Begins another wait.
+    #[inline]
+    pub(crate) fn restart(&mut self) {
+        self.polls = 0;
+        self.since = None;
+        self.has_asked = false;
+    }
+
+    /// Whether it is time to look around, after a poll that found nothing.
+    #[inline]
+    pub(crate) fn is_due(&mut self, comm: &Comm) -> bool {
+        let arrived = comm.coll().early().arrived;
+        let is_news = std::mem::replace(&mut self.arrived, arrived) != arrived;
+        self.polls = self.polls.saturating_add(1);
+        is_news || (self.polls > POLLS && self.has_waited_long())
+    }
+
+    #[cold]
+    fn has_waited_long(&mut self) -> bool {
+        let now = Instant::now();
+        if now - *self.since.get_or_insert(now) < LONG {
+            return false;
+        }
+        self.since = Some(now);
+        self.is_long = true;
+        true
+    }
+
+    /// Whether it is due because the wait is long.
+    pub(crate) fn take_long(&mut self) -> bool {
+        std::mem::take(&mut self.is_long)
+    }
+
+    /// Whether to ask the others, which is done once a wait.
+    pub(crate) fn ask(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_asked, true)
+    }
+}

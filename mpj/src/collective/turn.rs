@@ -1,0 +1,147 @@
+//! One rank's part in one call of a collective, from its number to what the others are told of its end.
+
+use std::time::Duration;
+
+use mpj_devices::{Fault, Pattern};
+
+use super::course::{Call, Course};
+use super::label::Label;
+use super::notice::{Cause, Notice};
+use super::schedule::{Plan, Schedule};
+use crate::error::{Class, Error, Result};
+use crate::raw::Comm;
+
+/// How long a rank that has told the others something waits for that to be on its way.
+const ON_ITS_WAY: Duration = Duration::from_millis(250);
+
+/// A rank that only sends looks for news every so many calls.
+const SELDOM: u32 = 16;
+
+/// One rank's part in one call.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    comm: &'a Comm,
+    name: &'static str,
+    number: u32,
+    /// What is called, once the arguments are known to be good.
+    call: Option<Call>,
+    is_over: bool,
+}
+
+/// Takes part in a collective: `body` checks its arguments, and then runs what the call is made of.
+///
+/// The number is taken first, whatever follows, and an error is told to the others.
+///
+/// # Errors
+/// Those of `body`; what another rank failed with; that the ranks are out of step.
+pub(crate) fn collective<T>(
+    comm: &Comm,
+    name: &'static str,
+    body: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+) -> Result<T> {
+    comm.usable(name)?;
+    let mut turn = Turn { comm, name, number: comm.course().next(), call: None, is_over: false };
+    let outcome = comm.course().check(name).and_then(|()| body(&mut turn));
+    let outcome = outcome.and_then(|value| turn.close().map(|()| value));
+    turn.end(outcome.as_ref().err());
+    outcome
+}
+
+impl Turn<'_> {
+    /// Returns the communicator.
+    pub(crate) fn comm(&self) -> &Comm {
+        self.comm
+    }
+
+    /// Runs a plan to its end. All plans of one turn have the same label.
+    ///
+    /// # Safety
+    /// The contract of [`Schedule::new`].
+    pub(crate) unsafe fn run(&mut self, label: Label, plan: Plan) -> Result<()> {
+        let call = Call { name: self.name, number: self.number, label };
+        // SAFETY: the caller's contract; `run` polls to the end.
+        let schedule = unsafe { Schedule::new(self.comm, call, plan) }?;
+        if self.call.replace(call).is_none() {
+            let alert = self.comm.course().is_alert();
+            if alert || self.comm.coll().early().lying != 0 {
+                self.begin(&call)?;
+            }
+        }
+        schedule.run()
+    }
+
+    /// Looks at what is known before anything is sent; after a refusal, waits until all others have been refused, too.
+    #[cold]
+    fn begin(&self, call: &Call) -> Result<()> {
+        let (comm, course) = (self.comm, self.comm.course());
+        Course::look(comm, call, call.number, false)?;
+        let awaited = || if course.is_alert() { course.awaited(comm.size(), comm.rank()) } else { None };
+        if awaited().is_none() {
+            return Ok(());
+        }
+        comm.engine().wait_until(|| {
+            let looked = Course::look(comm, call, call.number, true);
+            if let Err(error) = looked {
+                return Some(Err(error));
+            }
+            let Some(rank) = awaited() else { return Some(Ok(())) };
+            // No receive is posted that its end could fail.
+            let pattern = Pattern { source: rank.cast_signed(), tag: i32::MIN };
+            comm.engine().iprobe(comm.coll(), pattern).err().map(|fault| Err(Error::fault(call.name, fault)))
+        })
+    }
+
+    /// Looks, at the end, for what should not be there.
+    #[inline]
+    fn close(&self) -> Result<()> {
+        let Some(call) = &self.call else { return Ok(()) };
+        if self.number.is_multiple_of(SELDOM) {
+            self.comm.engine().progress();
+        }
+        match self.comm.coll().early().lying {
+            0 => Ok(()),
+            _ => Course::look(self.comm, call, call.number.wrapping_add(1), false),
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, error: Option<&Error>) {
+        self.is_over = true;
+        self.comm.course().end();
+        if let Some(error) = error {
+            self.give_up(error);
+        }
+    }
+
+    /// Tells the others, unless they know.
+    #[cold]
+    fn give_up(&self, error: &Error) {
+        let (comm, course) = (self.comm, self.comm.course());
+        let is_known = match error.as_fault() {
+            // The roster tells of deaths, and who took its message back tells why.
+            Some(Fault::Dead { .. } | Fault::Unreachable { .. }) => return,
+            Some(Fault::Withdrawn { .. }) => true,
+            _ => comm.size() == 1,
+        };
+        let (number, cause) = course.take_blamed().unwrap_or((self.number, None));
+        let cause = cause.unwrap_or_else(|| Cause::of(&format!("rank {}", comm.rank()), error));
+        let notice = if self.call.is_some() {
+            (course.break_off(&cause) && !is_known).then_some(Notice::Failed(cause))
+        } else {
+            (!is_known && course.refuse(number, &cause)).then_some(Notice::Refused(cause))
+        };
+        if let Some(notice) = notice {
+            notice.tell(comm, number, (0..comm.size()).filter(|rank| *rank != comm.rank()));
+            comm.engine().flush_for(ON_ITS_WAY);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// A user's function has panicked: the others do not wait for what it was to give.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.end(Some(&Error::new(Class::Other, self.name, "a function of the user's panicked")));
+        }
+    }
+}

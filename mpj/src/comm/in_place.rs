@@ -1,0 +1,110 @@
+//! Collectives in place, typed (`MPI_IN_PLACE`): one buffer, in which the rank's own items lie already.
+
+use super::Intracomm;
+use super::collective::receiving;
+use crate::endpoint::number;
+use crate::error::Result;
+use crate::op::Op;
+use crate::raw::{self, Layout};
+use crate::types::RecvBuf;
+
+impl Intracomm {
+    /// Combines the buffers of all ranks at `root`, whose buffer becomes the result; the others' stay as they are. See
+    /// [`reduce`](Self::reduce).
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce).
+    pub fn reduce_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op, root: usize) -> Result<()> {
+        let items = receiving(buf);
+        let send = (self.rank() != root).then_some(&items);
+        // SAFETY: `buf` is borrowed mutably until we return; only the root's is written to.
+        unsafe { raw::reduce(self.as_raw(), send, &items, &op, number(root)) }
+    }
+
+    /// Combines the buffers of all ranks everywhere: each becomes the result. See [`allreduce`](Self::allreduce).
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let mut sums = [1, world.rank()];
+    /// world.allreduce_in_place(&mut sums, mpj::Op::Sum)?;
+    /// assert_eq!(sums, [3, 3]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`allreduce`](Self::allreduce).
+    pub fn allreduce_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op) -> Result<()> {
+        // SAFETY: `buf` is borrowed mutably until we return.
+        unsafe { raw::allreduce(self.as_raw(), None, &receiving(buf), &op) }
+    }
+
+    /// Makes the buffer of rank `r` the combination of those of ranks 0 to `r`. See [`scan`](Self::scan).
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    pub fn scan_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op) -> Result<()> {
+        // SAFETY: as in `allreduce_in_place`.
+        unsafe { raw::scan(self.as_raw(), None, &receiving(buf), &op) }
+    }
+
+    /// Collects the buffers of all ranks in that of `root`, which is `size` times as long and holds the root's own part
+    /// already; the others' stay as they are. See [`gather`](Self::gather).
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let mut buf = if world.rank() == 1 { vec![0, 11, 0] } else { vec![10 + world.rank()] };
+    /// world.gather_in_place(&mut buf, 1)?;
+    /// assert_eq!(buf, if world.rank() == 1 { vec![10, 11, 12] } else { vec![10 + world.rank()] });
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn gather_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
+        let items = receiving(buf);
+        let send = (self.rank() != root).then_some(&items);
+        // SAFETY: as in `reduce_in_place`.
+        unsafe { raw::gather(self.as_raw(), send, &items, Layout::Dealt, number(root)) }
+    }
+
+    /// Deals the buffer of `root` out in equal parts; its own part stays where it is, and the others' buffers become
+    /// theirs. See [`scatter`](Self::scatter).
+    ///
+    /// # Errors
+    /// As [`scatter`](Self::scatter).
+    pub fn scatter_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
+        let items = receiving(buf);
+        let recv = (self.rank() != root).then_some(&items);
+        // SAFETY: `buf` is borrowed mutably until we return; the root's is only read.
+        unsafe { raw::scatter(self.as_raw(), &items, Layout::Dealt, recv, number(root)) }
+    }
+
+    /// Collects a part of every rank everywhere: part `r` of rank `r`'s buffer is its own already. See
+    /// [`allgather`](Self::allgather).
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let mut all = [0; 3];
+    /// all[world.rank()] = 10 + world.rank();
+    /// world.allgather_in_place(&mut all)?;
+    /// assert_eq!(all, [10, 11, 12]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`allgather`](Self::allgather).
+    pub fn allgather_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B) -> Result<()> {
+        // SAFETY: as in `allreduce_in_place`.
+        unsafe { raw::allgather(self.as_raw(), None, &receiving(buf), Layout::Dealt) }
+    }
+
+    /// Sends part `r` of the buffer to rank `r`, and replaces it by what comes from there. See
+    /// [`alltoall`](Self::alltoall); as much memory again is used.
+    ///
+    /// # Errors
+    /// As [`alltoall`](Self::alltoall).
+    pub fn alltoall_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B) -> Result<()> {
+        // SAFETY: as in `allreduce_in_place`.
+        unsafe { raw::alltoall(self.as_raw(), None, &receiving(buf), Layout::Dealt) }
+    }
+}
