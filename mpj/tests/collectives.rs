@@ -54,6 +54,7 @@ every_type! {
     irregular_gathers_and_scatters: rooted_v;
     irregular_allgather: allgatherv;
     irregular_alltoall: alltoallv;
+    in_place_the_result_is_the_same: in_place;
 }
 
 fn bcast<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
@@ -178,6 +179,27 @@ fn alltoallv<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Res
     Ok(())
 }
 
+fn in_place<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+    let (me, size) = (comm.rank(), comm.size());
+    let (mine, at_root) = (samples::<T>(me, 3, count), me == root);
+    // A buffer in which the rank's own part lies already.
+    let own_alone = || placed(size * count, &[me * count], |_| mine.clone());
+    let mut buf = if at_root { own_alone() } else { mine.clone() };
+    comm.gather_in_place(&mut buf, root)?;
+    assert_eq!(buf, if at_root { of_all(size, 3, count) } else { mine.clone() });
+    let all = samples::<T>(root, 0, size * count);
+    let mut buf = if at_root { all.clone() } else { blanks(count) };
+    comm.scatter_in_place(&mut buf, root)?;
+    assert_eq!(buf, if at_root { all } else { samples(root, me * count, count) });
+    let mut buf = own_alone();
+    comm.allgather_in_place(&mut buf)?;
+    assert_eq!(buf, of_all::<T>(size, 3, count));
+    let mut buf = samples::<T>(me, 0, size * count);
+    comm.alltoall_in_place(&mut buf)?;
+    assert_eq!(buf, of_all::<T>(size, me * count, count));
+    Ok(())
+}
+
 #[test]
 fn barriers_hold_everybody() {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -260,6 +282,16 @@ fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
     assert_eq!(class(world.allgatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2])), Class::Arg);
     let even: (&[usize], &[usize]) = (&[2; 3], &[0, 2, 4]);
     assert_eq!(class(world.alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))), Class::Count);
+    // Parts that overlap where they are received; parts that are sent may.
+    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), Class::Arg);
+    assert_eq!(class(world.allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), Class::Arg);
+    let error = world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[0, 4, 3]));
+    let why = "alltoallv: the parts of ranks 2 and 1 overlap where they are received";
+    assert_eq!(error.expect_err("refused").to_string(), why);
+    world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[4, 0, 2]))?;
+    world.scatterv(&[7u8; 2], &[2; 3], &[0; 3], &mut two, 1)?;
+    assert_eq!((all, two), ([7; 6], [7; 2]));
+    assert_eq!(class(world.allgather_in_place(&mut [0u8; 7])), Class::Count);
     world.bcast(&mut two, 2)?;
     world.barrier()
 }

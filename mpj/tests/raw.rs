@@ -170,28 +170,38 @@ fn collectives(world: World) -> mpj::Result<()> {
         assert_eq!(one, of(1));
         let mut all = vec![blank; len * size];
         // SAFETY: two buffers that do not overlap.
-        unsafe { raw::gather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), Layout::Even(len), 2) }?;
+        unsafe {
+            raw::gather(comm, Some(&from(&of(me), &mixed)), &to(&mut all, &mixed), Layout::Even(len), 2)
+        }?;
         let everything: Vec<Mixed> = (0..size).flat_map(of).collect();
         assert!(me != 2 || all == everything);
         // SAFETY: as above.
-        unsafe { raw::scatter(comm, &from(&all, &mixed), Layout::Even(len), &to(&mut one, &mixed), 2) }?;
+        unsafe {
+            raw::scatter(comm, &from(&all, &mixed), Layout::Even(len), Some(&to(&mut one, &mixed)), 2)
+        }?;
         assert_eq!(one, of(me));
         let (counts, reversed) = (vec![len; size], (0..size).rev().map(|r| r * len).collect::<Vec<_>>());
         let layout = Layout::Varying { counts: &counts, displacements: &reversed };
         // SAFETY: as above.
-        unsafe { raw::allgather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), layout) }?;
+        unsafe { raw::allgather(comm, Some(&from(&of(me), &mixed)), &to(&mut all, &mixed), layout) }?;
         assert_eq!(all, (0..size).rev().flat_map(of).collect::<Vec<_>>());
         let mut back = vec![blank; len * size];
         // SAFETY: as above.
         unsafe {
-            raw::alltoall(comm, &from(&all, &mixed), layout, &to(&mut back, &mixed), Layout::Even(len))
+            raw::alltoall(
+                comm,
+                Some((&from(&all, &mixed), layout)),
+                &to(&mut back, &mixed),
+                Layout::Even(len),
+            )
         }?;
         assert_eq!(back, of(me).repeat(size), "everybody has part {me} of the same");
     }
     // No predefined operation is one on mixed items.
     let (mine, mut sum) = (mixes(0, 1), mixes(0, 1));
     // SAFETY: as above.
-    let refused = unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut sum, &mixed), &Op::Sum) };
+    let refused =
+        unsafe { raw::allreduce(comm, Some(&from(&mine, &mixed)), &to(&mut sum, &mixed), &Op::Sum) };
     assert_eq!(refused.expect_err("not defined").class(), Class::Op);
     raw::barrier(comm)
 }
@@ -202,23 +212,61 @@ fn reductions(world: World) -> mpj::Result<()> {
     let (me, of, bytes) = (comm.rank() as u64, Datatype::of::<u64>(), Datatype::primitive(Primitive::Byte));
     let (mine, mut got) = ([me + 1, 10 * me], [0u64; 2]);
     // SAFETY: two buffers that do not overlap.
-    unsafe { raw::reduce(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Prod, 2) }?;
+    unsafe { raw::reduce(comm, Some(&from(&mine, &of)), &to(&mut got, &of), &Op::Prod, 2) }?;
     assert_eq!(got, if me == 2 { [6, 0] } else { [0, 0] });
     // SAFETY: as above.
-    unsafe { raw::allreduce(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Sum) }?;
+    unsafe { raw::allreduce(comm, Some(&from(&mine, &of)), &to(&mut got, &of), &Op::Sum) }?;
     assert_eq!(got, [6, 30]);
     // SAFETY: as above.
-    unsafe { raw::scan(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Max) }?;
+    unsafe { raw::scan(comm, Some(&from(&mine, &of)), &to(&mut got, &of), &Op::Max) }?;
     assert_eq!(got, mine);
     // Raw bytes have bits and no sum.
     let (mine, mut got) = ([1u8 << me, 0xF0], [0u8; 2]);
     // SAFETY: as above.
-    unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Bor) }?;
+    unsafe { raw::allreduce(comm, Some(&from(&mine, &bytes)), &to(&mut got, &bytes), &Op::Bor) }?;
     assert_eq!(got, [7, 0xF0]);
     // SAFETY: as above.
-    let refused = unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Sum) };
+    let refused =
+        unsafe { raw::allreduce(comm, Some(&from(&mine, &bytes)), &to(&mut got, &bytes), &Op::Sum) };
     assert_eq!(refused.expect_err("not defined").class(), Class::Op);
     Ok(())
+}
+
+/// What is sent and what is received cannot be the same memory, where that is plain to see; in place is another matter.
+#[mpj::test(ranks = 3)]
+fn buffers_that_overlap(world: World) -> mpj::Result<()> {
+    let (comm, of, me) = (world.as_raw(), Datatype::of::<u64>(), world.rank() as u64);
+    let mut memory = [me + 1; 8];
+    let base = into(&mut memory);
+    let items = |at: usize, count| Items::new(base.wrapping_add(8 * at), count, &of);
+    let class = |outcome: mpj::Result<()>| outcome.expect_err("refused").class();
+    // SAFETY: all items lie in the array, and what overlaps is refused; also below.
+    assert_eq!(
+        class(unsafe { raw::allreduce(comm, Some(&items(0, 2)), &items(1, 2), &Op::Sum) }),
+        Class::Buffer
+    );
+    // SAFETY: as above.
+    assert_eq!(class(unsafe { raw::scan(comm, Some(&items(1, 2)), &items(0, 2), &Op::Sum) }), Class::Buffer);
+    let part = items(me as usize, 1);
+    // SAFETY: as above.
+    assert_eq!(
+        class(unsafe { raw::allgather(comm, Some(&part), &items(0, 3), Layout::Dealt) }),
+        Class::Buffer
+    );
+    let (out, back) = (items(0, 3), items(2, 3));
+    // SAFETY: as above.
+    let refused = unsafe { raw::alltoall(comm, Some((&out, Layout::Dealt)), &back, Layout::Dealt) };
+    assert_eq!(class(refused), Class::Buffer);
+    // SAFETY: as above; side by side.
+    unsafe { raw::allreduce(comm, Some(&items(0, 2)), &items(2, 2), &Op::Sum) }?;
+    // SAFETY: as above.
+    unsafe { raw::allgather(comm, None, &items(5, 3), Layout::Even(1)) }?;
+    assert_eq!(memory, [me + 1, me + 1, 6, 6, me + 1, 1, 2, 3]);
+    // Only a root has its items in place.
+    // SAFETY: as above.
+    let refused = unsafe { raw::gather(comm, None, &items(0, 3), Layout::Dealt, (me as i32 + 1) % 3) };
+    assert_eq!(class(refused), Class::Buffer);
+    raw::barrier(comm)
 }
 
 #[mpj::test(ranks = 3)]
@@ -303,19 +351,19 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     let room = Items::new(into(&mut got), 1, &twice);
     for (call, outcome) in [
         // SAFETY: all that the type names lies in the arrays, also below.
-        ("allgather", unsafe { raw::allgather(comm, &mine, &room, Layout::Even(1)) }),
+        ("allgather", unsafe { raw::allgather(comm, Some(&mine), &room, Layout::Even(1)) }),
         // SAFETY: as above.
-        ("alltoall", unsafe { raw::alltoall(comm, &mine, Layout::Even(1), &room, Layout::Even(1)) }),
+        ("alltoall", unsafe { raw::alltoall(comm, Some((&mine, Layout::Even(1))), &room, Layout::Even(1)) }),
         // SAFETY: as above.
-        ("gather", unsafe { raw::gather(comm, &mine, &room, Layout::Even(1), 0) }),
+        ("gather", unsafe { raw::gather(comm, Some(&mine), &room, Layout::Even(1), 0) }),
         // SAFETY: as above.
-        ("scatter", unsafe { raw::scatter(comm, &mine, Layout::Even(1), &room, 0) }),
+        ("scatter", unsafe { raw::scatter(comm, &mine, Layout::Even(1), Some(&room), 0) }),
         // SAFETY: as above.
-        ("reduce", unsafe { raw::reduce(comm, &mine, &room, &Op::Sum, 0) }),
+        ("reduce", unsafe { raw::reduce(comm, Some(&mine), &room, &Op::Sum, 0) }),
         // SAFETY: as above.
-        ("allreduce", unsafe { raw::allreduce(comm, &mine, &room, &Op::Sum) }),
+        ("allreduce", unsafe { raw::allreduce(comm, Some(&mine), &room, &Op::Sum) }),
         // SAFETY: as above.
-        ("scan", unsafe { raw::scan(comm, &mine, &room, &Op::Sum) }),
+        ("scan", unsafe { raw::scan(comm, Some(&mine), &room, &Op::Sum) }),
         // SAFETY: as above.
         ("reduce_scatter", unsafe { raw::reduce_scatter(comm, &mine, &room, &[1], &Op::Sum) }),
     ] {

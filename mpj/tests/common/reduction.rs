@@ -38,7 +38,17 @@ where
     comm.allreduce(&mine, &mut got, op.clone())?;
     assert!(got == all, "allreduce: {op:?}");
     comm.scan(&mine, &mut got, op.clone())?;
-    assert!(got == fold(me, part, f), "scan: {op:?}");
+    let upto = fold(me, part, f);
+    assert!(got == upto, "scan: {op:?}");
+    let mut in_place = mine.clone();
+    comm.reduce_in_place(&mut in_place, op.clone(), root)?;
+    assert!(in_place == if me == root { &all[..] } else { &mine }, "reduce in place to {root}: {op:?}");
+    in_place.clone_from(&mine);
+    comm.allreduce_in_place(&mut in_place, op.clone())?;
+    assert!(in_place == all, "allreduce in place: {op:?}");
+    in_place.clone_from(&mine);
+    comm.scan_in_place(&mut in_place, op.clone())?;
+    assert!(in_place == upto, "scan in place: {op:?}");
     // Of all lengths, some of them 0; what does not divide goes to the last.
     let mut counts: Vec<usize> = (0..=last).map(|rank| all.len() / (last + 1) * (rank % 3) / 2).collect();
     counts[last] += all.len() - counts.iter().sum::<usize>();

@@ -5,11 +5,14 @@
 
 mod bare;
 mod claims;
+mod collectives;
 mod devices;
 mod ends;
 mod io;
 mod job;
 mod late;
+#[path = "../../../tests/common/mismatch.rs"]
+mod mismatch;
 mod program;
 mod signals;
 mod usage;
@@ -35,9 +38,17 @@ fn main() -> ExitCode {
     }));
     let wanted =
         |(name, _): &&Test| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
-    let tests: Vec<Test> =
-        [claims::TESTS, devices::TESTS, ends::TESTS, io::TESTS, late::TESTS, signals::TESTS, usage::TESTS]
-            .concat();
+    let tests: Vec<Test> = [
+        claims::TESTS,
+        collectives::TESTS,
+        devices::TESTS,
+        ends::TESTS,
+        io::TESTS,
+        late::TESTS,
+        signals::TESTS,
+        usage::TESTS,
+    ]
+    .concat();
     let list = args.iter().any(|arg| arg == "--list");
     let mut failed = 0;
     let mut out = std::io::stdout().lock();

@@ -1,0 +1,283 @@
+//! Programs in which the ranks do not call the same collective: nobody hangs, nobody is told that all went well and has
+//! something else, and what does not depend on it goes on. The same programs run as threads and under mpjrun.
+
+use std::time::{Duration, Instant};
+
+use mpj::{Intracomm, Op};
+
+/// Every rank has an error within two seconds, with room for a machine that does other work.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What can be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Barrier,
+    Bcast,
+    BcastObject,
+    Reduce,
+    Allreduce,
+    AllreduceInOrder,
+    ReduceScatter,
+    Scan,
+    Gather,
+    Gatherv,
+    Scatter,
+    Allgather,
+    Allgatherv,
+    Alltoall,
+    Alltoallv,
+}
+
+use Kind::*;
+
+/// Every collective.
+pub(crate) const KINDS: [Kind; 15] = [
+    Barrier,
+    Bcast,
+    BcastObject,
+    Reduce,
+    Allreduce,
+    AllreduceInOrder,
+    ReduceScatter,
+    Scan,
+    Gather,
+    Gatherv,
+    Scatter,
+    Allgather,
+    Allgatherv,
+    Alltoall,
+    Alltoallv,
+];
+
+/// One rank's call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Call {
+    pub(crate) kind: Kind,
+    pub(crate) count: usize,
+    pub(crate) root: usize,
+    /// Whether an argument is one that is refused.
+    pub(crate) wrong: bool,
+}
+
+/// A program: what one rank calls, and what all others do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Program {
+    pub(crate) odd: usize,
+    pub(crate) its: Call,
+    pub(crate) others: Call,
+}
+
+const BLANK: u32 = 0xdead_beef;
+
+fn item(rank: usize, at: usize) -> u32 {
+    (rank * 1_000_000 + at) as u32
+}
+
+fn items(rank: usize, from: usize, count: usize) -> Vec<u32> {
+    (from..from + count).map(|at| item(rank, at)).collect()
+}
+
+fn sum(last: usize, from: usize, count: usize) -> Vec<u32> {
+    (from..from + count).map(|at| (0..=last).map(|rank| item(rank, at)).fold(0, u32::wrapping_add)).collect()
+}
+
+impl Call {
+    pub(crate) fn new(kind: Kind, count: usize, root: usize) -> Self {
+        Call { kind, count, root, wrong: false }
+    }
+
+    /// Makes the call; of one that succeeds, says whether this rank has what it has if all ranks call the same.
+    pub(crate) fn make(&self, comm: &Intracomm) -> (mpj::Result<()>, bool) {
+        let (me, size, Call { kind, count, root, wrong }) = (comm.rank(), comm.size(), *self);
+        let (total, extra) = (count * size, usize::from(wrong));
+        let at_root = me == root;
+        // A root that is none, or a buffer that is longer than the other.
+        let root_or_none = if wrong { size } else { root };
+        let mine = items(me, 0, count);
+        let everything = || (0..size).flat_map(|rank| items(rank, 0, count)).collect::<Vec<u32>>();
+        let my_parts = || (0..size).flat_map(|rank| items(rank, me * count, count)).collect::<Vec<u32>>();
+        let even = (vec![count; size], (0..size).map(|rank| rank * count).collect::<Vec<usize>>());
+        let (counts, places) = (&even.0[..], &even.1[..size - extra]);
+        match kind {
+            Barrier => (comm.barrier(), true),
+            Bcast => {
+                let mut got = if at_root { mine } else { vec![BLANK; count] };
+                (comm.bcast(&mut got, root_or_none), got == items(root, 0, count))
+            }
+            BcastObject => match comm.bcast_object(mine, root_or_none) {
+                Ok(got) => (Ok(()), got == items(root, 0, count)),
+                Err(error) => (Err(error), false),
+            },
+            Reduce => {
+                let mut got = vec![BLANK; count];
+                let outcome = comm.reduce(&mine, &mut got, Op::Sum, root_or_none);
+                (outcome, got == if at_root { sum(size - 1, 0, count) } else { vec![BLANK; count] })
+            }
+            Allreduce => {
+                let mut got = vec![BLANK; count + extra];
+                (comm.allreduce(&mine, &mut got, Op::Sum), got == sum(size - 1, 0, count))
+            }
+            AllreduceInOrder => {
+                let mut got = vec![BLANK; count + extra];
+                let first = Op::user(false, |a: &u32, _| *a);
+                (comm.allreduce(&mine, &mut got, first), got == items(0, 0, count))
+            }
+            ReduceScatter => {
+                let mut got = vec![BLANK; count + extra];
+                let outcome = comm.reduce_scatter(&items(me, 0, total), &mut got, counts, Op::Sum);
+                (outcome, got == sum(size - 1, me * count, count))
+            }
+            Scan => {
+                let mut got = vec![BLANK; count + extra];
+                (comm.scan(&mine, &mut got, Op::Sum), got == sum(me, 0, count))
+            }
+            Gather | Gatherv => {
+                let mut got = vec![BLANK; if at_root { total } else { 0 }];
+                let outcome = match kind {
+                    Gather => comm.gather(&mine, &mut got, root_or_none),
+                    _ => comm.gatherv(&mine, &mut got, counts, places, root_or_none),
+                };
+                (outcome, !at_root || got == everything())
+            }
+            Scatter => {
+                let all = items(me, 0, if at_root { total } else { 0 });
+                let mut got = vec![BLANK; count];
+                (comm.scatter(&all, &mut got, root_or_none), got == items(root, me * count, count))
+            }
+            Allgather => {
+                let mut got = vec![BLANK; total + extra];
+                (comm.allgather(&mine, &mut got), got == everything())
+            }
+            Allgatherv => {
+                let mut got = vec![BLANK; total];
+                (comm.allgatherv(&mine, &mut got, counts, places), got == everything())
+            }
+            Alltoall => {
+                let mut got = vec![BLANK; total + extra];
+                (comm.alltoall(&items(me, 0, total), &mut got), got == my_parts())
+            }
+            Alltoallv => {
+                let mut got = vec![BLANK; total];
+                let parts = (counts, places);
+                (comm.alltoallv(&items(me, 0, total), parts, &mut got, (&even.0, &even.1)), got == my_parts())
+            }
+        }
+    }
+}
+
+/// Lengths of the others and of the odd rank: both ways, eager, announced, around rings and not, by one element.
+const LENGTHS: [(usize, usize); 9] = [
+    (10, 1),
+    (1, 10),
+    (0, 3),
+    (700, 701),
+    (8000, 9000),
+    (30_000, 10),
+    (10, 30_000),
+    (30_000, 30_001),
+    (100_000, 40_000),
+];
+
+/// Lengths that differ: operation × who is short or long × lengths.
+pub(crate) fn lengths(size: usize) -> Vec<Program> {
+    let differs = |kind: &&Kind| !matches!(kind, Barrier | BcastObject);
+    let mut programs = Vec::new();
+    for kind in KINDS.iter().filter(differs) {
+        for (at, (count, its)) in LENGTHS.into_iter().enumerate() {
+            for odd in [0, size - 1] {
+                let call = |count| Call::new(*kind, count, at % size);
+                programs.push(Program { odd, its: call(its), others: call(count) });
+            }
+        }
+    }
+    programs
+}
+
+/// Operations that differ: every one against every other.
+pub(crate) fn operations(size: usize) -> Vec<Program> {
+    let mut programs = Vec::new();
+    for (at, one) in KINDS.into_iter().enumerate() {
+        for (other_at, other) in KINDS.into_iter().enumerate() {
+            // A gather may be called with and without counts; the two ways of an allreduce are the user's to tell apart.
+            let alike = [one, other].iter().all(|kind| matches!(kind, Gather | Gatherv));
+            let also = [one, other].iter().all(|kind| matches!(kind, Allgather | Allgatherv));
+            if one == other || alike || also {
+                continue;
+            }
+            let odd = (at + other_at) % size;
+            let (its, others) = (Call::new(one, 12, at % size), Call::new(other, 12, other_at % size));
+            programs.push(Program { odd, its, others });
+        }
+    }
+    programs
+}
+
+/// Roots that differ, so that all may wait and nobody sends.
+pub(crate) fn roots(size: usize) -> Vec<Program> {
+    let mut programs = Vec::new();
+    for kind in [Bcast, BcastObject, Reduce, Gather, Gatherv, Scatter] {
+        for odd in [0, size - 1] {
+            let (its, others) = (Call::new(kind, 40, (odd + 1) % size), Call::new(kind, 40, odd));
+            programs.push(Program { odd, its, others });
+        }
+    }
+    programs
+}
+
+/// Arguments that one rank is refused, and the others are not.
+pub(crate) fn refusals(size: usize) -> Vec<Program> {
+    let refused = |kind: &&Kind| !matches!(kind, Barrier);
+    let mut programs = Vec::new();
+    for kind in KINDS.iter().filter(refused) {
+        for (odd, count) in [(0, 10), (size - 1, 50_000)] {
+            let others = Call::new(*kind, count, size / 2);
+            programs.push(Program { odd, its: Call { wrong: true, ..others }, others });
+        }
+    }
+    programs
+}
+
+/// Plays a program on a communicator of its own: an error on every rank, soon, from the call or from those after it.
+pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
+    let (me, size) = (world.rank(), world.size());
+    let text = |error: mpj::Error| error.to_string();
+    let (comm, spare) = (world.dup().map_err(text)?, world.dup().map_err(text)?);
+    let complain = |what: String| Err(format!("{program:?} on rank {me} of {size}: {what}"));
+    let call = if me == program.odd { program.its } else { program.others };
+    let began = Instant::now();
+    let (outcome, is_right) = call.make(&comm);
+    if outcome.is_ok() && !is_right {
+        return complain("Ok, and something else in the buffer".into());
+    }
+    // Where all call the same, who gets a message of another length has failed before anybody leaves the next call.
+    let is_same = program.its.kind == program.others.kind && program.its.root == program.others.root;
+    let (mut failed, mut barriers) = (outcome, 0);
+    while failed.is_ok() {
+        if began.elapsed() > LIMIT || (is_same && barriers == 1) {
+            return complain(format!("no error after {barriers} barriers"));
+        }
+        failed = comm.barrier();
+        barriers += 1;
+    }
+    let error = failed.expect_err("it has failed");
+    if began.elapsed() > LIMIT {
+        return complain(format!("an error after {:?}: {error}", began.elapsed()));
+    }
+    // It says so for ever; whose arguments were refused hears first that the others were not.
+    if call.wrong {
+        comm.barrier().expect_err("the others have been told");
+    }
+    match comm.barrier() {
+        Err(again) if again.to_string().contains("out of step since") => (),
+        other => return complain(format!("{error}; and then {other:?}")),
+    }
+    // Messages go on, and so do other communicators.
+    let (right, left, mut got) = ((me + 1) % size, (me + size - 1) % size, [0usize]);
+    comm.sendrecv(&[me], right, 5, &mut got, left, 5).map_err(text)?;
+    let mut total = [0usize];
+    spare.allreduce(&[me], &mut total, Op::Sum).map_err(text)?;
+    if (got, total) != ([left], [size * (size - 1) / 2]) {
+        return complain(format!("{got:?} from {left}, {total:?} in all"));
+    }
+    Ok(())
+}
