@@ -204,8 +204,8 @@ pub trait Link: Send + fmt::Debug {
         false
     }
 
-    /// Takes note that the peer has left or died: nothing more is posted, and a connection that does not stand yet is
-    /// not tried again.
+    /// Takes note that the peer has left or died: nothing more is posted, a connection that does not stand yet is not
+    /// tried again, and what the peer holds of this rank's comes back as soon as it cannot touch it any more.
     fn forget(&mut self) {}
 
     /// Returns whether all that `post` took has reached the peer's host, for a device that does not deliver at once.

@@ -9,6 +9,7 @@
 //! | `order` | what overtakes what, wildcards |
 //! | `sizes` `layouts` | every length and every shape of memory, content checked |
 //! | `early` `pressure` | messages before their receives, probes, cancelling; floods |
+//! | `idle` | a rank that takes nothing in does not stop the others |
 //! | `faults` | errors that belong to one receive |
 //! | `channels` | contexts, late joins, groups |
 //! | `ends` `closing` | ranks that die, ranks that leave |
@@ -21,6 +22,7 @@ mod early;
 mod ends;
 mod faults;
 mod harness;
+mod idle;
 mod layouts;
 mod member;
 mod model;
@@ -78,6 +80,9 @@ macro_rules! for_each_case {
             pressure::a_flood_of_small_messages [2, 3]
             pressure::a_flood_of_eager_messages [2, 3, 5]
             pressure::floods_in_a_circle [2, 3, 5, 8]
+            idle::a_rank_that_does_not_poll_stops_nobody [3, 5]
+            idle::a_leaver_takes_no_room_with_it [3, 5]
+            idle::the_dead_take_no_room_with_them [3, 5]
             faults::truncation_spares_the_rest [2, 3, 5]
             faults::type_mismatch_spares_the_rest [2, 3, 5]
             faults::faults_to_oneself [1, 2]

@@ -1,90 +1,98 @@
 //! Fragments: the memory for bodies that do not fit in a cell, owned by the sender, lent to one receiver at a time.
+//!
+//! # Whose turn it is
+//! All peers of a rank share its fragments, and a fragment comes back only when its receiver has looked at it. So that a
+//! receiver that does not look cannot stop the traffic between others,
+//!
+//! * the last eighth of the fragments goes only to peers that hold none;
+//! * a frame for a peer that holds none, when none is left, is cut to pieces that go through the cells of its ring
+//!   (`link`), of which every pair has its own: slower, but it asks nothing of anybody else. A segment of 512 ranks with 64
+//!   fragments for each needs no more memory for that than one of two ranks;
+//! * a peer that holds some waits for those: it alone decides how fast.
+//!
+//! # How they come back
+//! A receiver gives fragments back in the order in which they came, so it only counts them, in its own ring. What a
+//! peer holds comes back when its receiving end says that it has gone, or when the link is told to
+//! [forget](crate::device::Link::forget) the peer. Of a thread only the first counts: it may have been called dead by
+//! others and go on, and what it reads must not be written. A process that is called dead and goes on may read what was
+//! lent to another meanwhile, for a job that has given it up. It cannot write it, and the only words that it does write,
+//! the counts of its own ring, nobody reads any more: so nothing that is lent to another is taken for returned.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use mpj_pool::{AllocError, Pool, RawBuffer};
+use mpj_pool::AllocError;
 
-use super::Owner;
-use crate::fence::Light;
+use super::memory::Ring;
+use super::{Malformed, Owner};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, lock};
 
-const LINE: usize = 64;
-const PAGE: usize = 4096;
-
-/// Fragments a sender goes round while they come back in time: few enough to stay in its cache.
+/// Fragments that a peer is sent in turn while they come back in time: few enough to stay in the sender's cache.
 const ROUND: usize = 8;
 
-/// The fragments of one sender, as the sender and its receivers see them.
-///
-/// ```text
-///  starved 64 B | lent: u32, a line by fragment | to the next page | fragments
-/// ```
+/// The part of the fragments that goes only to peers that hold none.
+const RESERVE: u32 = 8;
+
+/// The memory of a sender's fragments, one behind the other, as the sender and its receivers see it.
 ///
 /// # Invariants
-/// 1. `base` points to [`bytes`](Self::bytes) bytes whose words were zero at first and which live as long as `_owner`.
-/// 2. Fragment `i` belongs to the sender while its index is in `free` or in the sender's hand; to the receiver it was
-///    sent to while `lent[i]` is 1. The receiver stores 0 (release) when it is done, and the sender takes the fragment
-///    back only after it has seen that 0 (acquire).
-/// 3. One process uses `hand`: the sender's.
-pub(crate) struct Area {
+/// 1. `base` points to [`bytes`](Self::bytes) bytes that live as long as `_owner`.
+/// 2. A fragment is written by its sender while it is in no [`Loan`]'s `out`, and read by the receiver to which it was
+///    sent from then until that receiver has counted it as returned (release), which the sender reads (acquire) before
+///    it writes the fragment again.
+pub(crate) struct Fragments {
     base: NonNull<u8>,
     count: u32,
     size: usize,
-    hand: Mutex<Hand>,
-    light: Light,
     _owner: Owner,
 }
 
-/// What the sender knows of its fragments.
-#[derive(Debug)]
-struct Hand {
-    free: Vec<u32>,
-    /// Those lent, the oldest first.
-    out: VecDeque<u32>,
-}
-
-// SAFETY: invariant 2 gives each fragment exactly one owner at a time, handed over with release and acquire; the rest
-// is atomics and a mutex.
-unsafe impl Send for Area {}
+// SAFETY: invariant 2 gives each fragment either one writer or one reader at a time, handed over with release and acquire.
+unsafe impl Send for Fragments {}
 // SAFETY: as above.
-unsafe impl Sync for Area {}
+unsafe impl Sync for Fragments {}
 
-impl fmt::Debug for Area {
+impl fmt::Debug for Fragments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Area({} × {} B)", self.count, self.size)
+        write!(f, "Fragments({} × {} B)", self.count, self.size)
     }
 }
 
-impl Area {
-    /// Returns the bytes that `count` fragments of `size` bytes take, states included.
+impl Fragments {
+    /// Returns the bytes that `count` fragments of `size` bytes take.
     pub(crate) const fn bytes(count: u32, size: u32) -> usize {
-        Area::states(count) + count as usize * size as usize
+        count as usize * size as usize
     }
 
-    const fn states(count: u32) -> usize {
-        (LINE + count as usize * LINE).next_multiple_of(PAGE)
-    }
-
-    /// Makes an area over memory.
+    /// Makes fragments over memory.
     ///
     /// # Safety
-    /// Invariants 1 and 3.
+    /// Invariant 1; one [`Area`] lends them.
     pub(crate) unsafe fn at(base: NonNull<u8>, count: u32, size: u32, owner: Owner) -> Self {
-        let hand = Hand { free: (0..count).rev().collect(), out: VecDeque::new() };
-        Area { base, count, size: size as usize, hand: Mutex::new(hand), light: Light::new(), _owner: owner }
+        Fragments { base, count, size: size as usize, _owner: owner }
     }
 
-    /// Makes an area in memory of this process.
+    /// Makes fragments in memory of this process.
+    #[cfg(not(loom))]
     pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
-        let mut block = mpj_pool::global().alloc(Area::bytes(count, size))?;
-        block.as_uninit_mut()[..Area::states(count)].fill(MaybeUninit::new(0));
+        use mpj_pool::{Pool, RawBuffer};
+        let block = mpj_pool::global().alloc(Fragments::bytes(count, size))?;
         let base = block.as_ptr();
-        // SAFETY: the block is ours, its words have been set to zero, and the area keeps it.
-        Ok(unsafe { Area::at(base, count, size, Arc::new(Mutex::new(block))) })
+        // SAFETY: the block is ours, and the fragments keep it.
+        Ok(unsafe { Fragments::at(base, count, size, Arc::new(std::sync::Mutex::new(block))) })
+    }
+
+    /// Makes fragments for a model: a pool outlives it.
+    #[cfg(loom)]
+    pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
+        let block = vec![0u8; Fragments::bytes(count, size)];
+        let base = NonNull::from(&*block).cast::<u8>();
+        // SAFETY: as for the pool's.
+        Ok(unsafe { Fragments::at(base, count, size, Arc::new(block)) })
     }
 
     /// Returns the length of a fragment in bytes.
@@ -93,103 +101,223 @@ impl Area {
     }
 
     #[inline]
-    fn starved(&self) -> &AtomicU32 {
-        // SAFETY: invariant 1: the first word of the area.
-        unsafe { self.base.cast::<AtomicU32>().as_ref() }
-    }
-
-    #[inline]
-    fn lent(&self, index: u32) -> &AtomicU32 {
-        debug_assert!(index < self.count);
-        // SAFETY: invariant 1; callers pass an index below `count`.
-        let word = unsafe { self.base.add(LINE + index as usize * LINE) };
-        // SAFETY: as above; the word is only used as an atomic.
-        unsafe { word.cast::<AtomicU32>().as_ref() }
-    }
-
-    #[inline]
     fn start(&self, index: u32) -> *mut u8 {
-        self.base.as_ptr().wrapping_add(Area::states(self.count) + index as usize * self.size)
+        self.base.as_ptr().wrapping_add(index as usize * self.size)
     }
 
-    /// Takes a free fragment, lets `fill` write its first `len` bytes, and lends it; returns its index.
-    #[inline]
-    pub(crate) fn lend(&self, len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Option<u32> {
-        let index = self.take()?;
-        let start = self.start(index).cast::<MaybeUninit<u8>>();
-        // SAFETY: invariant 1 for the bytes, invariant 2: the fragment is ours alone until its index is sent.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(start, len.min(self.size)) };
-        fill(bytes);
-        Some(index)
-    }
-
-    fn take(&self) -> Option<u32> {
-        let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = match hand.out.front() {
-            Some(oldest) if hand.out.len() >= ROUND && self.is_back(*oldest) => hand.out.pop_front()?,
-            _ => match hand.free.pop() {
-                Some(index) => index,
-                None => self.reclaim(&mut hand)?,
-            },
-        };
-        hand.out.push_back(index);
-        self.lent(index).store(1, Ordering::Relaxed);
-        Some(index)
-    }
-
-    #[inline]
-    fn is_back(&self, index: u32) -> bool {
-        // SYNC fragment-return (acquire)
-        self.lent(index).load(Ordering::Acquire) == 0
-    }
-
-    /// Collects what receivers have given back. If that is nothing, raises `starved` and looks once more.
-    #[cold]
-    fn reclaim(&self, hand: &mut Hand) -> Option<u32> {
-        let Hand { free, out } = hand;
-        for last in [false, true] {
-            out.retain(|index| {
-                let back = self.is_back(*index);
-                if back {
-                    free.push(*index);
-                }
-                !back
-            });
-            if let Some(index) = free.pop() {
-                return Some(index);
-            }
-            if !last {
-                self.starved().store(1, Ordering::Relaxed);
-                crate::fence::heavy();
-            }
-        }
-        None
-    }
-
-    /// Returns the first `len` bytes of fragment `index`, or `None` if there are no such bytes.
+    /// Returns the first `len` bytes of a fragment that a receiver was sent.
+    ///
+    /// # Errors
+    /// There are no such bytes.
     ///
     /// # Safety
-    /// The fragment was sent to the caller, who has not given it back before the returned bytes are last used; the
-    /// sender has filled `len` bytes.
+    /// The fragment was sent to the caller, who has not returned it before the bytes are last used; the sender has
+    /// filled `len` bytes.
     #[inline]
-    pub(crate) unsafe fn received(&self, index: u32, len: usize) -> Option<&[u8]> {
-        if index >= self.count || len > self.size {
-            return None;
+    pub(super) unsafe fn received(&self, index: u32, len: u32) -> Result<&[u8], Malformed> {
+        if index >= self.count {
+            return Err(Malformed::Index { index, count: self.count });
+        }
+        if len as usize > self.size {
+            return Err(Malformed::Size { len, fragment: self.size });
         }
         // SAFETY: the index was checked against invariant 1; by the caller's contract the bytes are filled and, by
         // invariant 2, nobody writes them.
-        Some(unsafe { std::slice::from_raw_parts(self.start(index), len) })
+        Ok(unsafe { std::slice::from_raw_parts(self.start(index), len as usize) })
+    }
+}
+
+/// Who else can write and read the memory of an area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Receivers {
+    /// Threads of this process: what they read must not be written.
+    Threads,
+    /// Other processes.
+    Processes,
+}
+
+/// A sender's fragments, and to whom they are lent.
+#[derive(Debug)]
+pub(crate) struct Area {
+    memory: Arc<Fragments>,
+    receivers: Receivers,
+    hand: Mutex<Hand>,
+}
+
+#[derive(Debug)]
+struct Hand {
+    free: Vec<u32>,
+    loans: Vec<Loan>,
+    reserve: usize,
+}
+
+/// What one peer holds.
+#[derive(Debug)]
+struct Loan {
+    ring: Arc<Ring>,
+    /// What was sent and not taken back, in the order in which it was sent.
+    out: VecDeque<u32>,
+    /// How many were taken back.
+    back: u64,
+    /// How many the peer had returned when last looked at.
+    returned: u64,
+    is_retired: bool,
+}
+
+/// The place of a peer in an [`Area`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Borrower(usize);
+
+/// What became of a wish for a fragment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lent {
+    /// The fragment, filled.
+    Fragment(u32),
+    /// The peer holds some: it will wake this rank when it returns one.
+    Later,
+    /// None is left, and the peer holds none that could come back.
+    Never,
+}
+
+impl Area {
+    /// Makes what lends the fragments of `memory`; one for it.
+    pub(crate) fn new(memory: Arc<Fragments>, receivers: Receivers) -> Self {
+        let free = (0..memory.count).rev().collect();
+        let hand = Hand { free, loans: Vec::new(), reserve: (memory.count / RESERVE) as usize };
+        Area { memory, receivers, hand: Mutex::new(hand) }
     }
 
-    /// Gives a fragment back to its sender, and wakes the sender by `wake` if it waits for one.
+    pub(crate) fn memory(&self) -> &Arc<Fragments> {
+        &self.memory
+    }
+
+    /// Returns the length of a fragment in bytes.
     #[inline]
-    pub(crate) fn give_back(&self, index: u32, wake: impl FnOnce()) {
-        // SYNC fragment-return (release)
-        self.lent(index).store(0, Ordering::Release);
-        self.light.fence();
-        if self.starved().load(Ordering::Relaxed) != 0 {
-            self.starved().store(0, Ordering::Relaxed);
-            wake();
+    pub(crate) fn fragment(&self) -> usize {
+        self.memory.size
+    }
+
+    /// Makes a place for the peer at the other end of a ring.
+    pub(crate) fn open(&self, ring: Arc<Ring>) -> Borrower {
+        let mut hand = lock(&self.hand);
+        hand.loans.push(Loan { ring, out: VecDeque::new(), back: 0, returned: 0, is_retired: false });
+        Borrower(hand.loans.len() - 1)
+    }
+
+    /// Takes a free fragment for a peer, and lets `fill` write its first `len` bytes.
+    ///
+    /// # Errors
+    /// The peer's count makes no sense.
+    #[inline]
+    pub(crate) fn lend(
+        &self,
+        to: Borrower,
+        len: usize,
+        fill: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> Result<Lent, Malformed> {
+        let lent = lock(&self.hand).take(to.0, self.receivers)?;
+        if let Lent::Fragment(index) = lent {
+            let start = self.memory.start(index).cast::<MaybeUninit<u8>>();
+            // SAFETY: invariant 1 for the bytes, invariant 2: the peer does not know of the fragment before it is sent.
+            fill(unsafe { std::slice::from_raw_parts_mut(start, len.min(self.memory.size)) });
+        }
+        Ok(lent)
+    }
+
+    /// Takes back what a peer holds that has died or left, and reads its ring no more.
+    pub(crate) fn retire(&self, peer: Borrower) {
+        let mut hand = lock(&self.hand);
+        let Hand { free, loans, .. } = &mut *hand;
+        loans[peer.0].is_retired = true;
+        loans[peer.0].collect(free, self.receivers);
+    }
+}
+
+impl Hand {
+    #[inline]
+    fn take(&mut self, to: usize, receivers: Receivers) -> Result<Lent, Malformed> {
+        let loan = &mut self.loans[to];
+        if loan.returned == loan.back && loan.out.len() >= ROUND {
+            loan.look()?;
+        }
+        let index = match loan.oldest() {
+            Some(index) => index,
+            None => match self.spare(to) {
+                Some(index) => index,
+                None => match self.gather(to, receivers)? {
+                    Some(index) => index,
+                    None if self.loans[to].out.is_empty() => return Ok(Lent::Never),
+                    None => return Ok(Lent::Later),
+                },
+            },
+        };
+        self.loans[to].out.push_back(index);
+        Ok(Lent::Fragment(index))
+    }
+
+    /// Takes a free fragment, unless it is kept for a peer that holds none.
+    #[inline]
+    fn spare(&mut self, to: usize) -> Option<u32> {
+        if self.free.len() > self.reserve || self.loans[to].out.is_empty() { self.free.pop() } else { None }
+    }
+
+    /// Collects what all peers have returned. If that does not help, has this peer wake the rank and looks once more.
+    #[cold]
+    fn gather(&mut self, to: usize, receivers: Receivers) -> Result<Option<u32>, Malformed> {
+        let Hand { free, loans, .. } = &mut *self;
+        for loan in loans.iter_mut() {
+            loan.collect(free, receivers);
+        }
+        if let Some(index) = self.spare(to) {
+            return Ok(Some(index));
+        }
+        let loan = &mut self.loans[to];
+        if loan.out.is_empty() {
+            return Ok(None);
+        }
+        loan.ring.starved().store(1, Ordering::Relaxed);
+        crate::fence::heavy();
+        loan.look()?;
+        Ok(loan.oldest())
+    }
+}
+
+impl Loan {
+    /// Looks how many the peer has returned.
+    #[inline]
+    fn look(&mut self) -> Result<(), Malformed> {
+        // SYNC fragment-return (acquire)
+        let found = self.ring.returned().load(Ordering::Acquire);
+        let (least, most) = (self.returned, self.back + self.out.len() as u64);
+        if !(least..=most).contains(&found) {
+            return Err(Malformed::Count { what: "fragments returned", found, least, most });
+        }
+        self.returned = found;
+        Ok(())
+    }
+
+    /// Takes the oldest fragment back, if the peer has returned it.
+    #[inline]
+    fn oldest(&mut self) -> Option<u32> {
+        if self.returned == self.back {
+            return None;
+        }
+        self.back += 1;
+        self.out.pop_front()
+    }
+
+    /// Moves to `free` what the peer has returned, or all of it if the peer reads no more.
+    fn collect(&mut self, free: &mut Vec<u32>, receivers: Receivers) {
+        // SYNC ring-gone (acquire)
+        let is_gone = self.ring.gone().load(Ordering::Acquire) != 0;
+        if is_gone || (self.is_retired && receivers == Receivers::Processes) {
+            self.back += self.out.len() as u64;
+            self.returned = self.back;
+            return free.extend(self.out.drain(..));
+        }
+        // A count that makes no sense is the business of the peer's own link.
+        if !self.is_retired && self.look().is_ok() {
+            free.extend(std::iter::from_fn(|| self.oldest()));
         }
     }
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::{Area, INLINE, Producer};
+use super::area::{Borrower, Lent};
+use super::memory::{INLINE, Ring};
+use super::{Area, Malformed, Producer};
 use crate::device::{Body, Link, PostError};
 use crate::doorbell::Doorbell;
 
@@ -40,19 +42,78 @@ impl fmt::Debug for LateBell {
 pub(crate) struct RingLink {
     producer: Producer,
     area: Arc<Area>,
+    borrower: Borrower,
+    /// A frame under way in pieces: nothing else goes before it is through.
+    cut: Option<Cut>,
     bell: LateBell,
 }
 
+/// A frame for which there was no fragment.
+#[derive(Debug)]
+struct Cut {
+    head: Option<Vec<u8>>,
+    body: Box<[MaybeUninit<u8>]>,
+    sent: usize,
+}
+
 impl RingLink {
-    pub(crate) fn new(producer: Producer, area: Arc<Area>, bell: LateBell) -> Self {
-        RingLink { producer, area, bell }
+    /// Makes the sending end of `ring` a link; there is one for a ring.
+    pub(crate) fn new(ring: Arc<Ring>, area: Arc<Area>, bell: LateBell) -> Self {
+        let borrower = area.open(Arc::clone(&ring));
+        RingLink { producer: Producer::new(ring), area, borrower, cut: None, bell }
+    }
+
+    /// Sends as many pieces as there is room for; returns whether some are left.
+    #[cold]
+    fn send_pieces(&mut self) -> Result<bool, Malformed> {
+        let Some(cut) = &mut self.cut else { return Ok(false) };
+        let mut is_full = false;
+        let mut moved = false;
+        while cut.sent < cut.body.len() {
+            if !self.producer.has_room()? {
+                is_full = true;
+                break;
+            }
+            match cut.head.take() {
+                Some(head) => self.producer.send_cut(&head, cut.body.len() as u32),
+                None => cut.sent += self.producer.send_piece(&cut.body[cut.sent..]),
+            }
+            moved = true;
+        }
+        if !is_full {
+            self.cut = None;
+        }
+        if moved && let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+        Ok(is_full)
+    }
+
+    /// Keeps a copy of a frame and begins to send it in pieces.
+    #[cold]
+    fn cut(
+        &mut self,
+        head: &[u8],
+        len: usize,
+        fill: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> Result<(), Malformed> {
+        let mut body = Box::new_uninit_slice(len);
+        fill(&mut body);
+        self.cut = Some(Cut { head: Some(head.to_vec()), body, sent: 0 });
+        self.send_pieces().map(|_| ())
+    }
+}
+
+impl From<Malformed> for PostError {
+    fn from(what: Malformed) -> Self {
+        PostError::Broken(what.to_string())
     }
 }
 
 impl Link for RingLink {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
-        if !self.producer.has_room() {
+        if (self.cut.is_some() && self.send_pieces()?) || !self.producer.has_room()? {
             return Err(PostError::Again);
         }
         let len = body.len();
@@ -66,8 +127,17 @@ impl Link for RingLink {
         if head.len() + len <= INLINE {
             self.producer.send_inline(head, len, fill);
         } else if len <= self.area.fragment() {
-            let index = self.area.lend(len, fill).ok_or(PostError::Again)?;
-            self.producer.send_fragment(head, index, len as u32);
+            let mut fill = Some(fill);
+            let lent = self.area.lend(self.borrower, len, |room| {
+                if let Some(fill) = fill.take() {
+                    fill(room);
+                }
+            })?;
+            match (lent, fill) {
+                (Lent::Fragment(index), _) => self.producer.send_fragment(head, index, len as u32),
+                (Lent::Never, Some(fill)) => return Ok(self.cut(head, len, fill)?),
+                _ => return Err(PostError::Again),
+            }
         } else {
             return Err(PostError::Unsupported);
         }
@@ -75,5 +145,22 @@ impl Link for RingLink {
             bell.ring();
         }
         Ok(())
+    }
+
+    fn flush(&mut self) -> Result<bool, PostError> {
+        Ok(self.send_pieces()?)
+    }
+
+    fn is_staged(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    fn is_settled(&mut self) -> bool {
+        self.cut.is_none()
+    }
+
+    fn forget(&mut self) {
+        self.cut = None;
+        self.area.retire(self.borrower);
     }
 }

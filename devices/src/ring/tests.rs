@@ -1,64 +1,306 @@
-//! The ring between two threads: order, content, both forms, full and empty.
+//! The ring between two threads: order, content, every form, full and empty; whose fragments are whose; what makes no
+//! sense.
 
-use super::{Received, Ring};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::memory::{Form, Label};
+use super::{Area, Consumer, Fragments, LateBell, Malformed, Producer, Receivers, Ring, RingLink};
+use crate::device::{Body, Link, PostError};
+use crate::sync::atomic::Ordering;
 
 const CELLS: u32 = 64;
+const FRAGMENT: u32 = 4096;
+
+fn area(count: u32, receivers: Receivers) -> Arc<Area> {
+    Arc::new(Area::new(Arc::new(Fragments::new(count, FRAGMENT).unwrap()), receivers))
+}
+
+/// A ring to a new peer of the owner of `area`.
+fn peer(area: &Arc<Area>) -> (RingLink, Consumer, Arc<Ring>) {
+    let ring = Arc::new(Ring::new(CELLS));
+    let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(area.memory()));
+    (RingLink::new(Arc::clone(&ring), Arc::clone(area), LateBell::new(|| None)), consumer, ring)
+}
+
+fn pair() -> (Producer, Consumer) {
+    let ring = Arc::new(Ring::new(CELLS));
+    let memory = Arc::new(Fragments::new(2, FRAGMENT).unwrap());
+    (Producer::new(Arc::clone(&ring)), Consumer::new(ring, memory))
+}
+
+fn body(seed: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed as usize * 31 + at * 7) as u8).collect()
+}
+
+/// Posts message `i`, with its number as head.
+fn post(link: &mut RingLink, i: u32, len: usize) -> Result<(), PostError> {
+    link.post(&u64::from(i).to_le_bytes(), Body::Bytes(&body(i, len)))
+}
+
+/// Receives everything that is there, and checks that it is the messages from `next` on; returns the one after.
+fn take(consumer: &mut Consumer, mut next: u32) -> u32 {
+    let check = |next: u32, head: &[u8], got: &[u8]| {
+        assert_eq!(head, u64::from(next).to_le_bytes());
+        assert!(got == body(next, got.len()), "message {next} of {} bytes", got.len());
+    };
+    loop {
+        let mut frames = 0;
+        let moved = consumer.receive(|head, got| {
+            check(next, head, got);
+            frames = 1;
+        });
+        if !moved.unwrap() {
+            return next;
+        }
+        next += frames;
+    }
+}
 
 #[test]
-fn frames_keep_order_and_content_across_threads() {
-    let (mut tx, mut rx) = Ring::pair(CELLS);
-    let frames = 100_000u32;
+fn frames_of_every_form_keep_order_and_content_across_threads() {
+    // There is one fragment, which another peer holds for half of the time: so half of the long bodies are cut.
+    let area = area(1, Receivers::Threads);
+    let (mut link, mut consumer, _) = peer(&area);
+    let (mut other, mut idle, _) = peer(&area);
+    post(&mut other, 0, 100).unwrap();
+    let frames = 20_000u32;
     let sender = std::thread::spawn(move || {
+        let mut cuts = 0;
         for i in 0..frames {
-            while !tx.has_room() {
+            if i == frames / 2 {
+                assert_eq!(take(&mut idle, 0), 1);
+            }
+            let len = if i % 7 == 0 { 49 + i as usize % 4000 } else { i as usize % 49 };
+            while post(&mut link, i, len) == Err(PostError::Again) {
                 std::thread::yield_now();
             }
-            if i % 7 == 0 {
-                tx.send_fragment(&i.to_le_bytes(), i, i ^ 5);
-            } else {
-                let body = [i as u8; 40];
-                let len = i as usize % 41;
-                tx.send_inline(&i.to_le_bytes(), len, |room| {
-                    for (to, from) in room.iter_mut().zip(&body) {
-                        to.write(*from);
-                    }
-                });
-            }
+            cuts += u32::from(link.is_staged());
         }
+        while link.flush().unwrap() {
+            std::thread::yield_now();
+        }
+        assert!(cuts > 0);
     });
-    let mut next = 0u32;
+    let mut next = 0;
     while next < frames {
-        let got = rx.receive(
-            |frame| match frame {
-                Received::Fragment(head, index, len) => {
-                    assert_eq!(head, next.to_le_bytes());
-                    assert_eq!((index, len), (next, next ^ 5));
-                    assert_eq!(next % 7, 0);
-                }
-                Received::Inline(head, body) => {
-                    assert_eq!(head, next.to_le_bytes());
-                    assert_eq!(body.len(), next as usize % 41);
-                    assert!(body.iter().all(|b| *b == next as u8));
-                }
-            },
-            || (),
-        );
-        if got { next += 1 } else { std::thread::yield_now() }
+        next = take(&mut consumer, next);
+        std::thread::yield_now();
     }
     sender.join().unwrap();
 }
 
 #[test]
 fn a_full_ring_has_no_room_until_the_receiver_tells() {
-    let (mut tx, mut rx) = Ring::pair(CELLS);
+    let (mut tx, mut rx) = pair();
     for _ in 0..CELLS {
-        assert!(tx.has_room());
+        assert_eq!(tx.has_room(), Ok(true));
         tx.send_inline(&[1; 8], 0, |_| ());
     }
-    assert!(!tx.has_room());
-    let mut woken = 0;
-    assert!(rx.receive(|_| (), || woken += 1));
-    rx.tell(|| woken += 1);
-    assert_eq!(woken, 1, "the sender said that it starves");
-    assert!(tx.has_room());
+    assert_eq!(tx.has_room(), Ok(false));
+    for _ in 0..CELLS / 4 {
+        assert!(!rx.is_awaited());
+        assert_eq!(rx.receive(|_, _| ()), Ok(true));
+    }
+    assert!(rx.is_awaited(), "the sender said that it starves");
+    assert!(!rx.is_awaited(), "it was told");
+    assert_eq!(tx.has_room(), Ok(true));
+}
+
+#[test]
+fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
+    let area = area(16, Receivers::Threads);
+    let (mut link, mut consumer, _) = peer(&area);
+    let sent = (0..).take_while(|i| post(&mut link, *i, 100).is_ok()).count();
+    assert_eq!(sent, 14, "all but the last eighth");
+    // Two others get one each, as often as they give it back.
+    let mut others = [peer(&area), peer(&area)];
+    for round in 0..20 {
+        for (link, consumer, _) in &mut others {
+            post(link, round, 100).unwrap();
+            assert!(!link.is_staged());
+            assert_eq!(take(consumer, round), round + 1);
+        }
+    }
+    assert_eq!(post(&mut link, 14, 100), Err(PostError::Again));
+    assert_eq!(take(&mut consumer, 0), 14);
+    assert!(consumer.is_awaited(), "the sender waits for its fragments");
+    post(&mut link, 14, 100).unwrap();
+    assert_eq!(take(&mut consumer, 14), 15);
+}
+
+#[test]
+fn with_no_fragment_left_a_frame_goes_in_pieces() {
+    let area = area(2, Receivers::Threads);
+    let (mut hog, _held, _) = peer(&area);
+    assert_eq!((0..).take_while(|i| post(&mut hog, *i, 100).is_ok()).count(), 2);
+    // 500 peers, and for each a frame that is longer than its ring.
+    for _ in 0..500 {
+        let (mut link, mut consumer, _) = peer(&area);
+        post(&mut link, 0, FRAGMENT as usize).unwrap();
+        assert!(link.is_staged());
+        assert_eq!(post(&mut link, 1, 8), Err(PostError::Again), "frames keep their order");
+        while link.flush().unwrap() {
+            assert_eq!(take(&mut consumer, 0), 0);
+            assert!(consumer.is_awaited());
+        }
+        assert_eq!(take(&mut consumer, 0), 1);
+        post(&mut link, 1, 8).unwrap();
+        assert_eq!(take(&mut consumer, 1), 2);
+    }
+}
+
+/// Fills a peer, has something happen to it, and returns how many fragments another gets then.
+fn left_after(receivers: Receivers, end: impl FnOnce(&mut RingLink, Consumer) -> Option<Consumer>) -> usize {
+    let area = area(16, receivers);
+    let (mut link, consumer, _) = peer(&area);
+    while post(&mut link, 0, 100).is_ok() {}
+    let _held = end(&mut link, consumer);
+    let (mut other, _consumer, _) = peer(&area);
+    (0..).take_while(|i| post(&mut other, *i, 100).is_ok()).count()
+}
+
+#[test]
+fn what_a_peer_holds_comes_back_when_it_can_read_no_more() {
+    use Receivers::{Processes, Threads};
+    for receivers in [Threads, Processes] {
+        assert_eq!(left_after(receivers, |_, consumer| Some(consumer)), 1, "it holds all but two");
+        assert_eq!(left_after(receivers, |_, _gone| None), 14, "its end of the ring has gone");
+    }
+    let retire = |link: &mut RingLink, consumer| {
+        link.forget();
+        Some(consumer)
+    };
+    assert_eq!(left_after(Processes, retire), 14, "a process that has died writes nothing");
+    assert_eq!(left_after(Threads, retire), 1, "a thread that is called dead may still read");
+}
+
+#[test]
+fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
+    let area = area(8, Receivers::Processes);
+    let (mut link, mut accused, _) = peer(&area);
+    while post(&mut link, 0, 100).is_ok() {}
+    link.forget();
+    // All of it is lent again.
+    let (mut other, mut consumer, _) = peer(&area);
+    let sent = (0..).take_while(|i| post(&mut other, *i, 100).is_ok()).count();
+    assert_eq!(sent, 7);
+    // The accused goes on, and gives back what it once was lent.
+    while accused.receive(|_, _| ()).unwrap() {}
+    assert_eq!(post(&mut other, 7, 100), Err(PostError::Again), "nothing was taken from under the other");
+    assert_eq!(take(&mut consumer, 0), 7);
+}
+
+/// Sends a good frame of two kinds, overwrites a word, and returns what is said of it.
+fn overwritten(at: u64, change: impl FnOnce(Label) -> Label) -> Result<bool, Malformed> {
+    let area = area(8, Receivers::Processes);
+    let (mut link, mut consumer, ring) = peer(&area);
+    post(&mut link, 0, 8).unwrap();
+    post(&mut link, 1, 100).unwrap();
+    for _ in 0..at {
+        consumer.receive(|_, _| ()).unwrap();
+    }
+    let word = &ring.cell(at).word;
+    word.store(change(Label::of(word.load(Ordering::Relaxed))).word(), Ordering::Relaxed);
+    consumer.receive(|_, _| panic!("a frame that nobody sent"))
+}
+
+#[test]
+fn a_cell_that_makes_no_sense_is_an_error() {
+    let told = |at, change: fn(Label) -> Label| overwritten(at, change).unwrap_err().to_string();
+    assert_eq!(
+        told(0, |label| Label { head: 57, ..label }),
+        "it wrote a malformed cell: a head of 57 bytes and 8 more"
+    );
+    assert_eq!(
+        told(0, |label| Label { length: u16::MAX, ..label }),
+        "it wrote a malformed cell: a head of 8 bytes and 65535 more"
+    );
+    assert_eq!(told(0, |label| Label { form: 9, ..label }), "it wrote a malformed cell: form 9");
+    assert_eq!(
+        told(0, |label| Label { seq: 77, ..label }),
+        "it wrote a malformed cell: sequence number 77 where 1 comes next"
+    );
+    assert_eq!(
+        told(0, |label| Label { form: Form::Piece as u8, ..label }),
+        "it wrote a malformed cell: form 3 with 0 bytes of a body missing"
+    );
+    assert_eq!(
+        told(1, |label| Label { length: 7, ..label }),
+        "it wrote a malformed cell: form 1 with a head of 8 bytes and 7 more"
+    );
+}
+
+/// A fragment that is not there, or shorter than what is said to lie in it.
+#[test]
+fn a_fragment_that_makes_no_sense_is_an_error() {
+    let (mut tx, mut rx) = pair();
+    tx.send_fragment(&[1; 8], 70_000, 100);
+    let error = rx.receive(|_, _| panic!("no such fragment")).unwrap_err();
+    assert_eq!(error.to_string(), "it wrote a malformed cell: fragment index 70000 of 2");
+    let (mut tx, mut rx) = pair();
+    tx.send_fragment(&[1; 8], 1, FRAGMENT + 1);
+    let error = rx.receive(|_, _| panic!("no such bytes")).unwrap_err();
+    assert_eq!(error.to_string(), "it wrote a malformed cell: 4097 bytes in a fragment of 4096");
+}
+
+/// Bodies in pieces that are empty, too long, or not continued.
+#[test]
+fn pieces_that_make_no_sense_are_an_error() {
+    for len in [0, FRAGMENT + 1, u32::MAX] {
+        let (mut tx, mut rx) = pair();
+        tx.send_cut(&[1; 8], len);
+        let error = rx.receive(|_, _| ()).unwrap_err();
+        assert_eq!(error, Malformed::Size { len, fragment: FRAGMENT as usize });
+    }
+    let (mut tx, mut rx) = pair();
+    tx.send_cut(&[1; 8], 60);
+    tx.send_piece(&[MaybeUninit::new(2); 56]);
+    tx.send_piece(&[MaybeUninit::new(2); 5]);
+    assert_eq!(rx.receive(|_, _| ()), Ok(true));
+    assert_eq!(rx.receive(|_, _| ()), Ok(true));
+    assert!(matches!(rx.receive(|_, _| ()), Err(Malformed::Body { .. })), "one byte too many");
+    let (mut tx, mut rx) = pair();
+    tx.send_cut(&[1; 8], 60);
+    tx.send_inline(&[1; 8], 0, |_| ());
+    assert_eq!(rx.receive(|_, _| ()), Ok(true));
+    let error = rx.receive(|_, _| panic!("out of order")).unwrap_err();
+    assert_eq!(error.to_string(), "it wrote a malformed cell: form 0 with 60 bytes of a body missing");
+}
+
+#[test]
+fn counts_that_make_no_sense_break_the_link() {
+    let area = area(8, Receivers::Processes);
+    for (what, found, most) in
+        [("cells taken", 65, 64), ("cells taken", u64::MAX, 64), ("cells taken", 3, 64)]
+    {
+        let (mut link, mut consumer, ring) = peer(&area);
+        if found == 3 {
+            // It says less than it had said.
+            (0..CELLS).for_each(|i| post(&mut link, i, 8).unwrap());
+            assert_eq!(take(&mut consumer, 0), CELLS);
+            post(&mut link, CELLS, 8).unwrap();
+            ring.taken().store(3, Ordering::Relaxed);
+            (1..CELLS).for_each(|i| post(&mut link, CELLS + i, 8).unwrap());
+            let error = post(&mut link, 0, 8).unwrap_err();
+            assert_eq!(
+                error,
+                PostError::Broken("it wrote a malformed count of cells taken: 3, not 64 to 128".into())
+            );
+            continue;
+        }
+        (0..CELLS).for_each(|i| post(&mut link, i, 8).unwrap());
+        ring.taken().store(found, Ordering::Relaxed);
+        let error = post(&mut link, 0, 8).unwrap_err();
+        let text = format!("it wrote a malformed count of {what}: {found}, not 0 to {most}");
+        assert_eq!(error, PostError::Broken(text));
+    }
+    let (mut link, _consumer, ring) = peer(&area);
+    while post(&mut link, 0, 100).is_ok() {}
+    ring.returned().store(8, Ordering::Relaxed);
+    let error = post(&mut link, 0, 100).unwrap_err();
+    assert_eq!(
+        error,
+        PostError::Broken("it wrote a malformed count of fragments returned: 8, not 0 to 7".into())
+    );
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Place;
 use crate::device::{Inlet, PeerId, Sink};
-use crate::ring::{Consumer, Incoming, drain};
+use crate::ring::{Consumer, Incoming};
 
 /// All rings that end here and are in use.
 #[derive(Debug)]
@@ -25,15 +25,11 @@ impl ShmInlet {
         self.seen = hellos;
         let Place { segment, rank, .. } = &self.place;
         for from in (0..segment.ranks()).filter(|from| segment.has_said_hello(*from, *rank)) {
-            if self.rings.iter().any(|ring| ring.from.0 == from) {
+            if self.rings.iter().any(|ring| ring.from().0 == from) {
                 continue;
             }
-            self.rings.push(Incoming {
-                from: PeerId(from),
-                consumer: Consumer::new(segment.ring(from, *rank)),
-                area: Arc::new(segment.area(from)),
-                bell: self.place.bell(from).late(),
-            });
+            let consumer = Consumer::new(segment.ring(from, *rank), Arc::new(segment.fragments(from)));
+            self.rings.push(Incoming::new(PeerId(from), consumer, self.place.bell(from).late()));
         }
     }
 }
@@ -45,6 +41,6 @@ impl Inlet for ShmInlet {
         if hellos != self.seen {
             self.greet(hellos);
         }
-        self.rings.iter_mut().map(|ring| drain(ring, sink)).sum()
+        self.rings.iter_mut().map(|ring| ring.drain(sink)).sum()
     }
 }

@@ -15,7 +15,7 @@ pub use segment::{Segment, SegmentError};
 
 use crate::config::{self, Config};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
-use crate::ring::{Area, Producer, RingLink};
+use crate::ring::{Area, Receivers, RingLink};
 use crate::site::{Bells, Site};
 use bell::Bell;
 
@@ -41,7 +41,7 @@ impl Driver for ShmDriver {
         if site.rank >= segment.ranks() {
             return Err(refuse("the shared memory is another job's"));
         }
-        let area = Arc::new(segment.area(site.rank));
+        let area = Arc::new(Area::new(Arc::new(segment.fragments(site.rank)), Receivers::Processes));
         let eager = config.size(&config::SHM_EAGER).min(area.fragment());
         let caps = Caps { eager, fragment: area.fragment(), get: false };
         let place = Place { segment, bells, rank: site.rank };
@@ -100,8 +100,8 @@ impl Device for ShmDevice {
         }
         let bell = self.place.bell(peer.0);
         bell.ask(false).map_err(refuse)?;
-        let producer = Producer::new(segment.ring(*rank, peer.0));
+        let ring = segment.ring(*rank, peer.0);
         segment.say_hello(*rank, peer.0);
-        Ok(Box::new(RingLink::new(producer, Arc::clone(&self.area), bell.late())))
+        Ok(Box::new(RingLink::new(ring, Arc::clone(&self.area), bell.late())))
     }
 }

@@ -6,7 +6,7 @@
 //!  by rank:   Desk         256 B      doorbell flag, count of new senders
 //!             hello        n words    hello[s] = 1: the ring from s to this rank is in use
 //!  by pair:   ring s → r              64 B × (4 + cells)
-//!  by rank:   fragments               states, then memory
+//!  by rank:   fragments               32 KiB × fragments
 //! ```
 //! Everything is at a fixed offset that both sides compute from the plan; no offset is ever read from the memory.
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use mpj_pool::{Shared, SharedView, StorageError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::ring::{Area, Ring};
+use crate::ring::{Fragments, Ring};
 
 /// Why the memory of a job could not be made or used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ impl fmt::Display for SegmentError {
 
 impl std::error::Error for SegmentError {}
 
-const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x02");
 const LINE: usize = 64;
 
 /// How the memory is laid out.
@@ -107,7 +107,7 @@ impl Plan {
     }
 
     fn area_bytes(&self) -> usize {
-        Area::bytes(self.fragments, self.fragment)
+        Fragments::bytes(self.fragments, self.fragment)
     }
 
     fn bytes(&self) -> usize {
@@ -248,11 +248,11 @@ impl Segment {
     }
 
     /// Returns a rank's fragments.
-    pub(crate) fn area(self: &Arc<Self>, rank: u32) -> Area {
+    pub(crate) fn fragments(self: &Arc<Self>, rank: u32) -> Fragments {
         let _ = self.desk(rank);
         let at = self.at(self.plan.areas() + rank as usize * self.plan.area_bytes());
         // SAFETY: as for `ring`.
-        unsafe { Area::at(at, self.plan.fragments, self.plan.fragment, Arc::clone(self) as _) }
+        unsafe { Fragments::at(at, self.plan.fragments, self.plan.fragment, Arc::clone(self) as _) }
     }
 }
 

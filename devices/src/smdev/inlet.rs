@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::hub::Port;
 use crate::device::{Inlet, Sink};
-use crate::ring::{Incoming, drain};
+use crate::ring::Incoming;
 
 /// All rings that end here.
 #[derive(Debug)]
@@ -24,6 +24,6 @@ impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         self.seen = self.port.collect(self.seen, &mut self.rings);
-        self.rings.iter_mut().map(|ring| drain(ring, sink)).sum()
+        self.rings.iter_mut().map(|ring| ring.drain(sink)).sum()
     }
 }

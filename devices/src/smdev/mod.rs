@@ -16,7 +16,7 @@ use crate::config::{self, Config};
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId, PostError, RemoteKey,
 };
-use crate::ring::{Area, Incoming, LateBell, Ring, RingLink};
+use crate::ring::{Area, Consumer, Fragments, Incoming, LateBell, Receivers, Ring, RingLink};
 use crate::site::Site;
 
 const NAME: &str = "smdev";
@@ -39,12 +39,13 @@ impl Driver for SmDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let hub = site.hub.clone().ok_or_else(|| refuse("this process has no other thread ranks".into()))?;
-        let area = Area::new(config.get(&config::SM_FRAGMENTS) as u32, FRAGMENT)
+        let memory = Fragments::new(config.get(&config::SM_FRAGMENTS) as u32, FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
+        let area = Arc::new(Area::new(Arc::new(memory), Receivers::Threads));
         let port = hub.arrive(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let caps = Caps { eager: config.size(&config::SM_EAGER), fragment: FRAGMENT as usize, get: true };
         let inlet = Box::new(inlet::SmInlet::new(port));
-        Ok(Opened { device: Box::new(SmDevice { hub, rank: site.rank, area: Arc::new(area), caps }), inlet })
+        Ok(Opened { device: Box::new(SmDevice { hub, rank: site.rank, area, caps }), inlet })
     }
 }
 
@@ -75,13 +76,14 @@ impl Device for SmDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
-        let (producer, consumer) = Ring::pair(CELLS);
         let (hub, from) = (Arc::clone(&self.hub), PeerId(self.rank));
         let bell = LateBell::new(move || hub.bell(from));
-        let incoming = Incoming { from, consumer, area: Arc::clone(&self.area), bell };
+        let ring = Arc::new(Ring::new(CELLS));
+        let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
+        let incoming = Incoming::new(from, consumer, bell);
         self.hub.deliver(peer, incoming).map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
-        Ok(Box::new(RingLink::new(producer, Arc::clone(&self.area), LateBell::new(move || hub.bell(peer)))))
+        Ok(Box::new(RingLink::new(ring, Arc::clone(&self.area), LateBell::new(move || hub.bell(peer)))))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]

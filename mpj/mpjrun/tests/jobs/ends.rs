@@ -11,6 +11,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_failure_in_one_of_several_processes_with_threads", processes_with_threads),
     ("a_killed_rank_is_an_error_that_names_it_everywhere", killed_rank),
     ("the_others_go_on_if_they_shall", go_on),
+    ("the_dead_take_no_room_with_them", room),
     ("the_deaf_are_killed", deaf),
     ("timeout", timeout),
     ("two_jobs_at_once", two_jobs),
@@ -88,6 +89,12 @@ fn go_on() {
     let ended = run("-n 3 --on-failure=continue --grace 0", "go-on");
     ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
     assert_eq!(ended.out.iter().filter(|line| line.contains("goes on after")).count(), 2, "{ended:#?}");
+}
+
+fn room() {
+    let ended = run("-n 3 --dev shmdev --on-failure=continue --grace 0", "room");
+    ended.expect(134, &["rank 1 (pid ", "SIGABRT"]);
+    assert_eq!(ended.out.iter().filter(|line| line.contains("is through")).count(), 2, "{ended:#?}");
 }
 
 fn deaf() {

@@ -133,6 +133,7 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
         "wait" => wait(world),
         "go-on" => go_on(world)?,
+        "room" => room(world)?,
         "count" => {
             say(&format!("counting: {}", std::process::id()));
             for round in 0..60u64 {
@@ -194,6 +195,29 @@ fn go_on(world: &World) -> Result<(), Error> {
     let failed = world.barrier().unwrap_err();
     std::thread::sleep(Duration::from_millis(500));
     say(&format!("rank {} goes on after: {failed}", world.rank()));
+    Ok(())
+}
+
+/// Rank 1 dies with more messages unread than there is room for; the others go on talking to each other.
+fn room(world: &World) -> Result<(), Error> {
+    let rest = world.split(Some(u32::from(world.rank() == 1)), 0)?.expect("a part for each");
+    world.barrier()?;
+    if world.rank() == 1 {
+        std::thread::sleep(Duration::from_millis(300));
+        kill_me("-ABRT");
+    }
+    if world.rank() == 0 {
+        let sends: Vec<_> = (0..200).map_while(|_| world.isend([5u8; 100], 1, 0).ok()).collect();
+        mpj::wait_all(sends);
+    }
+    for len in [1, 100, 3000, 100_000].repeat(10) {
+        if rest.rank() == 0 {
+            rest.send(&vec![6u8; len], 1, 1)?;
+        } else {
+            rest.recv(&mut vec![0u8; len], 0, 1)?;
+        }
+    }
+    say(&format!("rank {} is through", world.rank()));
     Ok(())
 }
 

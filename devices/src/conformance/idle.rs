@@ -1,0 +1,89 @@
+//! A rank that takes nothing in, whatever became of it: the others talk to each other as if it were not there.
+
+use std::time::Duration;
+
+use super::Member;
+use super::owned::{Sending, bytes};
+use crate::{End, Fault, Group};
+
+/// Messages to the idle rank: more than any device has room for.
+const UNREAD: u64 = 300;
+
+fn unread(m: &Member) -> Vec<Sending<u8>> {
+    let eager = m.limits()[0];
+    (0..UNREAD).map(|i| m.isend(1, 1, bytes(i + 1, if i % 10 == 0 { eager } else { 100 }))).collect()
+}
+
+/// Everybody but rank 1 exchanges messages of all sizes.
+fn others_talk(m: &Member, rest: &Member) {
+    for (i, len) in [8, 48, 100, 1000, m.limits()[0], m.long()].repeat(20).into_iter().enumerate() {
+        let send = rest.isend(rest.next(), 7, bytes(i as u64 + 1, len));
+        assert!(rest.recv::<u8>(rest.previous() as i32, 7, len).1 == bytes(i as u64 + 1, len));
+        send.wait(rest).unwrap();
+    }
+}
+
+/// Everybody but rank 1, on a channel without it.
+fn rest(m: &Member) -> Member {
+    let group: Group = (0..m.size).filter(|rank| *rank != 1).collect();
+    m.join_also(61, group, m.rank - u32::from(m.rank > 1))
+}
+
+/// Rank 1 does not look at its messages until the others are through with theirs, of which it hears by other means.
+pub(super) fn a_rank_that_does_not_poll_stops_nobody(m: &Member) {
+    m.barrier();
+    if m.rank == 1 {
+        let is_through = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.end != End::Closing);
+        while !(2..m.size).all(is_through) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for i in 0..UNREAD {
+            let len = m.limits()[0].max(100);
+            let (message, got) = m.recv::<u8>(0, 1, len);
+            assert!(got == bytes(i + 1, message.bytes), "message {i}");
+        }
+        return;
+    }
+    let sends = if m.rank == 0 { unread(m) } else { Vec::new() };
+    others_talk(m, &rest(m));
+    if m.rank > 1 {
+        return m.engine.close();
+    }
+    sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
+}
+
+/// Rank 1 leaves in good order, without having received what was sent to it.
+pub(super) fn a_leaver_takes_no_room_with_it(m: &Member) {
+    let rest = (m.rank != 1).then(|| rest(m));
+    m.barrier();
+    let Some(rest) = rest else {
+        std::thread::sleep(Duration::from_millis(50));
+        return m.engine.close();
+    };
+    let sends = unread(m);
+    for send in sends {
+        let outcome = send.wait(m);
+        assert!(matches!(outcome, Ok(_) | Err(Fault::Left { rank: Some(1) })), "{outcome:?}");
+    }
+    others_talk(m, &rest);
+}
+
+/// Rank 1 dies, and nobody takes its messages in.
+pub(super) fn the_dead_take_no_room_with_them(m: &Member) {
+    let rest = (m.rank != 1).then(|| rest(m));
+    m.barrier();
+    let Some(rest) = rest else {
+        std::thread::sleep(Duration::from_millis(50));
+        std::mem::forget(m.engine.clone());
+        return m.die();
+    };
+    let sends = unread(m);
+    for send in sends {
+        let outcome = send.wait(m);
+        assert!(matches!(outcome, Ok(_) | Err(Fault::Dead { rank: 1, .. })), "{outcome:?}");
+    }
+    while m.world.broken().is_none() {
+        m.engine.progress();
+    }
+    others_talk(m, &rest);
+}

@@ -1,0 +1,50 @@
+//! What one end of a ring may find that the other cannot have written in good order.
+
+use std::fmt;
+
+/// A value in a ring that makes no sense. Nothing more is read from that ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Malformed {
+    /// A cell's sequence number is neither the next nor the one of the round before.
+    Sequence { found: u32, next: u32 },
+    /// There is no such form of a cell.
+    Form { form: u8 },
+    /// Head and body are longer than a cell.
+    Length { head: u8, length: u16 },
+    /// A cell of this form has no such length.
+    Body { form: u8, head: u8, length: u16 },
+    /// There is no such fragment.
+    Index { index: u32, count: u32 },
+    /// A body is longer than a fragment, or empty.
+    Size { len: u32, fragment: usize },
+    /// A cell that does not continue the body that was begun, or continues none.
+    Order { form: u8, missing: usize },
+    /// The count of cells taken, or of fragments returned.
+    Count { what: &'static str, found: u64, least: u64, most: u64 },
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !matches!(self, Malformed::Count { .. }) {
+            f.write_str("it wrote a malformed cell: ")?;
+        }
+        match *self {
+            Malformed::Sequence { found, next } => {
+                write!(f, "sequence number {found} where {next} comes next")
+            }
+            Malformed::Form { form } => write!(f, "form {form}"),
+            Malformed::Length { head, length } => write!(f, "a head of {head} bytes and {length} more"),
+            Malformed::Body { form, head, length } => {
+                write!(f, "form {form} with a head of {head} bytes and {length} more")
+            }
+            Malformed::Index { index, count } => write!(f, "fragment index {index} of {count}"),
+            Malformed::Size { len, fragment } => write!(f, "{len} bytes in a fragment of {fragment}"),
+            Malformed::Order { form, missing } => {
+                write!(f, "form {form} with {missing} bytes of a body missing")
+            }
+            Malformed::Count { what, found, least, most } => {
+                write!(f, "it wrote a malformed count of {what}: {found}, not {least} to {most}")
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The memory of a ring: its cells, and the words by which its two ends count.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use super::Owner;
+use crate::device::HEAD_MAX;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::cell::UnsafeCell;
+
+/// Bytes of a cell for head and body.
+pub(crate) const INLINE: usize = 56;
+const _: () = assert!(HEAD_MAX <= INLINE);
+
+/// How a cell is to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Form {
+    /// A frame: the body follows the head in the cell.
+    Inline = 0,
+    /// A frame whose body lies in a fragment: its index and length, u32 each, follow the head.
+    Fragment = 1,
+    /// The head of a frame whose body comes in the next cells; its length, u32, follows the head.
+    Cut = 2,
+    /// The next bytes of such a body.
+    Piece = 3,
+}
+
+/// The first word of a cell. It is written and read at once, so that nobody can change it after it was checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Label {
+    /// The position of the frame plus 1, modulo 2^32.
+    pub(super) seq: u32,
+    pub(super) form: u8,
+    /// Bytes of the head.
+    pub(super) head: u8,
+    /// Bytes behind the head.
+    pub(super) length: u16,
+}
+
+impl Label {
+    #[inline]
+    pub(super) fn word(self) -> u64 {
+        u64::from(self.seq)
+            | u64::from(self.form) << 32
+            | u64::from(self.head) << 40
+            | u64::from(self.length) << 48
+    }
+
+    #[inline]
+    pub(super) fn of(word: u64) -> Self {
+        Label {
+            seq: word as u32,
+            form: (word >> 32) as u8,
+            head: (word >> 40) as u8,
+            length: (word >> 48) as u16,
+        }
+    }
+}
+
+/// What a cell carries beside its label.
+pub(super) type Bytes = [MaybeUninit<u8>; INLINE];
+
+/// A cache line: a cell, or one of the words in front of the cells.
+#[repr(C, align(64))]
+pub(super) struct Line {
+    pub(super) word: AtomicU64,
+    pub(super) bytes: UnsafeCell<Bytes>,
+}
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// Lines in front of the cells. The first two are the receiver's, the next two seldom change: no line, and no pair of
+/// lines that is fetched together, is written by both ends all the time.
+const WORDS: usize = 4;
+const TAKEN: usize = 0;
+const RETURNED: usize = 1;
+const STARVED: usize = 2;
+const GONE: usize = 3;
+
+/// The memory of a ring.
+///
+/// # Invariants
+/// 1. Cell `p & mask` belongs to the sender for position `p` while `p - taken < cells` and its label's `seq` is not
+///    `p + 1`, and to the receiver from the moment it reads `seq == p + 1` (acquire) until it stores `taken > p`
+///    (release).
+/// 2. There is one [`Producer`](super::Producer) and one [`Consumer`](super::Consumer) for the memory of a ring.
+/// 3. `lines` points to `WORDS + mask + 1` lines that were zero at first and live as long as `_owner`.
+pub(crate) struct Ring {
+    lines: NonNull<Line>,
+    mask: u32,
+    _owner: Owner,
+}
+
+// SAFETY: by invariants 1 and 2 each cell's bytes have one owner at a time, handed over through `seq` and `taken`; by
+// invariant 3 the memory is there.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ring({} cells)", self.cells())
+    }
+}
+
+/// The memory of a ring within one process.
+struct Lines(Box<[Line]>);
+
+// SAFETY: the lines are used under the invariants of `Ring` alone.
+unsafe impl Send for Lines {}
+// SAFETY: as above.
+unsafe impl Sync for Lines {}
+
+impl Ring {
+    /// Returns the bytes a ring of so many cells takes.
+    pub(crate) const fn bytes(cells: u32) -> usize {
+        (WORDS + cells as usize) * 64
+    }
+
+    /// Makes a ring over memory.
+    ///
+    /// # Safety
+    /// Invariants 2 and 3; `cells` is a power of two.
+    pub(crate) unsafe fn at(base: NonNull<u8>, cells: u32, owner: Owner) -> Self {
+        Ring { lines: base.cast(), mask: cells - 1, _owner: owner }
+    }
+
+    /// Makes a ring in memory of this process.
+    pub(crate) fn new(cells: u32) -> Self {
+        let line =
+            |_| Line { word: AtomicU64::new(0), bytes: UnsafeCell::new([MaybeUninit::uninit(); INLINE]) };
+        let lines = std::sync::Arc::new(Lines((0..WORDS + cells as usize).map(line).collect()));
+        let base = NonNull::from(&*lines.0).cast::<u8>();
+        // SAFETY: the lines are ours, zero where it matters, and kept by the owner; whoever makes the ends vouches
+        // for invariant 2.
+        unsafe { Ring::at(base, cells, lines) }
+    }
+
+    #[inline]
+    pub(super) fn cells(&self) -> u64 {
+        u64::from(self.mask) + 1
+    }
+
+    #[inline]
+    fn line(&self, at: usize) -> &Line {
+        // SAFETY: invariant 3: callers pass a word's line or a masked cell's.
+        let line = unsafe { self.lines.add(at) };
+        // SAFETY: as above; what changes in a line is atomic or in an `UnsafeCell`.
+        unsafe { line.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn cell(&self, position: u64) -> &Line {
+        self.line(WORDS + (position as u32 & self.mask) as usize)
+    }
+
+    /// How many cells the receiver has taken.
+    #[inline]
+    pub(super) fn taken(&self) -> &AtomicU64 {
+        &self.line(TAKEN).word
+    }
+
+    /// How many fragments the receiver has given back.
+    #[inline]
+    pub(super) fn returned(&self) -> &AtomicU64 {
+        &self.line(RETURNED).word
+    }
+
+    /// Not 0 while the sender waits for cells or fragments.
+    #[inline]
+    pub(super) fn starved(&self) -> &AtomicU64 {
+        &self.line(STARVED).word
+    }
+
+    /// Not 0 when the receiver reads no more: neither cells nor fragments.
+    #[inline]
+    pub(super) fn gone(&self) -> &AtomicU64 {
+        &self.line(GONE).word
+    }
+}

@@ -1,0 +1,229 @@
+//! Models of a ring and of the fragments that go through it: two or three threads, every interleaving.
+//!
+//! loom sees who touches a cell's bytes. It does not see fragments, whose memory is raw: there each model keeps a
+//! watched cell a fragment, which stands for it.
+
+use loom::sync::Arc as Shared;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::{cell::UnsafeCell, thread};
+use std::sync::Arc;
+
+use super::area::{Borrower, Lent};
+use super::{Area, Consumer, Fragments, Producer, Receivers, Ring};
+use crate::sync::{Condvar, Mutex, lock};
+
+fn ends(cells: u32) -> (Producer, Consumer) {
+    let ring = Arc::new(Ring::new(cells));
+    let memory = Arc::new(Fragments::new(1, 64).unwrap());
+    (Producer::new(Arc::clone(&ring)), Consumer::new(ring, memory))
+}
+
+fn send(producer: &mut Producer, frame: u8) {
+    producer.send_inline(&[frame; 8], 8, |room| {
+        room.write_copy_of_slice(&[frame; 8]);
+    });
+}
+
+/// A doorbell that remembers being rung.
+struct Bell(Mutex<bool>, Condvar);
+
+impl Bell {
+    fn new() -> Shared<Self> {
+        Shared::new(Bell(Mutex::new(false), Condvar::new()))
+    }
+
+    fn ring(&self) {
+        *lock(&self.0) = true;
+        self.1.notify_all();
+    }
+
+    /// Sleeps until it is rung. loom reports a sleep that nobody ends.
+    fn sleep(&self) {
+        let mut rung = lock(&self.0);
+        while !*rung {
+            rung = self.1.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// Twice round the ring: no cell is read before it was written, or written before it was read, and a sender that found
+/// the ring full is woken.
+#[test]
+fn a_ring_goes_round() {
+    loom::model(|| {
+        const CELLS: u32 = 4;
+        const FRAMES: u8 = 6;
+        let (mut producer, mut consumer) = ends(CELLS);
+        let bell = Bell::new();
+        let sender = {
+            let bell = Shared::clone(&bell);
+            thread::spawn(move || {
+                for frame in 1..=FRAMES {
+                    while !producer.has_room().unwrap() {
+                        bell.sleep();
+                    }
+                    send(&mut producer, frame);
+                }
+            })
+        };
+        let mut next = 1;
+        while next <= FRAMES {
+            let moved =
+                consumer.receive(|head, body| assert_eq!((head, body), (&[next; 8][..], &[next; 8][..])));
+            if consumer.is_awaited() {
+                bell.ring();
+            }
+            if moved.unwrap() { next += 1 } else { thread::yield_now() }
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A rank with two fragments, a watched cell for each.
+struct Scene {
+    area: Area,
+    watched: Vec<UnsafeCell<u32>>,
+}
+
+impl Scene {
+    fn new(fragments: u32, receivers: Receivers) -> Shared<Self> {
+        let memory = Arc::new(Fragments::new(fragments, 64).unwrap());
+        let watched = (0..fragments).map(|_| UnsafeCell::new(0)).collect();
+        Shared::new(Scene { area: Area::new(memory, receivers), watched })
+    }
+
+    /// The two ends of a ring to a peer.
+    fn peer(&self) -> (Producer, Borrower, Consumer) {
+        let ring = Arc::new(Ring::new(4));
+        let borrower = self.area.open(Arc::clone(&ring));
+        let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
+        (Producer::new(ring), borrower, consumer)
+    }
+
+    /// Sends a frame in a fragment, if one is left.
+    fn lend(&self, producer: &mut Producer, to: Borrower, frame: u32) -> Lent {
+        let lent = self
+            .area
+            .lend(to, 1, |room| {
+                room[0].write(frame as u8);
+            })
+            .unwrap();
+        if let Lent::Fragment(index) = lent {
+            // SAFETY: what the models are about; loom reports a second user.
+            self.watched[index as usize].with_mut(|cell| unsafe { cell.write(frame) });
+            assert!(producer.has_room().unwrap());
+            producer.send_fragment(&index.to_ne_bytes(), index, 1);
+        }
+        lent
+    }
+
+    /// Takes a frame, if there is one, and checks that it is this one.
+    fn take(&self, consumer: &mut Consumer, frame: u32) -> bool {
+        let moved = consumer.receive(|head, body| {
+            let index = u32::from_ne_bytes(head.try_into().unwrap());
+            // SAFETY: as in `lend`.
+            let seen = self.watched[index as usize].with(|cell| unsafe { cell.read() });
+            assert_eq!((seen, body), (frame, &[frame as u8][..]));
+        });
+        moved.unwrap()
+    }
+}
+
+/// One fragment goes to and fro: it has one owner at a time, and a sender that waits for it is woken.
+#[test]
+fn a_fragment_has_one_owner() {
+    loom::model(|| {
+        const FRAMES: u32 = 2;
+        let scene = Scene::new(1, Receivers::Threads);
+        let (mut producer, borrower, mut consumer) = scene.peer();
+        let bell = Bell::new();
+        let sender = {
+            let (scene, bell) = (Shared::clone(&scene), Shared::clone(&bell));
+            thread::spawn(move || {
+                for frame in 1..=FRAMES {
+                    loop {
+                        match scene.lend(&mut producer, borrower, frame) {
+                            Lent::Fragment(_) => break,
+                            Lent::Later => bell.sleep(),
+                            Lent::Never => panic!("it is this peer that holds it"),
+                        }
+                    }
+                }
+            })
+        };
+        for frame in 1..=FRAMES {
+            while !scene.take(&mut consumer, frame) {
+                thread::yield_now();
+            }
+            if consumer.is_awaited() {
+                bell.ring();
+            }
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A peer leaves while it reads: what it holds is lent to another only when it reads no more.
+fn a_peer_ends(retire: bool) {
+    loom::model(move || {
+        let scene = Scene::new(1, Receivers::Threads);
+        let (mut producer, borrower, mut consumer) = scene.peer();
+        let (mut to_other, other, mut at_other) = scene.peer();
+        assert!(matches!(scene.lend(&mut producer, borrower, 1), Lent::Fragment(_)));
+        let leaver = {
+            let scene = Shared::clone(&scene);
+            thread::spawn(move || {
+                scene.take(&mut consumer, 1);
+                drop(consumer);
+            })
+        };
+        if retire {
+            scene.area.retire(borrower);
+        }
+        // The peer holds it, or it has come back.
+        let early = scene.lend(&mut to_other, other, 2);
+        assert_ne!(early, Lent::Later, "the other holds nothing that it could return");
+        leaver.join().unwrap();
+        if early == Lent::Never {
+            assert!(matches!(scene.lend(&mut to_other, other, 2), Lent::Fragment(_)), "it has come back");
+        }
+        assert!(scene.take(&mut at_other, 2));
+    });
+}
+
+#[test]
+fn what_a_leaver_holds_comes_back() {
+    a_peer_ends(false);
+}
+
+#[test]
+fn what_one_holds_who_is_called_dead_comes_back_when_it_reads_no_more() {
+    a_peer_ends(true);
+}
+
+/// Two peers of one rank, each with its own thread there: no fragment goes to both.
+#[test]
+fn two_peers_never_hold_the_same_fragment() {
+    loom::model(|| {
+        let scene = Scene::new(2, Receivers::Threads);
+        let held = Shared::new(AtomicU32::new(0));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (scene, held) = (Shared::clone(&scene), Shared::clone(&held));
+                let (mut producer, borrower, consumer) = scene.peer();
+                thread::spawn(move || {
+                    let Lent::Fragment(index) = scene.lend(&mut producer, borrower, 1) else {
+                        panic!("there is one for each")
+                    };
+                    assert_eq!(held.fetch_or(1 << index, Ordering::Relaxed) & 1 << index, 0);
+                    consumer
+                })
+            })
+            .collect();
+        for consumer in threads.into_iter().map(|thread| thread.join().unwrap()) {
+            drop(consumer);
+        }
+        assert_eq!(held.load(Ordering::Relaxed), 3);
+    });
+}

@@ -1,0 +1,118 @@
+//! The sending end of a ring.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::memory::{Form, INLINE, Label, Ring};
+use super::{Malformed, hint};
+use crate::sync::atomic::Ordering;
+
+/// How many cells before its use a cell's line is asked for. Without it every locked instruction after a send waits until
+/// the line has come from the receiver's core (a fifth of a small message between far cores).
+const WRITE_AHEAD: u64 = 4;
+
+/// The sending end.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    ring: Arc<Ring>,
+    position: u64,
+    taken: u64,
+}
+
+impl Producer {
+    /// Makes the sending end; there is one for a ring.
+    pub(crate) fn new(ring: Arc<Ring>) -> Self {
+        Producer { ring, position: 0, taken: 0 }
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.position - self.taken >= self.ring.cells()
+    }
+
+    /// Returns whether there is a free cell; if not, the receiver will wake this rank when there is one.
+    ///
+    /// # Errors
+    /// The receiver's count makes no sense.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> Result<bool, Malformed> {
+        if !self.is_full() {
+            return Ok(true);
+        }
+        self.look()?;
+        if !self.is_full() {
+            return Ok(true);
+        }
+        self.starve()
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<(), Malformed> {
+        // SYNC ring-taken (acquire)
+        let found = self.ring.taken().load(Ordering::Acquire);
+        if !(self.taken..=self.position).contains(&found) {
+            let (least, most) = (self.taken, self.position);
+            return Err(Malformed::Count { what: "cells taken", found, least, most });
+        }
+        self.taken = found;
+        Ok(())
+    }
+
+    #[cold]
+    fn starve(&mut self) -> Result<bool, Malformed> {
+        self.ring.starved().store(1, Ordering::Relaxed);
+        crate::fence::heavy();
+        self.look()?;
+        Ok(!self.is_full())
+    }
+
+    /// Sends a head and a body that follow each other in one cell. The caller has seen [`has_room`](Self::has_room),
+    /// here and below, and `head.len() + len ≤ INLINE`.
+    #[inline]
+    pub(crate) fn send_inline(&mut self, head: &[u8], len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) {
+        self.publish(head, Form::Inline, len, fill);
+    }
+
+    /// Sends a head whose body of `len` bytes lies in fragment `index`.
+    #[inline]
+    pub(crate) fn send_fragment(&mut self, head: &[u8], index: u32, len: u32) {
+        self.publish(head, Form::Fragment, 8, |room| {
+            room[..4].write_copy_of_slice(&index.to_ne_bytes());
+            room[4..].write_copy_of_slice(&len.to_ne_bytes());
+        });
+    }
+
+    /// Sends a head whose body of `len` bytes comes in pieces, next.
+    pub(crate) fn send_cut(&mut self, head: &[u8], len: u32) {
+        self.publish(head, Form::Cut, 4, |room| {
+            room.write_copy_of_slice(&len.to_ne_bytes());
+        });
+    }
+
+    /// Sends the next piece of a body; returns how many bytes it took.
+    pub(crate) fn send_piece(&mut self, rest: &[MaybeUninit<u8>]) -> usize {
+        let piece = &rest[..rest.len().min(INLINE)];
+        self.publish(&[], Form::Piece, piece.len(), |room| {
+            room.copy_from_slice(piece);
+        });
+        piece.len()
+    }
+
+    #[inline]
+    fn publish(&mut self, head: &[u8], form: Form, len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) {
+        assert!(head.len() + len <= INLINE && !self.is_full(), "checked by the link");
+        let cell = self.ring.cell(self.position);
+        cell.bytes.with_mut(|bytes| {
+            // SAFETY: invariant 1: the position is not `cells` ahead of `taken` (asserted), so the cell is ours.
+            let (to, rest) = unsafe { &mut *bytes }.split_at_mut(head.len());
+            to.write_copy_of_slice(head);
+            fill(&mut rest[..len]);
+        });
+        self.position += 1;
+        let seq = self.position as u32;
+        let label = Label { seq, form: form as u8, head: head.len() as u8, length: len as u16 };
+        // SYNC ring-seq (release)
+        cell.word.store(label.word(), Ordering::Release);
+        hint::will_write(self.ring.cell(self.position + WRITE_AHEAD));
+    }
+}
