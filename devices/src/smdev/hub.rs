@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crate::device::PeerId;
 use crate::doorbell::Doorbell;
 use crate::ring::Incoming;
 use crate::smdev::offer::Offers;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
 
 /// The meeting point of the ranks of one job that are threads of this process.
 #[derive(Debug)]
@@ -24,7 +25,20 @@ pub(super) struct Port {
     bell: OnceLock<Arc<Doorbell>>,
     /// How many rings were ever delivered; read without the lock to see whether there are new ones.
     delivered: AtomicUsize,
-    new: Mutex<Vec<Incoming>>,
+    /// Those that were not collected; nothing any more when the rank has left.
+    new: Mutex<News>,
+}
+
+#[derive(Debug)]
+enum News {
+    Open(Vec<Incoming>),
+    Closed,
+}
+
+impl Default for News {
+    fn default() -> Self {
+        News::Open(Vec::new())
+    }
 }
 
 impl Hub {
@@ -55,12 +69,14 @@ impl Hub {
         Ok(Arc::clone(port))
     }
 
-    /// Gives `to` the receiving end of a ring.
+    /// Gives `to` the receiving end of a ring; a rank that has left takes none.
     pub(super) fn deliver(&self, to: PeerId, ring: Incoming) -> Result<(), String> {
         let port = self.port(to.0)?;
-        lock(&port.new).push(ring);
-        // SYNC hub-delivered (release)
-        port.delivered.fetch_add(1, Ordering::Release);
+        if let News::Open(rings) = &mut *lock(&port.new) {
+            rings.push(ring);
+            // SYNC hub-delivered (release)
+            port.delivered.fetch_add(1, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -76,13 +92,16 @@ impl Port {
     pub(super) fn collect(&self, seen: usize, into: &mut Vec<Incoming>) -> usize {
         // SYNC hub-delivered (acquire)
         let delivered = self.delivered.load(Ordering::Acquire);
-        if delivered != seen {
-            into.append(&mut lock(&self.new));
+        if delivered != seen
+            && let News::Open(rings) = &mut *lock(&self.new)
+        {
+            into.append(rings);
         }
         delivered
     }
-}
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lets go of what was not collected, and takes nothing more: the rank is gone.
+    pub(super) fn close(&self) {
+        *lock(&self.new) = News::Closed;
+    }
 }

@@ -20,6 +20,12 @@ impl SmInlet {
     }
 }
 
+impl Drop for SmInlet {
+    fn drop(&mut self) {
+        self.port.close();
+    }
+}
+
 impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

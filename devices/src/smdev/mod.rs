@@ -76,8 +76,9 @@ impl Device for SmDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
-        let (hub, from) = (Arc::clone(&self.hub), PeerId(self.rank));
-        let bell = LateBell::new(move || hub.bell(from));
+        // What lies at the hub must not keep it.
+        let (hub, from) = (Arc::downgrade(&self.hub), PeerId(self.rank));
+        let bell = LateBell::new(move || hub.upgrade()?.bell(from));
         let ring = Arc::new(Ring::new(CELLS));
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
         let incoming = Incoming::new(from, consumer, bell);
