@@ -41,6 +41,12 @@ impl Driver for ShmDriver {
         if site.rank >= segment.ranks() {
             return Err(refuse("the shared memory is another job's"));
         }
+        if !segment.sit_down(site.rank) {
+            return Err(OpenError {
+                device: NAME,
+                why: format!("rank {} has opened shmdev already", site.rank),
+            });
+        }
         let area = Arc::new(Area::new(Arc::new(segment.fragments(site.rank)), Receivers::Processes));
         let eager = config.size(&config::SHM_EAGER).min(area.fragment());
         let caps = Caps { eager, fragment: area.fragment(), get: false };

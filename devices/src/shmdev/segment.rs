@@ -3,7 +3,7 @@
 //! ```text
 //!  header page (of the storage)
 //!  Plan                    64 B       ranks, cells, fragments: read once, checked, then only the copy is used
-//!  by rank:   Desk         256 B      doorbell flag, count of new senders
+//!  by rank:   Desk         256 B      doorbell flag, count of new senders, whether somebody sits there
 //!             hello        n words    hello[s] = 1: the ring from s to this rank is in use
 //!  by pair:   ring s → r              64 B × (4 + cells)
 //!  by rank:   fragments               32 KiB × fragments
@@ -211,6 +211,11 @@ impl Segment {
 
     fn callers(&self, rank: u32) -> &AtomicU32 {
         self.word(self.desk(rank) + LINE)
+    }
+
+    /// Takes a rank's desk, once for the life of the job: its rings have one end each. Returns whether it was free.
+    pub(super) fn sit_down(&self, rank: u32) -> bool {
+        self.word(self.desk(rank) + 2 * LINE).swap(1, Ordering::Relaxed) == 0
     }
 
     fn hello(&self, to: u32, from: u32) -> &AtomicU32 {

@@ -1,0 +1,60 @@
+//! A rank opens a device once: each of its rings has one sending and one receiving end.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use mpj_devices::config::Config;
+use mpj_devices::{Bells, Doorbell, Hub, Registry, Segment, Site};
+
+/// The doorbells of two ranks.
+#[derive(Debug)]
+struct Own(Vec<Doorbell>);
+
+impl Bells for Own {
+    fn bell(&self, rank: u32) -> Result<OwnedFd, String> {
+        self.0[rank as usize].as_fd().try_clone_to_owned().map_err(|e| e.to_string())
+    }
+}
+
+fn opens(device: &str, sites: impl IntoIterator<Item = Site>) -> Vec<Result<(), String>> {
+    let registry = Registry::builtin().only(&[device]).unwrap();
+    let mut kept = Vec::new();
+    let mut open = |site: &Site| match registry.open(site, &Config::default()) {
+        Ok(opened) => {
+            kept.push(opened);
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    sites.into_iter().map(|site| open(&site)).collect()
+}
+
+fn judge(device: &str, outcomes: &[Result<(), String>]) {
+    let [first, again, other] = outcomes else { panic!("three tries") };
+    assert_eq!((first, other), (&Ok(()), &Ok(())));
+    let why = again.as_ref().unwrap_err();
+    assert!(why.contains(&format!("{device}: rank 0 has opened {device} already")), "{why}");
+}
+
+#[test]
+fn smdev_is_opened_once() {
+    let hub = Hub::new(0..2);
+    let site = |rank| Site {
+        hub: Some(Arc::clone(&hub)),
+        ..Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()))
+    };
+    judge("smdev", &opens("smdev", [0, 0, 1].map(site)));
+}
+
+/// Also through another mapping of the same memory, as another process has.
+#[test]
+fn shmdev_is_opened_once() {
+    let memory = Segment::create(2, 8).unwrap();
+    let bells = Arc::new(Own((0..2).map(|_| Doorbell::new().unwrap()).collect()));
+    let site = |rank| {
+        let view = Segment::attach(memory.as_fd().try_clone_to_owned().unwrap(), 2).unwrap();
+        let bell = Arc::new(Doorbell::shared(bells.bell(rank).unwrap(), Arc::clone(&view), rank));
+        Site { segment: Some(view), bells: Some(Arc::clone(&bells) as _), ..Site::new(rank, 2, bell) }
+    };
+    judge("shmdev", &opens("shmdev", [0, 0, 1].map(site)));
+}
