@@ -1,20 +1,27 @@
 //! The one descriptor a sleeping rank is woken by, whatever device the news comes from.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
+#[cfg_attr(loom, path = "doorbell/counter.rs")]
+mod event;
+#[cfg(all(test, loom))]
+mod model;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::EventfdFlags;
+
+use event::Event;
 
 use crate::fence::{self, Light};
 use crate::shmdev::Segment;
+use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// An eventfd and the word that says whether its owner sleeps.
 #[derive(Debug)]
 pub struct Doorbell {
-    fd: OwnedFd,
+    event: Event,
     flag: Flag,
     light: Light,
 }
@@ -39,13 +46,13 @@ impl Doorbell {
     /// Makes a doorbell of an eventfd that others may have, too, but cannot see whether its owner sleeps: they ring by
     /// [`wake`](Self::wake).
     pub fn from_fd(fd: OwnedFd) -> Self {
-        Doorbell { fd, flag: Flag::Own(AtomicU32::new(0)), light: Light::new() }
+        Doorbell { event: Event::new(fd), flag: Flag::Own(AtomicU32::new(0)), light: Light::new() }
     }
 
     /// Makes the doorbell of a rank whose neighbours are processes that share a segment: its own, or a neighbour's view
     /// of it.
     pub fn shared(fd: OwnedFd, segment: Arc<Segment>, rank: u32) -> Self {
-        Doorbell { fd, flag: Flag::Shared(segment, rank), light: Light::new() }
+        Doorbell { event: Event::new(fd), flag: Flag::Shared(segment, rank), light: Light::new() }
     }
 
     #[inline]
@@ -69,8 +76,7 @@ impl Doorbell {
     /// Wakes the owner at its next or present sleep, without looking whether it sleeps.
     #[cold]
     pub fn wake(&self) {
-        // A full counter (EAGAIN) means that the owner is woken already.
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        self.event.signal();
     }
 
     /// Sleeps until a ring, until `also` becomes readable, or for `limit`. `ready` is asked once after the flag is up:
@@ -79,22 +85,15 @@ impl Doorbell {
         self.flag().store(1, Ordering::Relaxed);
         fence::heavy();
         if !ready() {
-            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(1 + also.len());
-            fds.push(PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::IN));
-            fds.extend(also.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-            let limit =
-                Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
-            // An interrupted poll is a short sleep.
-            let _ = rustix::event::poll(&mut fds, Some(&limit));
+            self.event.wait(also, limit);
         }
         self.flag().store(0, Ordering::Relaxed);
-        // Nothing to read (EAGAIN) means that the limit or another descriptor ended the sleep.
-        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+        self.event.clear();
     }
 }
 
 impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.event.as_fd()
     }
 }

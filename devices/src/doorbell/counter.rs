@@ -1,0 +1,41 @@
+//! A counter in place of the eventfd, for models. It knows no limit: a sleep that nobody ends is an error there.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use crate::sync::{Condvar, Mutex, lock};
+
+#[derive(Debug)]
+pub(super) struct Event {
+    fd: OwnedFd,
+    count: Mutex<u64>,
+    news: Condvar,
+}
+
+impl Event {
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        Event { fd, count: Mutex::new(0), news: Condvar::new() }
+    }
+
+    pub(super) fn signal(&self) {
+        *lock(&self.count) += 1;
+        self.news.notify_all();
+    }
+
+    pub(super) fn wait(&self, _also: &[BorrowedFd<'_>], _limit: Duration) {
+        let mut count = lock(&self.count);
+        while *count == 0 {
+            count = self.news.wait(count).expect("models do not go on after a panic");
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        *lock(&self.count) = 0;
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
