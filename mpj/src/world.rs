@@ -48,6 +48,7 @@ impl World {
         let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().only(&names))?;
         let cards = Arc::new(BootCards(Arc::clone(&boot)));
         let engine = Engine::open(site, &registry, config, cards, boot.deaths())?;
+        boot.watch(&engine);
         Ok(World { comm: Intracomm::new(raw::Comm::world(engine)?), boot, _membership: None })
     }
 

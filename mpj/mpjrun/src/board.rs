@@ -95,7 +95,8 @@ impl Board {
             ToLauncher::Hello
             | ToLauncher::Ended { .. }
             | ToLauncher::Lost { .. }
-            | ToLauncher::Abort { .. } => Vec::new(),
+            | ToLauncher::Abort { .. }
+            | ToLauncher::Waits { .. } => Vec::new(),
         }
     }
 

@@ -43,6 +43,7 @@ impl Job<'_> {
             ToLauncher::Put { rank, .. }
             | ToLauncher::Ended { rank, .. }
             | ToLauncher::Abort { rank, .. }
+            | ToLauncher::Waits { rank, .. }
                 if !own.contains(&rank) =>
             {
                 return Err(format!("it spoke for rank {rank}"));
@@ -64,6 +65,11 @@ impl Job<'_> {
             // The answer has a number around it.
             ToLauncher::Put { value, .. } if value.len() > LIMIT - 64 => {
                 return Err(format!("it made {} bytes known under one key", value.len()));
+            }
+            ToLauncher::Waits { rank, waits } => {
+                if let Some(hang) = &mut self.hang {
+                    hang.hear(rank, waits);
+                }
             }
             request => {
                 let answers = self.board.request(index, request);

@@ -12,6 +12,7 @@ use rustix::rand::GetRandomFlags;
 use crate::board::Board;
 use crate::claims::Claims;
 use crate::control::Control;
+use crate::hang::Hang;
 use crate::input;
 use crate::output::{Output, Reader};
 use crate::plan::Plan;
@@ -70,6 +71,8 @@ pub(crate) struct Job<'a> {
     /// When the user is told of his interrupt, if nothing has come of it.
     notice: Option<Instant>,
     timeout: Option<Instant>,
+    /// What the ranks wait for, once the time is over.
+    pub(crate) hang: Option<Hang>,
 }
 
 /// What an epoll event is about: the kind, and the member in the upper half.
@@ -100,6 +103,7 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
         interrupts: Vec::new(),
         notice: None,
         timeout: plan.timeout.and_then(|limit| Instant::now().checked_add(limit)),
+        hang: None,
     };
     let started = job.start();
     if started.is_ok() {
@@ -186,18 +190,22 @@ impl Job<'_> {
             Phase::Grace(until) | Phase::Asked(until) => Some(until),
             Phase::Running | Phase::Killed => None,
         };
-        let timeout = self.timeout.filter(|_| self.stopped.is_none());
+        let timeout = self.hang.as_ref().map(|hang| hang.until).or(self.timeout);
+        let timeout = timeout.filter(|_| self.stopped.is_none());
         [phase, timeout, self.notice].into_iter().flatten().min()
     }
 
     fn check_time(&mut self) {
         let now = Instant::now();
         if self.stopped.is_none() && self.timeout.is_some_and(|timeout| timeout <= now) {
-            let limit = self.plan.timeout.unwrap_or_default().as_secs_f64();
-            self.stop(Refused {
-                why: format!("the job was ended, since it still ran after {limit} s"),
-                code: 124,
-            });
+            let hang = self.hang.take().unwrap_or_else(|| self.ask_waits());
+            if hang.is_told(now) {
+                let limit = self.plan.timeout.unwrap_or_default().as_secs_f64();
+                let waits = self.tell_waits(&hang);
+                let why = format!("the job was ended, since it still ran after {limit} s:{waits}");
+                self.stop(Refused { why, code: 124 });
+            }
+            self.hang = Some(hang);
         }
         if self.notice.is_some_and(|notice| notice <= now) {
             self.notice = None;

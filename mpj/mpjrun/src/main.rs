@@ -17,6 +17,7 @@ mod board;
 mod claims;
 mod control;
 mod environment;
+mod hang;
 mod hear;
 mod input;
 mod job;

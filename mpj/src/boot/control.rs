@@ -6,9 +6,9 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
-use mpj_devices::{Bells, Carrier, Doorbell, End, Event, Hub, JobKey, Roster, Segment, Site, Then};
+use mpj_devices::{Bells, Carrier, Doorbell, End, Engine, Event, Hub, JobKey, Roster, Segment, Site, Then};
 
 use super::ear::{Ear, NO_DESCRIPTOR};
 use super::wire::{Ending, ToLauncher, ToProcess, Welcome, frame};
@@ -27,6 +27,8 @@ struct Link {
     welcome: Welcome,
     line: Arc<Line>,
     asked: Mutex<Asked>,
+    /// The engines of ranks that have begun.
+    engines: Mutex<Vec<(u32, Weak<Engine>)>>,
     /// Doorbells that came with the cards of their ranks and were not taken.
     bells: Mutex<HashMap<u32, Result<OwnedFd, String>>>,
     roster: Arc<Roster>,
@@ -131,6 +133,7 @@ impl Control {
             welcome,
             line,
             asked: Mutex::default(),
+            engines: Mutex::default(),
             bells: Mutex::default(),
             roster,
             hub,
@@ -212,15 +215,33 @@ impl Link {
         waiting.into_values().for_each(|question| question.fail(why.clone()));
     }
 
+    /// Tells what each rank here waits for.
+    fn tell_waits(&self) -> Result<(), String> {
+        const THREADS: usize = 16;
+        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for rank in self.line.own.clone() {
+            let engine = engines.iter().find(|(of, _)| *of == rank).and_then(|(_, engine)| engine.upgrade());
+            let waits = match engine {
+                Some(engine) => engine.waits().iter().take(THREADS).map(ToString::to_string).collect(),
+                None => vec!["has not begun, or has ended".to_owned()],
+            };
+            self.line.send(&ToLauncher::Waits { rank, waits })?;
+        }
+        Ok(())
+    }
+
     fn take(&self, message: ToProcess, fd: Option<OwnedFd>) -> Result<(), String> {
         let (ToProcess::Value { id, .. } | ToProcess::Bell { id, .. } | ToProcess::Fenced { id, .. }) =
             message
         else {
-            if let ToProcess::Ended { rank, end } = message
-                && rank < self.welcome.size
-                && !self.line.own.contains(&rank)
-            {
-                self.roster.hear(Event { rank, end: end.into() });
+            match message {
+                ToProcess::Ended { rank, end }
+                    if rank < self.welcome.size && !self.line.own.contains(&rank) =>
+                {
+                    self.roster.hear(Event { rank, end: end.into() });
+                }
+                ToProcess::Waits => self.tell_waits()?,
+                _ => {}
             }
             return Ok(());
         };
@@ -303,6 +324,11 @@ impl Boot for Control {
 
     fn fence(&self) -> Result<(), String> {
         wait(|then| self.link.ask(Question::Fence(then), |id| ToLauncher::Fence { id }))
+    }
+
+    fn watch(&self, engine: &Arc<Engine>) {
+        let mut engines = self.link.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.push((self.rank, Arc::downgrade(engine)));
     }
 
     fn deaths(&self) -> Arc<Roster> {

@@ -11,7 +11,7 @@ pub mod wire;
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_devices::{Address, Cards, Roster, Site, Then};
+use mpj_devices::{Address, Cards, Engine, Roster, Site, Then};
 
 pub(crate) use control::Control;
 pub use local::Local;
@@ -55,6 +55,11 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the start-up service said, or that a rank has ended.
     fn fence(&self) -> Result<(), String>;
+
+    /// Lets the start-up service ask the engine of this rank what it waits for, for as long as there is one.
+    fn watch(&self, engine: &Arc<Engine>) {
+        let _ = engine;
+    }
 
     /// Returns who has died and who has left.
     fn deaths(&self) -> Arc<Roster>;

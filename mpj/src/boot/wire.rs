@@ -10,6 +10,8 @@
 //!                              ◄─   Value · Bell · Fenced, by `id`; a granted doorbell + its eventfd
 //!   Ended · Lost · Abort       ─►
 //!                              ◄─   Ended             of other processes' ranks
+//!                              ◄─   Waits
+//!   Waits                      ─►                      of each rank here
 //! ```
 //! Descriptors travel beside the first byte of their frame and are taken in the order of the frames that announce one.
 
@@ -65,6 +67,8 @@ pub enum ToProcess {
         /// Whether every rank has come.
         met: Result<(), String>,
     },
+    /// Asks what the ranks of the process wait for; answered by a [`ToLauncher::Waits`] for each.
+    Waits,
 }
 
 /// What a process is told when it joins; nothing in it grows with the number of ranks.
@@ -154,6 +158,13 @@ pub enum ToLauncher {
         code: i32,
         /// Why.
         why: String,
+    },
+    /// What the threads of a rank of this process wait for: the answer to [`ToProcess::Waits`].
+    Waits {
+        /// The rank.
+        rank: u32,
+        /// A text for each thread that sleeps in a call.
+        waits: Vec<String>,
     },
 }
 

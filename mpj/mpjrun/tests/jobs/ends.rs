@@ -109,6 +109,16 @@ fn timeout() {
     let start = Instant::now();
     run_sh("-n 2 --timeout 0.3", "sleep 100").expect(124, &["still ran after 0.3 s"]);
     assert!(start.elapsed() >= Duration::from_millis(300));
+    let hung = run("-n 4 --ranks-per-process 2 --timeout 2", "hang");
+    hung.expect(124, &["still ran after 2 s:"]);
+    for line in [
+        "  rank 0: recv from rank 3 with tag 7, for ",
+        "  rank 1: barrier, for ",
+        "  rank 2: barrier, for ",
+        "  rank 3: not in a call, or looking again and again",
+    ] {
+        assert!(hung.err.iter().any(|err| err.starts_with(line)), "no '{line}' in {hung:#?}");
+    }
     let ended = run("-n 2 --timeout 100", "fine");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }

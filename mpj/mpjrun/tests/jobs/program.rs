@@ -132,6 +132,11 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "abort" if me == 1 => world.abort(42, "enough"),
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
         "wait" => wait(world),
+        "hang" => match me {
+            0 => drop(world.recv(&mut [0u8], 3, 7)?),
+            3 => std::thread::sleep(Duration::from_secs(1000)),
+            _ => world.barrier()?,
+        },
         "go-on" => go_on(world)?,
         "room" => room(world)?,
         "count" => {
