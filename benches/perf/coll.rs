@@ -1,10 +1,13 @@
 //! Collectives, each alone after a barrier and back to back. Follows `coll.c`.
 
+use std::path::Path;
+
 use mpj::{Error, Intracomm, Op};
 
 use super::Failure;
 use super::cores::affinity;
 use super::memory::{PAGE, Pages};
+use super::plot::{Curve, Lines, Look, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile_f64, repeats};
 
@@ -70,8 +73,10 @@ impl Call {
 }
 
 /// Measures all of them, for `ms` milliseconds each, up to `max_bytes`.
-pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize) -> Result<(), Failure> {
-    let (report, ranks) = (Report::new(world), world.size());
+pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize, svg: Option<&Path>) -> Result<(), Failure> {
+    let ranks = world.size();
+    let rows = 1 + (CALLS.len() - 1) * SIZES.into_iter().filter(|bytes| *bytes <= max_bytes).count();
+    let report = Report::new(world, rows);
     report.head(world)?;
     report.line(format_args!("# coll np={ranks} affinity(rank0)={}", affinity()))?;
     let sizes = SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
@@ -79,9 +84,11 @@ pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize) -> Result<(), Fa
     let (mut send, mut recv) = (Pages::filled(elements, 1.0)?, Pages::filled(elements, 0.0)?);
 
     let mut counts = vec![0; ranks];
+    let (mut curves, mut barrier) = (Vec::new(), 0.0);
     for (call, name) in CALLS {
         let only_once = (call == Call::Barrier).then_some(0);
         let sizes: Vec<usize> = only_once.map_or_else(|| sizes.clone().collect(), |none| vec![none]);
+        let mut points = Vec::new();
         for bytes in sizes {
             let n = bytes / size_of::<f64>();
             let mut once = || call.once(world, (&mut send, &mut recv), &mut counts, n);
@@ -116,10 +123,30 @@ pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize) -> Result<(), Fa
 
             let median = quantile_f64(&mut slowest, 0.5);
             let least = slowest[0];
-            report.line(format_args!(
+            report.row(format_args!(
                 "COLL,{name},{ranks},{bytes},{iterations},{median:.2},{least:.2},{back_to_back:.2}"
             ))?;
+            let high = quantile_f64(&mut slowest, 0.99);
+            points.push(Point { x: bytes as f64, y: median, low: least, high });
+        }
+        match points[..] {
+            [only] if call == Call::Barrier => barrier = only.y,
+            _ => curves.push(Curve { label: name.to_owned(), look: Look::of(curves.len()), points }),
         }
     }
-    Ok(())
+    report.finish(svg, || page(curves, ranks, barrier))
+}
+
+fn page(curves: Vec<Curve>, ranks: usize, barrier: f64) -> Page {
+    let lines = Lines {
+        title: "Each after a barrier, the slowest rank's time".to_owned(),
+        x: "size of the vector, or of a block for each rank",
+        y: "time, µs",
+        curves,
+    };
+    Page {
+        title: format!("Collectives of {ranks} ranks"),
+        how: format!("Lines: medians, bands: least to 99 %. A barrier takes {barrier:.2} µs"),
+        panels: vec![Panel::Lines(lines)],
+    }
 }

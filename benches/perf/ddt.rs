@@ -1,6 +1,7 @@
 //! Derived datatypes: packing and unpacking beside loops by hand, and messages of them. Follows `ddt.c`.
 
 use std::hint::black_box;
+use std::path::Path;
 
 use mpj::{Intracomm, View, ViewMut};
 use mpj_datatypes::{Packer, Unpacker};
@@ -8,6 +9,7 @@ use mpj_datatypes::{Packer, Unpacker};
 use super::Failure;
 use super::ddt_patterns::{Element, Pattern, all};
 use super::memory::{PAGE, Pages};
+use super::plot::{Dots, Look, Page, Panel, Point, Row};
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
@@ -107,32 +109,34 @@ impl<T: Element> Measured for Pattern<T> {
 }
 
 /// Measures all patterns: packing for `pack_ms` milliseconds a figure, and between two ranks sending for `send_ms`.
-pub(crate) fn run(world: &Intracomm, pack_ms: f64, send_ms: f64) -> Result<(), Failure> {
-    let report = Report::new(world);
-    report.head(world)?;
+pub(crate) fn run(world: &Intracomm, pack_ms: f64, send_ms: f64, svg: Option<&Path>) -> Result<(), Failure> {
     let mut patterns = all()?;
+    let report = Report::new(world, patterns.len() * if world.size() == 2 { 2 } else { 1 });
+    report.head(world)?;
+    let (mut packed, mut sent) = (Vec::new(), Vec::new());
     let room = patterns.iter().map(|p| p.bytes()).max().unwrap_or(0) + PAGE;
     let mut buffers = Buffers { first: Pages::filled(room, 1)?, second: Pages::filled(room, 2)? };
     if world.rank() == 0 {
         for pattern in &mut patterns {
-            local(pattern.as_mut(), &mut buffers, pack_ms, report)?;
+            packed.push(local(pattern.as_mut(), &mut buffers, pack_ms, &report)?);
         }
     }
     world.barrier()?;
     if world.size() == 2 {
         for pattern in &mut patterns {
-            let mut us = [0.0; 4];
-            let ways = [Way::Datatype, Way::ByHand, Way::PackFirst, Way::Contiguous];
-            for (us, way) in us.iter_mut().zip(ways) {
-                *us = pingpong(world, pattern.as_mut(), &mut buffers, way, send_ms)?;
+            let mut us = Vec::with_capacity(4);
+            for way in [Way::Datatype, Way::ByHand, Way::PackFirst, Way::Contiguous] {
+                us.push(pingpong(world, pattern.as_mut(), &mut buffers, way, send_ms)?);
             }
-            let (name, bytes, [datatype, by_hand, packed, plain]) = (pattern.name(), pattern.bytes(), us);
-            report.line(format_args!(
+            let (name, bytes) = (pattern.name(), pattern.bytes());
+            let [datatype, by_hand, packed, plain] = [us[0].y, us[1].y, us[2].y, us[3].y];
+            report.row(format_args!(
                 "DDTPP,{name},{bytes},{datatype:.2},{by_hand:.2},{packed:.2},{plain:.2}"
             ))?;
+            sent.push(Row { name: name.to_owned(), points: us });
         }
     }
-    Ok(())
+    report.finish(svg, || page(packed, sent))
 }
 
 impl Local {
@@ -152,7 +156,7 @@ impl Local {
     }
 
     /// Returns bytes per nanosecond.
-    fn rate(self, pattern: &mut dyn Measured, buffers: &mut Buffers, ms: f64) -> Result<f64, Failure> {
+    fn rate(self, pattern: &mut dyn Measured, buffers: &mut Buffers, ms: f64) -> Result<Point, Failure> {
         const READINGS: usize = 301;
         for _ in 0..3 {
             self.run(pattern, buffers)?;
@@ -172,12 +176,19 @@ impl Local {
             }
             *time = now_ns() - start;
         }
-        Ok(pattern.bytes() as f64 * batch as f64 / quantile(times, 0.5))
+        let bytes = pattern.bytes() as f64 * batch as f64;
+        let mut rate = |q| bytes / quantile(times, q).max(1.0);
+        Ok(Point { x: 0.0, y: rate(0.5), low: rate(0.95), high: rate(0.05) })
     }
 }
 
 /// Checks a pattern against the loops by hand and measures it in memory.
-fn local(pattern: &mut dyn Measured, buffers: &mut Buffers, ms: f64, report: Report) -> Result<(), Failure> {
+fn local(
+    pattern: &mut dyn Measured,
+    buffers: &mut Buffers,
+    ms: f64,
+    report: &Report,
+) -> Result<Row, Failure> {
     let bytes = pattern.bytes();
     Local::Pack.run(pattern, buffers)?;
     let packed = buffers.first[..bytes].to_vec();
@@ -198,15 +209,52 @@ fn local(pattern: &mut dyn Measured, buffers: &mut Buffers, ms: f64, report: Rep
             report.line(format_args!("# MISMATCH unpack {}", pattern.name()))?;
         }
     }
-    let mut rate = |what: Local| what.rate(pattern, buffers, ms);
-    let (pack, pack_by_hand) = (rate(Local::Pack)?, rate(Local::PackByHand)?);
-    let (unpack, unpack_by_hand) = (rate(Local::Unpack)?, rate(Local::UnpackByHand)?);
-    let (copy, name) = (rate(Local::Copy)?, pattern.name());
-    report.line(format_args!(
+    let mut points = Vec::with_capacity(5);
+    for what in [Local::Pack, Local::PackByHand, Local::Unpack, Local::UnpackByHand, Local::Copy] {
+        points.push(what.rate(pattern, buffers, ms)?);
+    }
+    let [pack, pack_by_hand, unpack, unpack_by_hand, copy] = core::array::from_fn(|i| points[i].y);
+    let name = pattern.name();
+    report.row(format_args!(
         "DDT,{name},{bytes},{pack:.2},{pack_by_hand:.2},{unpack:.2},{unpack_by_hand:.2},{copy:.2},{:.2},{:.2}",
         pack / pack_by_hand,
         unpack / unpack_by_hand
-    ))
+    ))?;
+    Ok(Row { name: name.to_owned(), points })
+}
+
+/// Packing above, and sending below if there were two ranks.
+fn page(packed: Vec<Row>, sent: Vec<Row>) -> Page {
+    let mut panels = vec![Panel::Dots(Dots {
+        title: "In memory".to_owned(),
+        x: "GB/s",
+        marks: vec![
+            ("pack", Look::of(0)),
+            ("pack by hand", Look::of(5)),
+            ("unpack", Look::of(1)),
+            ("unpack by hand", Look::of(4)),
+            ("memcpy", Look::of(2)),
+        ],
+        rows: packed,
+    })];
+    if !sent.is_empty() {
+        panels.push(Panel::Dots(Dots {
+            title: "Between two ranks".to_owned(),
+            x: "half a round trip, µs",
+            marks: vec![
+                ("by datatype", Look::of(0)),
+                ("packed by hand", Look::of(5)),
+                ("packed first", Look::of(3)),
+                ("contiguous bytes", Look::of(2)),
+            ],
+            rows: sent,
+        }));
+    }
+    Page {
+        title: "Derived datatypes".to_owned(),
+        how: "Markers: medians, lines: 5 % to 95 %. Patterns of DDTBench and plain vectors".to_owned(),
+        panels,
+    }
 }
 
 impl Way {
@@ -251,14 +299,14 @@ impl Way {
     }
 }
 
-/// Returns the median half round trip in microseconds.
+/// Returns the half round trip in microseconds.
 fn pingpong(
     world: &Intracomm,
     pattern: &mut dyn Measured,
     buffers: &mut Buffers,
     way: Way,
     ms: f64,
-) -> Result<f64, Failure> {
+) -> Result<Point, Failure> {
     let leads = world.rank() == 0;
     let mut once = || {
         if leads {
@@ -285,5 +333,6 @@ fn pingpong(
         once()?;
         *time = now_ns() - start;
     }
-    Ok(quantile(&mut times, 0.5) / 2e3)
+    let mut us = |q| quantile(&mut times, q) / 2e3;
+    Ok(Point { x: 0.0, y: us(0.5), low: us(0.05), high: us(0.95) })
 }

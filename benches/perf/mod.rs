@@ -8,6 +8,7 @@ mod ddt_by_hand;
 mod ddt_patterns;
 mod memory;
 pub(crate) mod pingpong;
+mod plot;
 pub(crate) mod pools;
 mod report;
 pub(crate) mod serde;

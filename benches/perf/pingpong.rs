@@ -2,11 +2,13 @@
 //! two-way bandwidth. Follows `pingpong.c`.
 
 use std::hint::black_box;
+use std::path::Path;
 
 use mpj::{Error, Intracomm};
 
 use super::Failure;
 use super::memory::{PAGE, Pages};
+use super::plot::{Curve, Lines, Look, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile, quantile_f64, repeats};
 
@@ -19,6 +21,8 @@ const WINDOW_SIZES: [usize; 6] = [1024, 8192, 65536, 262_144, 1_048_576, 4_194_3
 const RATE_WINDOWS: [usize; 3] = [1, 8, 64];
 const RATE_BYTES: usize = 8;
 const MEBI: usize = 1 << 20;
+/// Of a pool: a terabyte.
+const MOST_MIB: usize = MEBI;
 
 /// What is measured, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +36,25 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Returns how many rows are measured.
+    fn rows(&self) -> usize {
+        let up_to_limit = |sizes: &[usize], least: usize| {
+            sizes.iter().filter(|bytes| (least..=self.max_bytes).contains(*bytes)).count()
+        };
+        let single: usize = [0, 1, PAGE].into_iter().map(|least| up_to_limit(&SIZES, least)).sum();
+        single + RATE_WINDOWS.len() + 1 + 2 * up_to_limit(&WINDOW_SIZES, 0)
+    }
+
     /// Returns why this cannot be run, if so.
     pub(crate) fn refuse(&self) -> Option<String> {
         let windows = WINDOW_SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| b * window(b));
         let single = SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| stride(b).max(b));
         let needed = windows.chain(single).fold(RATE_BYTES * 64, usize::max).div_ceil(MEBI);
-        (self.pool_mib < needed)
-            .then(|| format!("messages of up to {} bytes need a pool of {needed} MiB", self.max_bytes))
+        if self.pool_mib < needed {
+            return Some(format!("messages of up to {} bytes need a pool of {needed} MiB", self.max_bytes));
+        }
+        (self.pool_mib > MOST_MIB)
+            .then(|| format!("no rank has memory for two pools of {} MiB", self.pool_mib))
     }
 }
 
@@ -78,42 +94,81 @@ struct Bench<'a> {
     world: &'a Intracomm,
     leads: bool,
     other: usize,
-    report: Report,
+    report: &'a Report,
     send: Pages<u8>,
     recv: Pages<u8>,
     budget_ns: f64,
 }
 
 /// Measures everything, on two ranks.
-pub(crate) fn run(world: &Intracomm, options: Options) -> Result<(), Failure> {
-    let report = Report::new(world);
+pub(crate) fn run(world: &Intracomm, options: Options, svg: Option<&Path>) -> Result<(), Failure> {
+    let report = Report::new(world, options.rows());
     report.head(world)?;
     let (leads, pool) = (world.rank() == 0, options.pool_mib.saturating_mul(MEBI));
     let (send, recv) = (Pages::filled(pool, 1)?, Pages::filled(pool, 2)?);
     let budget_ns = options.ms * 1e6;
-    let mut bench = Bench { world, leads, other: usize::from(leads), report, send, recv, budget_ns };
+    let mut bench = Bench { world, leads, other: usize::from(leads), report: &report, send, recv, budget_ns };
 
     let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes);
+    let (mut same, mut rotating, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
     for bytes in sizes() {
-        bench.pingpong(Variant { name: "same", bytes, stride: 0, buffers: 1, fresh: false })?;
+        let variant = Variant { name: "same", bytes, stride: 0, buffers: 1, fresh: false };
+        same.push(bench.pingpong(variant)?);
     }
     for bytes in sizes().filter(|bytes| *bytes > 0) {
         let stride = stride(bytes);
-        bench.pingpong(Variant { name: "rot", bytes, stride, buffers: pool / stride, fresh: false })?;
+        let variant = Variant { name: "rot", bytes, stride, buffers: pool / stride, fresh: false };
+        rotating.push(bench.pingpong(variant)?);
     }
     for bytes in sizes().filter(|bytes| *bytes >= PAGE) {
-        bench.pingpong(Variant { name: "fresh", bytes, stride: 0, buffers: 1, fresh: true })?;
+        let variant = Variant { name: "fresh", bytes, stride: 0, buffers: 1, fresh: true };
+        fresh.push(bench.pingpong(variant)?);
     }
     for window in RATE_WINDOWS {
         bench.bandwidth("", RATE_BYTES, window, false)?;
     }
     bench.bandwidth("", RATE_BYTES, 64, true)?;
-    for (tag, both) in [("BW", false), ("BIBW", true)] {
+    let mut rates = [Vec::new(), Vec::new()];
+    for ((tag, both), rates) in [("BW", false), ("BIBW", true)].into_iter().zip(&mut rates) {
         for bytes in WINDOW_SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes) {
-            bench.bandwidth(tag, bytes, window(bytes), both)?;
+            rates.push(bench.bandwidth(tag, bytes, window(bytes), both)?);
         }
     }
-    Ok(())
+    report.finish(svg, || page([same, rotating, fresh], rates))
+}
+
+/// Latency above, bandwidth below.
+fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 2]) -> Page {
+    let curves = |labels: &[&str], first: usize, points: Vec<Vec<Point>>| {
+        let curve = |(i, (label, points)): (usize, (&&str, Vec<Point>))| Curve {
+            label: (*label).to_owned(),
+            look: Look::of(first + i),
+            points,
+        };
+        labels.iter().zip(points).enumerate().map(curve).collect()
+    };
+    let empty = latency[0].first().filter(|point| point.x == 0.0).map(|point| point.y);
+    let empty = empty.map_or_else(String::new, |us| format!(". An empty message takes {us:.3} µs"));
+    Page {
+        title: "Messages between two ranks".to_owned(),
+        how: format!(
+            "Lines: medians; bands: least to 99 % of half round trips, least to most of bandwidths{empty}"
+        ),
+        panels: vec![
+            Panel::Lines(Lines {
+                title: "Latency: half a round trip, by what the buffers are".to_owned(),
+                x: "size of the message",
+                y: "time, µs",
+                curves: curves(&["the same", "rotating", "freshly written"], 0, latency.into()),
+            }),
+            Panel::Lines(Lines {
+                title: "Bandwidth: windows of messages on their way at once".to_owned(),
+                x: "size of a message",
+                y: "MB/s",
+                curves: curves(&["one way", "both ways"], 3, rates.into()),
+            }),
+        ],
+    }
 }
 
 impl Bench<'_> {
@@ -138,7 +193,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn pingpong(&mut self, variant: Variant) -> Result<(), Failure> {
+    fn pingpong(&mut self, variant: Variant) -> Result<Point, Failure> {
         const WARM: usize = 20;
         let mut buffer = 0;
         let mut next = || {
@@ -170,7 +225,8 @@ impl Bench<'_> {
         let (least, p99) = (times[0] as f64 / 2e3, quantile(&mut times, 0.99) / 2e3);
         let rate = bytes as f64 / median;
         self.report
-            .line(format_args!("PP,{name},{bytes},{iterations},{median:.3},{least:.3},{p99:.3},{rate:.1}"))
+            .row(format_args!("PP,{name},{bytes},{iterations},{median:.3},{least:.3},{p99:.3},{rate:.1}"))?;
+        Ok(Point { x: bytes as f64, y: median, low: least, high: p99 })
     }
 
     /// Sends windows of messages, one way or both, and returns the seconds taken.
@@ -214,7 +270,7 @@ impl Bench<'_> {
         Ok((now_ns() - start) as f64 * 1e-9)
     }
 
-    fn bandwidth(&mut self, tag: &str, bytes: usize, window: usize, both: bool) -> Result<(), Failure> {
+    fn bandwidth(&mut self, tag: &str, bytes: usize, window: usize, both: bool) -> Result<Point, Failure> {
         const REPEATS: usize = 5;
         let budget = self.budget_ns * 2.0 * 1e-9;
         let estimate = self.windows(bytes, window, 3, both)? / 3.0;
@@ -229,10 +285,12 @@ impl Bench<'_> {
         if bytes <= 64 {
             let (kind, best) = (if both { "_BI" } else { "" }, rates[REPEATS - 1]);
             let [median, best] = [median, best].map(|rate| rate / bytes as f64 / 1e6);
-            self.report.line(format_args!("RATE{kind},{bytes},{window},{median:.3},{best:.3}"))
+            self.report.row(format_args!("RATE{kind},{bytes},{window},{median:.3},{best:.3}"))?;
         } else {
-            self.report.line(format_args!("{tag},{bytes},{window},{:.1}", median / 1e6))
+            self.report.row(format_args!("{tag},{bytes},{window},{:.1}", median / 1e6))?;
         }
+        let [low, y, high] = [rates[0], median, rates[REPEATS - 1]].map(|rate| rate / 1e6);
+        Ok(Point { x: bytes as f64, y, low, high })
     }
 }
 

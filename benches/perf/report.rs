@@ -2,38 +2,63 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use mpj::Intracomm;
 
 use super::Failure;
 use super::cores;
+use super::plot::Page;
 
 /// The bytes with which a rank names its cores.
 const AFFINITY: usize = 64;
 
 /// Prints at rank 0 and is silent elsewhere.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Report {
     prints: bool,
+    /// On a terminal; where standard error is none, nothing is shown.
+    bar: ProgressBar,
 }
 
 impl Report {
-    pub(super) fn new(world: &Intracomm) -> Self {
-        Report { prints: world.rank() == 0 }
+    /// A report of so many rows.
+    pub(super) fn new(world: &Intracomm, rows: usize) -> Self {
+        let prints = world.rank() == 0;
+        let bar = if prints { progress(rows) } else { ProgressBar::hidden() };
+        Report { prints, bar }
     }
 
     /// Prints one line at once: a reader may be waiting for it.
-    pub(super) fn line(self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
+    pub(super) fn line(&self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
         if !self.prints {
             return Ok(());
         }
-        let mut out = io::stdout().lock();
-        let written = writeln!(out, "{line}").and_then(|()| out.flush());
+        let written = self.bar.suspend(|| {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{line}").and_then(|()| out.flush())
+        });
         Ok(written.map_err(|why| format!("the report cannot be written: {why}"))?)
     }
 
+    /// Prints one row.
+    pub(super) fn row(&self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
+        self.bar.inc(1);
+        self.line(line)
+    }
+
+    /// Ends it, and draws its picture if that was asked for.
+    pub(super) fn finish(&self, svg: Option<&Path>, page: impl FnOnce() -> Page) -> Result<(), Failure> {
+        self.bar.finish_and_clear();
+        match svg {
+            Some(path) if self.prints => page().write(path),
+            _ => Ok(()),
+        }
+    }
+
     /// Prints which library this is and on which cores its ranks are. Collective.
-    pub(super) fn head(self, world: &Intracomm) -> Result<(), Failure> {
+    pub(super) fn head(&self, world: &Intracomm) -> Result<(), Failure> {
         let mut mine = [0u8; AFFINITY];
         let cores = cores::affinity();
         let len = cores.len().min(AFFINITY);
@@ -48,4 +73,13 @@ impl Report {
             all.chunks(AFFINITY).enumerate().map(|(rank, bytes)| format!("rank{rank}={}", name(bytes)));
         self.line(format_args!("# affinity: {}", ranks.collect::<Vec<_>>().join(" ")))
     }
+}
+
+/// Returns a bar on the terminal, or nothing where standard error is none.
+pub(super) fn progress(steps: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(steps as u64).with_style(style);
+    bar.tick();
+    bar
 }

@@ -62,6 +62,11 @@ pub(super) fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     quantile_f64(&mut numbers.into_iter().collect::<Vec<_>>(), 0.5)
 }
 
+/// Returns the least and the most of some numbers.
+pub(super) fn spread(numbers: &[f64]) -> (f64, f64) {
+    numbers.iter().fold((f64::INFINITY, 0.0), |(low, high), number| (number.min(low), number.max(high)))
+}
+
 /// Returns the median of the rounds' ratios.
 pub(super) fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))

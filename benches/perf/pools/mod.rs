@@ -3,10 +3,9 @@
 //! All contenders run in turns in one process, each in loops that know its type; the figures are medians of the rounds,
 //! the ratios medians of the rounds' ratios.
 
-use std::fs;
 use std::path::PathBuf;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use self::contender::{Contender, Name};
 use self::memory::Peak;
@@ -14,6 +13,7 @@ use self::rounds::Series;
 use self::second::Second;
 use super::Failure;
 use super::cores;
+use super::report::progress;
 use super::turns::Effort;
 
 mod baselines;
@@ -32,7 +32,7 @@ mod second;
 mod stream;
 mod tests;
 
-pub(super) use self::report::lines;
+pub(super) use self::report::{lines, size};
 pub(crate) use self::tests::Test;
 
 /// What to measure and where to put it.
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     })?;
     if let Some(path) = &options.svg {
         let one: Vec<&Series> = all.iter().filter(|series| series.test == Test::One).collect();
-        fs::write(path, plot::svg(&one)).map_err(|why| format!("{}: {why}", path.display()))?;
+        plot::page(&one, options.rounds).write(path)?;
     }
     Ok(())
 }
@@ -148,13 +148,4 @@ fn head(options: &Options) -> Vec<String> {
         "# POOL,test,strategy,storage,bytes,ns,ratio_to_best_other".to_owned(),
         "# POOLMEM,test,strategy,storage,live_bytes,peak_bytes,peak_to_live".to_owned(),
     ]
-}
-
-/// Returns a bar on the terminal, or nothing where standard error is none.
-fn progress(steps: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} {eta}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(steps as u64).with_style(style);
-    bar.tick();
-    bar
 }

@@ -103,7 +103,7 @@ fn title(name: Name) -> String {
 }
 
 /// Returns a size with its unit.
-pub(super) fn size(bytes: usize) -> String {
+pub(in crate::perf) fn size(bytes: usize) -> String {
     match bytes {
         0 => "mixed".to_owned(),
         1..1024 => format!("{bytes} B"),

@@ -3,7 +3,7 @@
 use super::contender::{Contender, Kind, Name};
 use super::second::Second;
 use super::tests::{Task, Test};
-use crate::perf::turns::{Effort, Lane, median, ratio, take};
+use crate::perf::turns::{Effort, Lane, median, ratio, spread, take};
 
 /// What came of one test at one size.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Row {
     pub(super) name: Name,
     /// The median of the rounds, for one call.
     pub(super) ns: f64,
+    /// The least and the most of the rounds.
+    pub(super) spread: (f64, f64),
     /// The median of the rounds' ratios to the best that is another strategy, and who that is.
     pub(super) ratio: Option<(f64, Name)>,
 }
@@ -66,7 +68,7 @@ fn rows(lanes: &[(Name, &[f64])]) -> Vec<Row> {
     };
     let row = |((name, ns), median_ns): (&(Name, &[f64]), &f64)| {
         let ratio = best(*name).map(|(rival, theirs)| (ratio(ns, theirs), *rival));
-        Row { name: *name, ns: *median_ns, ratio }
+        Row { name: *name, ns: *median_ns, spread: spread(ns), ratio }
     };
     lanes.iter().zip(&medians).map(row).collect()
 }

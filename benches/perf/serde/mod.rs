@@ -1,14 +1,15 @@
 //! Codecs: objects in the dynamic part of a message, beside other serializers.
 
 use std::hint::black_box;
+use std::path::PathBuf;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use mpj_buffer::Raw;
 
 use super::Failure;
 use super::cores;
+use super::report::progress;
 use super::stats::now_ns;
-use super::turns::{Effort, Lane, median, ratio, take};
+use super::turns::{Effort, Lane, median, ratio, spread, take};
 
 #[cfg(feature = "comparators")]
 mod others;
@@ -17,12 +18,13 @@ mod report;
 mod values;
 
 /// How long to measure and how to tell.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Options {
     /// Milliseconds that one codec runs at a time.
     pub(crate) ms: f64,
     pub(crate) rounds: usize,
     pub(crate) csv: bool,
+    pub(crate) svg: Option<PathBuf>,
 }
 
 /// What a codec is, for its comparison.
@@ -68,6 +70,8 @@ struct Row {
     kind: Kind,
     bytes: usize,
     ns: f64,
+    /// The least and the most of the rounds.
+    spread: (f64, f64),
     /// Its time over that of the best other serializer through serde, of the best other at all, and of the copy.
     to_serde: Option<f64>,
     to_best: Option<f64>,
@@ -83,7 +87,7 @@ struct Series {
 }
 
 /// Measures all values.
-pub(crate) fn run(options: Options) -> Result<(), Failure> {
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     cores::keep_to(0, 1);
     let (numbers, mesh, records) = (values::numbers(), values::mesh(), values::records());
     let marked = Raw(&numbers[..]);
@@ -98,10 +102,8 @@ pub(crate) fn run(options: Options) -> Result<(), Failure> {
     ]) {
         rivals.1.extend(others);
     }
-    let bar = ProgressBar::new(2 * fields.len() as u64).with_style(
-        ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} {eta}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let bar = progress(2 * fields.len());
+    let mut all = Vec::new();
     report::lines(report::head(options))?;
     for (value, rivals) in &mut fields {
         bar.set_message(*value);
@@ -111,10 +113,11 @@ pub(crate) fn run(options: Options) -> Result<(), Failure> {
             let series = measure(value, way, rivals, options);
             bar.inc(1);
             bar.suspend(|| report::lines(if options.csv { series.csv() } else { series.table() }))?;
+            all.push(series);
         }
     }
     bar.finish_and_clear();
-    Ok(())
+    options.svg.as_ref().map_or(Ok(()), |path| report::page(&all, options.rounds).write(path))
 }
 
 /// Returns the copy of so many bytes: into memory that is there, and into a new vector.
@@ -134,7 +137,7 @@ fn copy<'a>(bytes: usize) -> Rival<'a> {
     Rival::new("memcpy", Kind::Copy, bytes, encode, decode)
 }
 
-fn measure(value: &'static str, way: &'static str, rivals: &mut [Rival<'_>], options: Options) -> Series {
+fn measure(value: &'static str, way: &'static str, rivals: &mut [Rival<'_>], options: &Options) -> Series {
     let about: Vec<_> = rivals.iter().map(|rival| (rival.name, rival.kind, rival.bytes)).collect();
     let mut lanes: Vec<Lane<'_>> = rivals.iter_mut().map(|rival| lane(rival, way)).collect();
     let rounds = take(&mut lanes, Effort { slice: options.ms * 1e6, rounds: options.rounds });
@@ -155,6 +158,7 @@ fn measure(value: &'static str, way: &'static str, rivals: &mut [Rival<'_>], opt
             kind: *kind,
             bytes: *bytes,
             ns: median(ns.iter().copied()),
+            spread: spread(ns),
             to_serde: to(&[Kind::Serde]),
             to_best: to(&[Kind::Serde, Kind::Derive]),
             to_copy: to(&[Kind::Copy]),

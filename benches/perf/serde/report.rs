@@ -1,10 +1,35 @@
 //! What is printed: comma-separated lines, or tables to read.
 
 use super::{Kind, Options, Row, Series};
+use crate::perf::plot::{self, Dots, Look, Page, Panel, Point};
 pub(super) use crate::perf::pools::lines;
 
+/// Returns the picture: a panel for each value, a row for each codec.
+pub(super) fn page(all: &[Series], rounds: usize) -> Page {
+    let values = all.iter().filter(|series| series.way == "encode");
+    let panel = |encoded: &Series| {
+        let decoded = all.iter().find(|series| series.value == encoded.value && series.way == "decode");
+        let row = |row: &Row| {
+            let back = decoded.and_then(|series| series.rows.iter().find(|back| back.name == row.name));
+            let points = [Some(row), back].into_iter().flatten().map(Row::rate).collect();
+            plot::Row { name: row.name.to_owned(), points }
+        };
+        Panel::Dots(Dots {
+            title: encoded.value.to_owned(),
+            x: "GB/s of encoded bytes",
+            marks: vec![("encode", Look::of(0)), ("decode", Look::of(1))],
+            rows: encoded.rows.iter().map(row).collect(),
+        })
+    };
+    Page {
+        title: "Codecs: how fast values are written and read".to_owned(),
+        how: format!("Markers: medians of {rounds} rounds, lines: least to most. Right is better"),
+        panels: values.map(panel).collect(),
+    }
+}
+
 /// Returns what stands in front.
-pub(super) fn head(options: Options) -> Vec<String> {
+pub(super) fn head(options: &Options) -> Vec<String> {
     let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
     let mut lines = vec![
         format!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")),
@@ -27,6 +52,12 @@ impl Row {
             Kind::Derive => "derive",
             Kind::Copy => "copy",
         }
+    }
+
+    /// Returns bytes per nanosecond.
+    fn rate(&self) -> Point {
+        let rate = |ns: f64| self.bytes as f64 / ns;
+        Point { x: 0.0, y: rate(self.ns), low: rate(self.spread.1), high: rate(self.spread.0) }
     }
 
     fn ratios(&self) -> [String; 3] {

@@ -4,7 +4,8 @@
 
 #![allow(clippy::print_stderr, reason = "a program says on stderr why it does not run")]
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,16 +23,17 @@ const USAGE: u8 = 2;
 /// Threads in one process: beyond, they only wait for each other.
 const MOST_THREADS: usize = 256;
 
-/// Measures mpj: the same lines, sizes, patterns and loops as the C programs in peers/src, for comparison
+/// Measures messages, collectives, datatypes, pools and codecs
 ///
 /// Rank 0 prints comma-separated lines, as soon as each is known; lines that start with # are remarks. Ranks are
-/// processes when mpjrun has started them and else threads of this process.
+/// processes when mpjrun has started them and else threads of this process. Every program but hello draws what it has
+/// measured with --svg FILE.
 ///
 /// Examples:
 ///
 ///   mpj-perf pingpong --bind                 two ranks, as threads, on a core each
 ///
-///   mpj-perf coll 20 65536 -n 8              eight ranks, 20 ms a point, up to 64 KiB
+///   mpj-perf coll 20 65536 -n 8 --svg c.svg  eight ranks, 20 ms a point, up to 64 KiB, and a picture
 ///
 ///   mpjrun -n 2 mpj-perf ddt 3 8             two ranks, as processes
 ///
@@ -49,6 +51,9 @@ struct Cli {
     /// Keeps each rank on a core of its own, if there are enough on this host, as native launchers do
     #[arg(long, global = true)]
     bind: bool,
+    /// Draws a picture into this file: medians and their spread, the machine and the date
+    #[arg(long, value_name = "FILE", global = true)]
+    svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -105,11 +110,8 @@ struct PoolsArgs {
     /// Prints comma-separated lines instead of tables
     #[arg(long)]
     csv: bool,
-    /// Draws the paper's figure 8 into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
     /// Milliseconds that a contender runs in a round
-    #[arg(long, default_value = "2", value_parser = milliseconds)]
+    #[arg(long, default_value = "2", value_parser = milliseconds, allow_negative_numbers = true)]
     ms: f64,
     /// Rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1001))]
@@ -125,7 +127,7 @@ struct SerdeArgs {
     #[arg(long)]
     csv: bool,
     /// Milliseconds that a codec runs in a round
-    #[arg(long, default_value = "10", value_parser = milliseconds)]
+    #[arg(long, default_value = "10", value_parser = milliseconds, allow_negative_numbers = true)]
     ms: f64,
     /// Rounds
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..=1001))]
@@ -175,25 +177,21 @@ impl OfRanks {
         }
     }
 
-    fn run(self, world: &World) -> Result<(), Failure> {
+    fn run(self, world: &World, svg: Option<&Path>) -> Result<(), Failure> {
         match self {
-            OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options()),
-            OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes),
-            OfRanks::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms),
+            OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
+            OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
+            OfRanks::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms, svg),
             OfRanks::Hello => Ok(()),
         }
     }
 }
 
 impl PoolsArgs {
-    fn run(self) -> Result<(), Failure> {
-        if let Some(chosen) = &self.memory_of {
-            return perf::pools::print_memory(chosen);
-        }
+    fn options(self, svg: Option<PathBuf>) -> perf::pools::Options {
         let all = perf::pools::Test::value_variants();
         let tests = if self.tests.is_empty() { all.to_vec() } else { self.tests };
-        let (csv, svg, ms, rounds) = (self.csv, self.svg, self.ms, self.rounds.into());
-        perf::pools::run(&perf::pools::Options { tests, ms, rounds, csv, svg })
+        perf::pools::Options { tests, ms: self.ms, rounds: self.rounds.into(), csv: self.csv, svg }
     }
 }
 
@@ -204,16 +202,24 @@ impl PingpongArgs {
 }
 
 fn main() -> ExitCode {
-    let Cli { program, ranks, bind } = match Cli::try_parse() {
+    let Cli { program, ranks, bind, svg } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    if let Some(why) = svg.as_ref().and_then(|path| undrawable(&program, path)) {
+        return refuse(&why);
+    }
     let program = match program {
         Program::Ranks(program) => program,
-        Program::Pools(args) => return alone(ranks, bind, || args.run()),
+        Program::Pools(PoolsArgs { memory_of: Some(chosen), .. }) => {
+            return alone(ranks, bind, || perf::pools::print_memory(&chosen));
+        }
+        Program::Pools(args) => {
+            return alone(ranks, bind, || perf::pools::run(&args.options(svg)));
+        }
         Program::Serde(SerdeArgs { csv, ms, rounds }) => {
-            let options = perf::serde::Options { csv, ms, rounds: rounds.into() };
-            return alone(ranks, bind, || perf::serde::run(options));
+            let options = perf::serde::Options { csv, ms, rounds: rounds.into(), svg };
+            return alone(ranks, bind, || perf::serde::run(&options));
         }
     };
     if let Some(why) = ranks.and_then(|ranks| program.refuse(ranks)) {
@@ -232,7 +238,7 @@ fn main() -> ExitCode {
             if bind {
                 perf::cores::bind(&world);
             }
-            return program.run(&world);
+            return program.run(&world, svg.as_deref());
         };
         refused.store(true, Ordering::Relaxed);
         if world.rank() == 0 {
@@ -241,6 +247,20 @@ fn main() -> ExitCode {
         Ok(())
     });
     if refused.into_inner() { ExitCode::from(USAGE) } else { ended }
+}
+
+/// Returns why a program cannot draw its picture, if so: before it has measured for long.
+fn undrawable(program: &Program, path: &Path) -> Option<String> {
+    match program {
+        Program::Ranks(OfRanks::Hello) => return Some("--svg: hello measures nothing".to_owned()),
+        Program::Pools(args) if !args.tests.is_empty() && !args.tests.contains(&perf::pools::Test::One) => {
+            return Some("--svg draws the test one, which is not among those named".to_owned());
+        }
+        _ => {}
+    }
+    // What is there stays until the picture is drawn.
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.err().map(|why| format!("{}: {why}", path.display()))
 }
 
 /// Runs a program that has no ranks.
@@ -271,8 +291,12 @@ fn ranks(text: &str) -> Result<usize, String> {
 
 /// Reads a time.
 fn milliseconds(text: &str) -> Result<f64, String> {
-    let ms = text.parse().ok().filter(|ms: &f64| ms.is_finite() && *ms >= 0.0);
-    ms.ok_or_else(|| "a number of milliseconds is expected".to_owned())
+    const HOUR: f64 = 3.6e6;
+    match text.parse::<f64>() {
+        Ok(ms) if ms > HOUR => Err("more than an hour for each figure is not meant".to_owned()),
+        Ok(ms) if ms > 0.0 => Ok(ms),
+        _ => Err("a number of milliseconds above 0 is expected".to_owned()),
+    }
 }
 
 /// Prints one line that says why nothing is run.

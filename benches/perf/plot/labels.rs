@@ -1,0 +1,42 @@
+//! Names of curves beside their ends, where they cover nothing.
+
+/// Between two labels.
+pub(super) const LINE: f64 = 19.0;
+
+/// Moves sorted places apart, at least [`LINE`], as little as that takes, between `top` and `bottom`: those that touch are a
+/// group around its middle.
+pub(super) fn apart(wanted: &[f64], (top, bottom): (f64, f64)) -> Vec<f64> {
+    // Each group: the sum of where its members would start it, and their number.
+    let mut groups: Vec<(f64, usize)> = Vec::new();
+    let start = |(sum, count): (f64, usize)| {
+        let (start, height) = (sum / count as f64, (count - 1) as f64 * LINE);
+        start.clamp(top, (bottom - height).max(top))
+    };
+    for place in wanted {
+        let mut group = (*place, 1);
+        while let Some(before) = groups.last().copied() {
+            if start(before) + before.1 as f64 * LINE <= start(group) {
+                break;
+            }
+            groups.pop();
+            group = (before.0 + group.0 - (group.1 * before.1) as f64 * LINE, before.1 + group.1);
+        }
+        groups.push(group);
+    }
+    groups.iter().flat_map(|group| (0..group.1).map(|at| start(*group) + at as f64 * LINE)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LINE, apart};
+
+    #[test]
+    fn labels_keep_their_distance_and_their_order() {
+        let places = apart(&[200.0, 300.0, 301.0, 302.0, 679.0, 680.0], (104.0, 680.0));
+        assert!(places.windows(2).all(|two| two[1] - two[0] > LINE - 1e-9), "{places:?}");
+        assert!(places.iter().all(|place| (104.0..=680.0).contains(place)), "{places:?}");
+        assert_eq!(places[..1], [200.0]);
+        assert!((places[2] - 301.0).abs() < 1e-9, "{places:?}");
+        assert_eq!(apart(&[], (0.0, 1.0)), [0.0; 0]);
+    }
+}

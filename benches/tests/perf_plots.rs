@@ -1,0 +1,145 @@
+//! `mpj-perf`: every program draws what it measures, prints the same lines as before, and refuses nonsense in one sentence.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mpj-perf")).args(arguments).output().expect("the program starts")
+}
+
+fn picture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Runs a program with `--svg` and returns its lines and the picture.
+fn drawn(name: &str, arguments: &[&str]) -> (Vec<String>, String) {
+    let path = picture(name);
+    let arguments = [arguments, &["--svg", path.to_str().expect("a path")]].concat();
+    let output = run(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "no progress in a pipe: {}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).expect("text");
+    let lines = lines.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+    (lines, std::fs::read_to_string(path).expect("the picture"))
+}
+
+/// Checks that a picture says where and when it was made, and that nothing in it lies outside.
+fn check(svg: &str) -> roxmltree::Document<'_> {
+    let document = roxmltree::Document::parse(svg).expect("XML");
+    let text: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
+    assert!(text.iter().any(|text| text.contains(" cores; 2") && text.contains("mpj 0.")), "{text:?}");
+    let root = document.root_element();
+    let number = |node: roxmltree::Node<'_, '_>, name: &str| {
+        node.attribute(name).map(|value| value.parse::<f64>().expect("a number"))
+    };
+    let (width, height) =
+        (number(root, "width").expect("a width"), number(root, "height").expect("a height"));
+    for node in document.descendants() {
+        for (names, end) in [(["x", "cx"], width), (["y", "cy"], height)] {
+            for place in names.into_iter().filter_map(|name| number(node, name)) {
+                assert!((0.0..=end).contains(&place), "{node:?}");
+            }
+        }
+        for pair in node.attribute("points").into_iter().flat_map(|points| points.split(' ')) {
+            let (x, y) = pair.split_once(',').expect("two numbers");
+            let (x, y): (f64, f64) = (x.parse().expect("a number"), y.parse().expect("a number"));
+            assert!((0.0..=width).contains(&x) && (0.0..=height).contains(&y), "{pair}");
+        }
+    }
+    document
+}
+
+fn looks(document: &roxmltree::Document<'_>) -> Vec<String> {
+    let lines = document.descendants().filter(|node| node.has_tag_name("polyline"));
+    let look = |node: roxmltree::Node<'_, '_>| {
+        let parts = ["stroke", "stroke-dasharray"].map(|name| node.attribute(name).unwrap_or_default());
+        parts.join(" ")
+    };
+    lines.map(look).collect()
+}
+
+#[test]
+fn pingpong_draws_latency_and_bandwidth() {
+    let (lines, svg) = drawn("pingpong.svg", &["pingpong", "0.2", "65536"]);
+    let document = check(&svg);
+    let looks = looks(&document);
+    // same, rot, fresh; BW and BIBW.
+    assert_eq!(looks.len(), 5, "{looks:?}");
+    let pp: Vec<&String> = lines.iter().filter(|line| line.starts_with("PP,")).collect();
+    assert_eq!(pp.len(), 12 + 11 + 5, "{lines:?}");
+    assert!(pp.iter().all(|line| line.split(',').count() == 8));
+    assert_eq!(lines.iter().filter(|line| line.starts_with("RATE")).count(), 4);
+    assert_eq!(lines.iter().filter(|line| line.starts_with("B")).count(), 6);
+}
+
+#[test]
+fn coll_draws_a_curve_an_operation_and_no_two_alike() {
+    let (lines, svg) = drawn("coll.svg", &["coll", "0.2", "32768"]);
+    let mut looks = looks(&check(&svg));
+    assert_eq!(looks.len(), 9, "all but the barrier");
+    looks.sort_unstable();
+    looks.dedup();
+    assert_eq!(looks.len(), 9, "told apart by colour and dashes alone");
+    assert_eq!(lines.len(), 1 + 9 * 3);
+    assert!(lines.iter().all(|line| line.starts_with("COLL,") && line.split(',').count() == 8));
+}
+
+#[test]
+fn ddt_draws_a_row_a_pattern() {
+    let (lines, svg) = drawn("ddt.svg", &["ddt", "0.02", "0.02"]);
+    let document = check(&svg);
+    let names: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
+    for line in &lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert!(fields.len() == if fields[0] == "DDT" { 10 } else { 7 }, "{line}");
+        assert!(names.contains(&fields[1]), "{line}");
+    }
+}
+
+#[test]
+fn serde_draws_a_row_a_codec() {
+    let (lines, svg) = drawn("serde.svg", &["serde", "--csv", "--ms", "0.05", "--rounds", "1"]);
+    check(&svg);
+    assert!(
+        lines.iter().all(|line| line.starts_with("SERDE,") && line.split(',').count() == 10),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn nonsense_is_refused_in_one_sentence() {
+    let nowhere = ["--svg", "/nowhere/at/all.svg"];
+    for (arguments, about) in [
+        (&["pools", "one", "--ms", "0"][..], "above 0"),
+        (&["pools", "one", "--ms", "nan"], "above 0"),
+        (&["pools", "one", "--ms", "1e30"], "hour"),
+        (&["pools", "mix", "--svg", "mix.svg"], "one"),
+        (&["serde", "--ms", "-3"], "above 0"),
+        (&["pingpong", "0"], "above 0"),
+        (&["pingpong", "20", "100", "0"], "MiB"),
+        (&["pingpong", "20", "100", "99999999999"], "memory"),
+        (&["coll", "0"], "above 0"),
+        (&["ddt", "1", "-1"], "above 0"),
+        (&["pools", "--rounds", "0"], "rounds"),
+        (&[&["pools", "one"][..], &nowhere].concat(), "/nowhere/at/all.svg"),
+        (&[&["coll", "1"][..], &nowhere].concat(), "/nowhere/at/all.svg"),
+        (&[&["hello"][..], &nowhere].concat(), "--svg"),
+    ] {
+        let output = run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{arguments:?}");
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+        assert!(said.contains(about), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn help_speaks_of_what_a_user_has() {
+    for arguments in [&["--help"][..], &["pingpong", "--help"], &["ddt", "--help"], &["pools", "--help"]] {
+        let output = run(arguments);
+        assert!(output.status.success());
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.contains("peers") && !said.contains(".c "), "{said}");
+    }
+}
