@@ -146,7 +146,7 @@ fn page(curves: Vec<Curve>, ranks: usize, barrier: f64) -> Page {
     };
     Page {
         title: format!("Collectives of {ranks} ranks"),
-        how: format!("Lines: medians, bands: least to 99 %. A barrier takes {barrier:.2} µs"),
+        how: format!("Lines: medians, bars: least to 99 %. A barrier takes {barrier:.2} µs"),
         panels: vec![Panel::Lines(lines)],
     }
 }

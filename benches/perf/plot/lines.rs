@@ -1,4 +1,4 @@
-//! Curves over sizes, both axes logarithmic, each with a band for its spread.
+//! Curves over sizes, both axes logarithmic, each with its spread: a band, or bars where bands would cover each other.
 
 use std::fmt::{self, Write as _};
 
@@ -13,6 +13,8 @@ const RIGHT: f64 = 1010.0;
 /// Of the plot within the panel.
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 560.0;
+/// So many bands can be told apart.
+const BANDS: usize = 3;
 
 /// A panel of curves.
 #[derive(Debug)]
@@ -47,8 +49,12 @@ impl Lines {
         let y = Axis::around(points().map(|p| p.y), (bottom, top), true);
         text(svg, (MARGIN, at + 24.0), r#"font-size="19" font-weight="bold""#, &self.title)?;
         self.grid(svg, (x, y), (top, bottom))?;
-        for curve in &self.curves {
-            band(svg, curve, (x, y))?;
+        for (index, curve) in self.curves.iter().enumerate() {
+            match self.curves.len() {
+                ..=BANDS => band(svg, curve, (x, y))?,
+                // Beside each other.
+                count => bars(svg, curve, (x, y), 1.6 * (index as f64 - (count - 1) as f64 / 2.0))?,
+            }
         }
         // What the picture is about lies on top.
         let (strong, others): (Vec<_>, Vec<_>) = self.curves.iter().partition(|curve| curve.look.is_strong);
@@ -132,6 +138,20 @@ fn band(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis)) -> fmt::Result {
     let outline = above.chain(below).map(corner).collect::<Vec<_>>().join(" ");
     let colour = curve.look.colour;
     writeln!(svg, r#"<polygon points="{outline}" fill="{colour}" fill-opacity="0.10"/>"#)
+}
+
+fn bars(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis), beside: f64) -> fmt::Result {
+    let colour = curve.look.colour;
+    for point in curve.shown().filter(|p| p.low > 0.0 && p.high > p.low) {
+        // Within the plot, also at its ends.
+        let at = (x.at(point.x) + beside).clamp(LEFT, RIGHT);
+        let (low, high) = (y.at(point.low), y.at(point.high));
+        writeln!(
+            svg,
+            r#"<path d="M{at:.1} {low:.1}V{high:.1}" stroke="{colour}" stroke-width="1.2" stroke-opacity="0.45" fill="none"/>"#
+        )?;
+    }
+    Ok(())
 }
 
 fn line(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis)) -> fmt::Result {

@@ -8,7 +8,8 @@ pub(super) fn described() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("unknown processor", |(_, model)| model.trim());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // Not those that this thread may use: it keeps to one while it measures.
+    let cores = info.lines().filter(|line| line.starts_with("processor\t")).count().max(1);
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
     let (year, month, day) = date(days);
     let build = if cfg!(debug_assertions) { ", debug build: its figures mean nothing" } else { "" };

@@ -140,8 +140,9 @@ fn short(value: f64) -> String {
     match value {
         ..0.000_999 => format!("{value:.1e}"),
         ..0.999 => format!("{value:.3}").trim_end_matches('0').to_owned(),
-        ..999_999.0 => format!("{value:.0}"),
-        _ => format!("{}M", value / 1e6),
+        ..9_999.0 => format!("{value:.0}"),
+        ..999_999.0 => format!("{:.0}k", value / 1e3),
+        _ => format!("{:.0}M", value / 1e6),
     }
 }
 
@@ -154,6 +155,7 @@ mod tests {
         let axis = Axis::around([0.0, 3.0, 700.0].into_iter(), (100.0, 0.0), true);
         assert_eq!((axis.at(1.0), axis.at(1000.0)), (100.0, 0.0));
         assert!(axis.decades().map(short).eq(["1", "10", "100", "1000"]));
+        assert_eq!([0.05, 20_000.0, 1e7].map(short), ["0.05", "20k", "10M"]);
         // Nothing, or one value, is no reason to divide by 0.
         assert!(Axis::around([].into_iter(), (0.0, 1.0), true).at(5.0).is_finite());
         assert!(Axis::around([8.0].into_iter(), (0.0, 1.0), false).at(8.0).is_finite());

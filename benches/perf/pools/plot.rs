@@ -8,7 +8,7 @@ use crate::perf::plot::{Curve, Lines, Look, Page, Panel, Point};
 /// Returns the picture of the series of one test.
 pub(super) fn page(series: &[&Series], rounds: usize) -> Page {
     let how = format!(
-        "Allocate one block, write 8 bytes, free it; one thread. Lines: medians of {rounds} rounds, bands: least to most. \
+        "Allocate one block, write 8 bytes, free it; one thread. Lines: medians of {rounds} rounds, bars: least to most. \
          pages: mapped (direct), heap: indirect"
     );
     let lines = Lines {
