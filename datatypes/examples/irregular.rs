@@ -97,7 +97,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let bytes = datatype.packed_size(items)?;
         let mut memory = vec![1u8; datatype.bounds(items)?.1 as usize];
         let mut packed = vec![2u8; bytes];
-        let built = fastest(&mut || Ok(drop(black_box(build()?))))?;
+        let built = fastest(&mut || {
+            drop(black_box(build()?));
+            Ok(())
+        })?;
         let pack = fastest(&mut || {
             Packer::new(&datatype, &memory, 0, items)?.fill_bytes(black_box(&mut packed));
             Ok(())
