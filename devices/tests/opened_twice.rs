@@ -4,15 +4,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use mpj_devices::config::Config;
-use mpj_devices::{Bells, Doorbell, Hub, Registry, Segment, Site};
+use mpj_devices::{Bells, Doorbell, Hub, Registry, Segment, Site, Then};
 
 /// The doorbells of two ranks.
 #[derive(Debug)]
 struct Own(Vec<Doorbell>);
 
-impl Bells for Own {
+impl Own {
     fn bell(&self, rank: u32) -> Result<OwnedFd, String> {
         self.0[rank as usize].as_fd().try_clone_to_owned().map_err(|e| e.to_string())
+    }
+}
+
+impl Bells for Own {
+    fn ask(&self, rank: u32, then: Then<OwnedFd>) {
+        then(self.bell(rank));
     }
 }
 
@@ -39,10 +45,8 @@ fn judge(device: &str, outcomes: &[Result<(), String>]) {
 #[test]
 fn smdev_is_opened_once() {
     let hub = Hub::new(0..2);
-    let site = |rank| Site {
-        hub: Some(Arc::clone(&hub)),
-        ..Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()))
-    };
+    let site =
+        |rank| Site { hub: Some(Arc::clone(&hub)), ..Site::new(rank, 2, Arc::new(Doorbell::new().unwrap())) };
     judge("smdev", &opens("smdev", [0, 0, 1].map(site)));
 }
 
