@@ -89,6 +89,13 @@ pub enum Fault {
         /// The bytes that were asked for.
         bytes: usize,
     },
+    /// As many messages as may be wait for their receives at one rank.
+    TooManyMessages {
+        /// Its rank in the world.
+        rank: u32,
+        /// How many.
+        limit: u64,
+    },
     /// There are as many communicators as can be told apart.
     TooManyChannels,
     /// The channel has been joined before, and not been left.
@@ -126,6 +133,9 @@ impl fmt::Display for Fault {
             Fault::Freed => write!(f, "the communicator was freed"),
             Fault::Unreachable { rank, why } => write!(f, "rank {rank} cannot be reached: {why}"),
             Fault::NoMemory { bytes } => write!(f, "no memory for an early message of {bytes} bytes"),
+            Fault::TooManyMessages { rank, limit } => {
+                write!(f, "{limit} messages to rank {rank} wait for their receives, and no more may")
+            }
             Fault::TooManyChannels => {
                 write!(f, "too many communicators at once: 32,768 is the limit; free some")
             }

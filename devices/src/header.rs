@@ -32,7 +32,8 @@ pub(crate) enum Kind {
     Done = 7,
     /// The receiver gives `extra` bytes of eager room back.
     Credit = 8,
-    /// The body that the receiver's operation `op` waits for was taken back by its sender.
+    /// Of context `hash`, as either side may have left the channel: `extra` 0: the body that the receiver's operation
+    /// `op` waits for was taken back by its sender. 1: nobody will receive the message `op` that was announced.
     Gone = 9,
 }
 

@@ -1,6 +1,6 @@
 //! A channel: one matching space of one communicator, and the operations under way in it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::device::PeerId;
@@ -13,7 +13,8 @@ use crate::matching::{Early, Matching};
 #[derive(Debug)]
 pub struct Channel {
     pub(crate) context: u64,
-    pub(crate) number: u16,
+    /// What names the channel in frames to the other members; given when this rank joins.
+    number: AtomicU16,
     members: OnceLock<Members>,
     matching: Mutex<Matching>,
     early: Arc<AtomicU64>,
@@ -28,11 +29,11 @@ struct Members {
 }
 
 impl Channel {
-    pub(crate) fn new(context: u64, number: u16) -> Self {
+    pub(crate) fn new(context: u64) -> Self {
         let early = Arc::<AtomicU64>::default();
         Channel {
             context,
-            number,
+            number: AtomicU16::new(0),
             members: OnceLock::new(),
             matching: Mutex::new(Matching::new(Arc::clone(&early))),
             early,
@@ -42,10 +43,9 @@ impl Channel {
     }
 
     /// Says who takes part. Messages may have come before: a peer can be faster at making the communicator.
-    ///
-    /// Returns false if that was said before.
-    pub(crate) fn join(&self, group: Group, rank: u32) -> bool {
-        self.members.set(Members { group, rank }).is_ok()
+    pub(crate) fn join(&self, group: Group, rank: u32, number: u16) {
+        self.number.store(number, Ordering::Relaxed);
+        let _ = self.members.set(Members { group, rank });
     }
 
     /// Returns the number that names this channel to all its members.
@@ -62,6 +62,18 @@ impl Channel {
     /// Returns this process's rank among the members.
     pub fn rank(&self) -> u32 {
         self.members.get().map_or(0, |m| m.rank)
+    }
+
+    /// Returns the number that names this channel in frames, if it is joined.
+    #[inline]
+    pub(crate) fn number(&self) -> u16 {
+        // Stored before `members`, which whoever sends here has seen.
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Whether `from` may send under `rank`: before this rank has joined that cannot be told.
+    pub(crate) fn admits(&self, from: PeerId, rank: u32) -> bool {
+        self.members.get().is_none_or(|members| members.group.peer(rank) == Some(from))
     }
 
     pub(crate) fn is_joined(&self) -> bool {

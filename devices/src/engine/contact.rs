@@ -98,7 +98,7 @@ impl Engine {
             Ok((device, link)) => {
                 self.attach(peer, &mut out, device, link);
                 drop(out);
-                self.flush(peer)
+                self.flush(peer, &mut Vec::new())
             }
             Err(why) => {
                 out.contact = Contact::Refused;

@@ -6,7 +6,6 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use super::Engine;
 use super::channel::Channel;
 use super::ops::Op;
-use super::outbox::cost;
 use super::peer::{Outbox, Peer, Stream, Unsent, Waiting};
 use super::progress::Turn;
 use crate::device::PeerId;
@@ -215,60 +214,59 @@ impl Engine {
 
     /// Ends the messages of a channel that wait for room, and the bodies under way if `streams`.
     ///
-    /// Frames without a body of the user's still go: they may be answers that a peer waits for.
+    /// Frames that are no messages still go: they may be answers that a peer waits for.
     fn end_frames(&self, channel: &Channel, which: impl Fn(PeerId) -> bool, streams: bool, fault: &Fault) {
         for peer in self.peers.iter().filter(|p| which(p.id)) {
             let mut ended = Vec::new();
             let mut out = peer.outbox();
             let was_idle = out.is_idle();
             for waiting in std::mem::take(&mut out.waiting) {
-                let ours = waiting.head.channel() == usize::from(channel.number);
-                match waiting {
-                    Waiting { body, ends, .. } if ours && (body.is_some() || ends.is_some()) => {
-                        // An eager message that was not sent takes no room.
-                        out.credit += body.as_ref().map_or(0, |body| cost(body.bytes()));
-                        drop(body);
-                        ended.extend(ends.map(|(ender, _)| ender));
-                    }
-                    waiting => out.waiting.push_back(waiting),
+                if waiting.context == channel.context {
+                    out.note_unsent(&waiting);
+                    ended.push((waiting.body, waiting.ends.map(|(ender, _)| ender)));
+                } else {
+                    out.waiting.push_back(waiting);
                 }
             }
             for message in std::mem::take(&mut out.unsent) {
-                if message.channel.number == channel.number {
-                    drop(message.source);
-                    ended.push(message.ender);
+                if message.channel.context == channel.context {
+                    ended.push((Some(message.source), Some(message.ender)));
                 } else {
                     out.unsent.push_back(message);
                 }
             }
             for stream in std::mem::take(&mut out.streams) {
-                if streams && stream.channel == channel.number {
-                    drop(stream.source);
-                    ended.push(stream.ender);
+                if streams && stream.channel.context == channel.context {
+                    ended.push((Some(stream.source), Some(stream.ender)));
                 } else {
                     out.streams.push_back(stream);
                 }
             }
             self.note_busy(was_idle, &out);
             drop(out);
-            for ender in ended {
-                ender.end(Err(fault.clone()));
+            for (source, ender) in ended {
+                drop(source);
+                if let Some(ender) = ender {
+                    ender.end(Err(fault.clone()));
+                }
             }
         }
     }
 
     /// Drops what came, before this rank had joined, under a rank that is not its sender's.
     pub(crate) fn drop_forged(&self, channel: &Channel) {
+        let mut forged = Vec::new();
         let mut matching = channel.matching();
         for early in std::mem::take(&mut matching.unexpected) {
-            if channel.peer(early.message.source) == Some(early.from) {
+            if channel.admits(early.from, early.message.source) {
                 matching.unexpected.push_back(early);
             } else {
-                let why = "it sent under a rank that is not its own";
-                self.roster.report(early.from.0, End::Died(why.into()));
+                forged.push(early.from);
             }
         }
         matching.count(0);
+        drop(matching);
+        forged.into_iter().for_each(|from| self.accuse(from, "it sent under a rank that is not its own"));
     }
 
     /// Says why no message can match a receive any more, if so.
@@ -290,7 +288,7 @@ impl Engine {
     }
 }
 
-fn end_posted(channel: &Channel, mut which: impl FnMut(&Posted) -> bool, fault: &Fault) {
+pub(super) fn end_posted(channel: &Channel, mut which: impl FnMut(&Posted) -> bool, fault: &Fault) {
     let mut ended = Vec::new();
     let mut matching = channel.matching();
     for posted in std::mem::take(&mut matching.posted) {
@@ -303,21 +301,19 @@ fn end_posted(channel: &Channel, mut which: impl FnMut(&Posted) -> bool, fault: 
 }
 
 /// Ends the synchronous sends of a rank to itself that nobody has received.
-fn end_local(channel: &Channel, fault: &Fault) {
+pub(super) fn end_local(channel: &Channel, fault: &Fault) {
     let mut ended = Vec::new();
     let mut matching = channel.matching();
     for early in std::mem::take(&mut matching.unexpected) {
         match early.body {
-            Held::Local { source, ender } => {
-                drop(source);
-                ended.push(ender);
-            }
+            Held::Local { source, ender } => ended.push((source, ender)),
             _ => matching.unexpected.push_back(early),
         }
     }
     matching.count(0);
     drop(matching);
-    for ender in ended {
+    for (source, ender) in ended {
+        drop(source);
         ender.end(Err(fault.clone()));
     }
 }

@@ -13,9 +13,12 @@
 //! limit is copied.
 
 pub(crate) mod channel;
+mod channels;
 mod contact;
+mod delivery;
 mod failure;
 mod inbox;
+mod landing;
 pub(crate) mod ops;
 mod outbox;
 pub(crate) mod peer;
@@ -39,17 +42,14 @@ pub use waits::{Wait, Waiting};
 use crate::config::{self, Config};
 use crate::device::{Device, OpenError};
 use crate::fault::Fault;
-use crate::group::Group;
 use crate::liveness::{End, Roster};
 use crate::registry::Registry;
 use crate::site::Site;
 use crate::wait::Policy;
+use channels::Channels;
 use peer::{Peer, Table};
 use progress::{Parking, Turn};
 use waits::Waits;
-
-/// The most channels at once; their numbers travel in 16 bits.
-const CHANNELS: usize = 1 << 16;
 
 /// The engine of one rank.
 pub struct Engine {
@@ -75,13 +75,6 @@ pub struct Engine {
     /// Whether pending operations must be held against the ends again.
     recheck: AtomicBool,
     closed: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Channels {
-    by_context: HashMap<u64, Arc<Channel>>,
-    free: Vec<u16>,
-    next: usize,
 }
 
 impl fmt::Debug for Engine {
@@ -140,61 +133,6 @@ impl Engine {
     /// Returns who is known to have ended.
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster
-    }
-
-    /// Joins the channel `context`, of which this rank is member `rank`.
-    ///
-    /// # Errors
-    /// [`Fault::TooManyChannels`], [`Fault::Joined`].
-    pub fn join(&self, context: u64, group: Group, rank: u32) -> Result<Arc<Channel>, Fault> {
-        let channel = self.channel(context)?;
-        if !channel.join(group, rank) {
-            return Err(Fault::Joined { context });
-        }
-        self.drop_forged(&channel);
-        self.apply_ends(&channel);
-        Ok(channel)
-    }
-
-    /// Leaves a channel: receives posted there end with [`Fault::Freed`], early messages are dropped.
-    pub fn leave(&self, channel: &Arc<Channel>) {
-        self.fail_channel(channel, &Fault::Freed);
-        let early = channel.matching().leave();
-        early.iter().for_each(|early| self.release_early(early));
-        let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
-        if channels.by_context.remove(&channel.context).is_some() {
-            channels.free.push(channel.number);
-        }
-    }
-
-    /// Returns the channel of a context, joined or not.
-    pub(crate) fn channel(&self, context: u64) -> Result<Arc<Channel>, Fault> {
-        let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = channels.by_context.get(&context) {
-            return Ok(Arc::clone(channel));
-        }
-        let number = match channels.free.pop() {
-            Some(number) => number,
-            None if channels.next < CHANNELS => {
-                channels.next += 1;
-                (channels.next - 1) as u16
-            }
-            None => return Err(Fault::TooManyChannels),
-        };
-        let channel = Arc::new(Channel::new(context, number));
-        channels.by_context.insert(context, Arc::clone(&channel));
-        Ok(channel)
-    }
-
-    /// Returns how many channels more this rank can join.
-    pub fn spare_channels(&self) -> usize {
-        let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
-        channels.free.len() + (CHANNELS - channels.next)
-    }
-
-    pub(crate) fn all_channels(&self) -> Vec<Arc<Channel>> {
-        let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
-        channels.by_context.values().map(Arc::clone).collect()
     }
 
     /// Ends this rank's part: waits until what it has sent is on its way, then tells the others that it has left.

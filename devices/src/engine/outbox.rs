@@ -1,6 +1,7 @@
 //! Moving what waits for one peer: frames in order, then bodies in pieces; eager room.
 
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -8,12 +9,22 @@ use mpj_pool::{Pool, RawBuffer};
 
 use super::Engine;
 use super::channel::Channel;
-use super::peer::{Contact, Outbox, Peer, Waiting};
+use super::peer::{Contact, Outbox, Peer, Stream, Waiting};
+use crate::completion::Ender;
 use crate::device::{Body, PeerId, PostError};
+use crate::fault::Fault;
 use crate::header::{Head, Kind};
-use crate::layout::Source;
+use crate::layout::{Envelope, Source};
 use crate::matching::Held;
 use crate::steps::{Step, reach};
+
+/// The most messages of one sender that may wait for an answer of their receiver, which keeps some 150 bytes of each.
+///
+/// To make a sender wait for answers would not do: a program may have its receiver take the last message first.
+pub(crate) const ANNOUNCED: u64 = 1 << 20;
+
+/// What no context is.
+const NO_CONTEXT: u64 = u64::MAX;
 
 /// Pieces of bodies sent to one peer before other work has its turn.
 const PIECES: usize = 16;
@@ -27,36 +38,40 @@ pub(crate) fn cost(bytes: usize) -> u64 {
 impl Engine {
     /// Makes sure that the peer knows the channel before the first frame that names it.
     #[inline]
-    pub(crate) fn bind(&self, peer: &Peer, out: &mut Outbox, channel: &Channel) {
-        if out.bound.get(usize::from(channel.number)) != Some(&channel.context) {
-            self.introduce(peer, out, channel);
+    pub(crate) fn bind(&self, out: &mut Outbox, channel: &Channel) {
+        if !out.knows(channel) {
+            self.introduce(out, channel);
         }
     }
 
     #[cold]
-    fn introduce(&self, _peer: &Peer, out: &mut Outbox, channel: &Channel) {
+    fn introduce(&self, out: &mut Outbox, channel: &Channel) {
         if out.gone {
             return;
         }
-        let number = usize::from(channel.number);
+        let number = usize::from(channel.number());
         if out.bound.len() <= number {
-            // No context is u64::MAX.
-            out.bound.resize(number + 1, u64::MAX);
+            out.bound.resize(number + 1, NO_CONTEXT);
         }
         out.bound[number] = channel.context;
-        let mut head = Head::new(Kind::Bind, 0, channel.number, channel.rank().cast_signed());
+        let mut head = Head::new(Kind::Bind, 0, channel.number(), channel.rank().cast_signed());
         head.hash.set(channel.context);
-        self.push(out, head, None);
+        self.push(out, head);
     }
 
-    /// Sends a frame, now or when there is room.
-    pub(crate) fn push(&self, out: &mut Outbox, head: Head, body: Option<Source>) {
+    /// Sends a frame that belongs to no operation here, now or when there is room.
+    pub(crate) fn push(&self, out: &mut Outbox, head: Head) {
+        self.push_message(out, NO_CONTEXT, head, None);
+    }
+
+    /// Sends a frame of a message, now or when there is room.
+    pub(crate) fn push_message(&self, out: &mut Outbox, context: u64, head: Head, body: Option<Source>) {
         if out.gone {
             return;
         }
         if !out.waiting.is_empty() || out.post(&head, body.as_ref()).is_err() {
             // A link that is broken says so again when the outbox is flushed.
-            self.queue(out, Waiting { head, body, ends: None });
+            self.queue(out, Waiting { context, head, body, ends: None });
             if out.contact != Contact::Met {
                 self.look_for_answers();
             }
@@ -90,16 +105,17 @@ impl Engine {
         };
     }
 
-    /// Answers a peer's operation on a channel.
+    /// Answers a message that a peer has announced on a channel: [`Kind::Clear`] or [`Kind::Done`].
     pub(crate) fn answer(&self, to: PeerId, channel: &Channel, kind: Kind, op: u64, extra: u64) {
         // A peer that cannot be reached will be reported by its device.
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
-        self.bind(peer, &mut out, channel);
-        let mut head = Head::new(kind, 0, channel.number, 0);
+        self.bind(&mut out, channel);
+        let mut head = Head::new(kind, 0, channel.number(), 0);
         head.op.set(op);
         head.extra.set(extra);
-        self.push(&mut out, head, None);
+        note_answer(peer);
+        self.push(&mut out, head);
         match kind {
             Kind::Clear => reach(Step::Cleared, self.site.rank),
             Kind::Done => reach(Step::Confirmed, self.site.rank),
@@ -107,12 +123,38 @@ impl Engine {
         }
     }
 
+    /// Tells a peer that nobody will receive a message that it has announced.
+    pub(crate) fn refuse(&self, to: PeerId, context: u64, op: u64) {
+        self.end_there(to, context, op, 1);
+    }
+
+    /// Tells a peer that the body which its receive waits for was taken back.
+    pub(crate) fn tell_gone(&self, to: PeerId, context: u64, op: u64) {
+        self.end_there(to, context, op, 0);
+    }
+
+    fn end_there(&self, to: PeerId, context: u64, op: u64, announced: u64) {
+        let Ok(peer) = self.peer(to) else { return };
+        let mut head = Head::new(Kind::Gone, 0, 0, 0);
+        head.hash.set(context);
+        head.op.set(op);
+        head.extra.set(announced);
+        let mut out = peer.outbox();
+        if announced != 0 {
+            note_answer(peer);
+        }
+        self.push(&mut out, head);
+    }
+
     /// Gives a peer eager room back.
     pub(crate) fn grant(&self, to: PeerId, bytes: u64) {
         let Ok(peer) = self.peer(to) else { return };
         let mut head = Head::new(Kind::Credit, 0, 0, 0);
         head.extra.set(bytes);
-        self.push(&mut peer.outbox(), head, None);
+        let mut out = peer.outbox();
+        // Before the peer can hear of it, and use it.
+        peer.granted.fetch_add(bytes, Ordering::Release);
+        self.push(&mut out, head);
     }
 
     /// Notes eager room freed by a receive of an early message, and returns it to the sender by the quarter.
@@ -136,43 +178,101 @@ impl Engine {
     }
 
     /// Moves what waits in every busy outbox; returns how many frames went out.
-    pub(crate) fn flush_all(&self) -> usize {
-        self.take_answers() + self.peers.iter().map(|peer| self.flush(peer)).sum::<usize>()
+    ///
+    /// `ended` is empty before and after: memory of the user's is let go of when no outbox is locked.
+    pub(crate) fn flush_all(&self, ended: &mut Vec<Ended>) -> usize {
+        self.take_answers() + self.peers.iter().map(|peer| self.flush(peer, ended)).sum::<usize>()
     }
 
-    pub(super) fn flush(&self, peer: &Peer) -> usize {
+    pub(super) fn flush(&self, peer: &Peer, ended: &mut Vec<Ended>) -> usize {
         let mut out = peer.outbox();
         if out.is_idle() {
             return 0;
         }
         let mut moved = 0;
         let result = self
-            .move_frames(&mut out, &mut moved)
-            .and_then(|()| move_pieces(&mut out, &mut moved, self.site.rank));
+            .move_frames(&mut out, &mut moved, ended)
+            .and_then(|()| self.move_pieces(&mut out, &mut moved, ended));
         let flushed = out.link.flush();
-        match (result, flushed) {
-            (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => {
-                drop(out);
-                self.broken_link(peer, PostError::Broken(why));
-                return moved;
+        let broken = match (result, flushed) {
+            (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => Some(why),
+            (_, left) => {
+                out.unflushed = left.unwrap_or(false);
+                self.note_busy(false, &out);
+                None
             }
-            (_, left) => out.unflushed = left.unwrap_or(false),
+        };
+        drop(out);
+        ended.drain(..).for_each(Ended::end);
+        if let Some(why) = broken {
+            self.broken_link(peer, PostError::Broken(why));
         }
-        self.note_busy(false, &out);
         moved
     }
 
-    fn move_frames(&self, out: &mut Outbox, moved: &mut usize) -> Result<(), PostError> {
-        while let Some(Waiting { head, body, ends }) = out.waiting.pop_front() {
-            if let Err(error) = out.post(&head, body.as_ref()) {
-                out.waiting.push_front(Waiting { head, body, ends });
+    fn move_frames(
+        &self,
+        out: &mut Outbox,
+        moved: &mut usize,
+        ended: &mut Vec<Ended>,
+    ) -> Result<(), PostError> {
+        while let Some(waiting) = out.waiting.pop_front() {
+            if let Err(error) = out.post(&waiting.head, waiting.body.as_ref()) {
+                out.waiting.push_front(waiting);
                 return Err(error);
             }
-            drop(body);
-            if let Some((ender, message)) = ends {
-                ender.end(Ok(message));
+            if waiting.body.is_some() || waiting.ends.is_some() {
+                ended.push(Ended { source: waiting.body, ends: waiting.ends });
             }
             *moved += 1;
+        }
+        Ok(())
+    }
+
+    fn move_pieces(
+        &self,
+        out: &mut Outbox,
+        moved: &mut usize,
+        ended: &mut Vec<Ended>,
+    ) -> Result<(), PostError> {
+        for _ in 0..PIECES {
+            let Some(stream) = out.streams.front() else { return Ok(()) };
+            if !out.knows(&stream.channel) {
+                let channel = Arc::clone(&stream.channel);
+                self.introduce(out, &channel);
+            }
+            if !out.waiting.is_empty() {
+                // Its name goes first.
+                return Err(PostError::Again);
+            }
+            let Outbox { link, caps, streams, .. } = &mut *out;
+            let Some(stream) = streams.front_mut() else { return Ok(()) };
+            let len = caps.fragment.min(stream.message.bytes - stream.sent);
+            let mut head = Head::new(Kind::Data, 0, stream.channel.number(), 0);
+            head.op.set(stream.op);
+            head.extra.set(stream.sent as u64);
+            let source = &stream.source;
+            let sent = stream.sent;
+            match source.contiguous() {
+                Some(bytes) => link.post(head.bytes(), Body::Bytes(&bytes[sent..sent + len]))?,
+                None => link.post(
+                    head.bytes(),
+                    Body::Fill(len, &mut |room| {
+                        source.pack(sent, room);
+                    }),
+                )?,
+            }
+            stream.sent += len;
+            reach(Step::PieceSent, self.site.rank);
+            *moved += 1;
+            if stream.sent == stream.message.bytes {
+                if let Some(Stream { source, ender, message, .. }) = streams.pop_front() {
+                    ended.push(Ended { source: Some(source), ends: Some((ender, message)) });
+                }
+            } else {
+                // One piece of each body in turn.
+                streams.rotate_left(1);
+            }
         }
         Ok(())
     }
@@ -192,37 +292,36 @@ impl Engine {
     }
 }
 
-fn move_pieces(out: &mut Outbox, moved: &mut usize, rank: u32) -> Result<(), PostError> {
-    for _ in 0..PIECES {
-        let Outbox { link, caps, streams, .. } = &mut *out;
-        let Some(stream) = streams.front_mut() else { return Ok(()) };
-        let len = caps.fragment.min(stream.message.bytes - stream.sent);
-        let mut head = Head::new(Kind::Data, 0, stream.channel, 0);
-        head.op.set(stream.op);
-        head.extra.set(stream.sent as u64);
-        let source = &stream.source;
-        let sent = stream.sent;
-        match source.contiguous() {
-            Some(bytes) => link.post(head.bytes(), Body::Bytes(&bytes[sent..sent + len]))?,
-            None => link.post(
-                head.bytes(),
-                Body::Fill(len, &mut |room| {
-                    source.pack(sent, room);
-                }),
-            )?,
-        }
-        stream.sent += len;
-        reach(Step::PieceSent, rank);
-        *moved += 1;
-        if stream.sent == stream.message.bytes {
-            if let Some(stream) = streams.pop_front() {
-                drop(stream.source);
-                stream.ender.end(Ok(stream.message));
-            }
-        } else {
-            // One piece of each body in turn.
-            streams.rotate_left(1);
+/// A message that has gone, to be ended when no lock is held: its memory may be the user's to drop.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    source: Option<Source>,
+    ends: Option<(Ender, Envelope)>,
+}
+
+impl Ended {
+    fn end(self) {
+        drop(self.source);
+        if let Some((ender, message)) = self.ends {
+            ender.end(Ok(message));
         }
     }
+}
+
+/// Counts a message that will be announced to a peer.
+///
+/// # Errors
+/// As many as may wait for an answer do.
+pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
+    if out.announced.saturating_sub(peer.heard.load(Ordering::Relaxed)) >= ANNOUNCED {
+        return Err(Fault::TooManyMessages { rank: peer.id.0, limit: ANNOUNCED });
+    }
+    out.announced += 1;
     Ok(())
+}
+
+/// Counts an answer to a message that the peer had announced, before the peer can hear of it; its outbox is locked.
+fn note_answer(peer: &Peer) {
+    let answered = peer.answered.load(Ordering::Relaxed);
+    peer.answered.store(answered + 1, Ordering::Release);
 }

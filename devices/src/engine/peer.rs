@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::channel::Channel;
+use super::outbox::cost;
 use super::send::Mode;
 use crate::completion::Ender;
 use crate::device::{Body, Caps, Link, PeerId, PostError};
-use crate::header::Head;
+use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
 
 /// A table with room for every rank of the world that costs memory only where it is used.
@@ -56,6 +57,12 @@ pub(crate) struct Peer {
     outbox: Mutex<Outbox>,
     /// Eager room that receives of early messages have freed and the peer has not been told of.
     pub(crate) freed: AtomicU64,
+    /// Eager room given back to the peer, in all.
+    pub(crate) granted: AtomicU64,
+    /// Answers to messages that the peer had announced, in all; written under the outbox's lock.
+    pub(crate) answered: AtomicU64,
+    /// Answers of the peer to messages announced to it, in all; written by the holder of the turn.
+    pub(crate) heard: AtomicU64,
 }
 
 impl Peer {
@@ -70,10 +77,12 @@ impl Peer {
             waiting: VecDeque::new(),
             streams: VecDeque::new(),
             credit: 0,
+            announced: 0,
             unflushed: false,
             gone: false,
         };
-        Peer { id, device: OnceLock::new(), outbox: Mutex::new(outbox), freed: AtomicU64::new(0) }
+        let [freed, granted, answered, heard] = [const { AtomicU64::new(0) }; 4];
+        Peer { id, device: OnceLock::new(), outbox: Mutex::new(outbox), freed, granted, answered, heard }
     }
 
     #[inline]
@@ -103,6 +112,8 @@ pub(crate) struct Outbox {
     pub(crate) streams: VecDeque<Stream>,
     /// Bytes of eager messages that may still go.
     pub(crate) credit: u64,
+    /// Messages that were announced to the peer, in all.
+    pub(crate) announced: u64,
     /// Whether the link still has bytes to write out.
     pub(crate) unflushed: bool,
     /// Whether the peer takes no more frames: they are dropped.
@@ -112,6 +123,21 @@ pub(crate) struct Outbox {
 impl Outbox {
     pub(crate) fn is_idle(&self) -> bool {
         self.unsent.is_empty() && self.waiting.is_empty() && self.streams.is_empty() && !self.unflushed
+    }
+
+    /// Gives back what a frame has taken of the peer's room that will not be sent.
+    pub(crate) fn note_unsent(&mut self, frame: &Waiting) {
+        self.credit += frame.body.as_ref().map_or(0, |body| cost(body.bytes()));
+        let kind = frame.head.short.kind;
+        if kind == Kind::Ready as u8 || kind == Kind::EagerSync as u8 {
+            self.announced -= 1;
+        }
+    }
+
+    /// Whether the peer takes the channel's number for its context.
+    #[inline]
+    pub(crate) fn knows(&self, channel: &Channel) -> bool {
+        self.bound.get(usize::from(channel.number())) == Some(&channel.context)
     }
 
     /// Whether all of it has reached the peer's host.
@@ -154,6 +180,8 @@ pub(crate) struct Unsent {
 /// A frame the link had no room for.
 #[derive(Debug)]
 pub(crate) struct Waiting {
+    /// The context that its message belongs to, as the number may be another channel's by now; of other frames none.
+    pub(crate) context: u64,
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,
     /// The operation that ends when the frame has gone.
@@ -163,7 +191,8 @@ pub(crate) struct Waiting {
 /// A body on its way in pieces.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) channel: u16,
+    /// It may have been left since: its number is bound again before each piece.
+    pub(crate) channel: Arc<Channel>,
     pub(crate) op: u64,
     pub(crate) source: Source,
     pub(crate) message: Envelope,

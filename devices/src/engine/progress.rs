@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use super::inbox::{Delivery, Inbox};
+use super::delivery::Delivery;
+use super::inbox::Inbox;
+use super::outbox::Ended;
 use super::peer::Table;
 use super::waits::Wait;
 use super::{Engine, lock};
@@ -32,11 +34,13 @@ pub(crate) struct Turn {
     /// Events of the roster that were learned.
     pub(crate) seen: usize,
     passes: u32,
+    /// Room for what a flush ends.
+    ended: Vec<Ended>,
 }
 
 impl Turn {
     pub(crate) fn new(inlets: Vec<Box<dyn Inlet>>, size: u32) -> Self {
-        Turn { inlets, inboxes: Table::new(size), seen: 0, passes: 0 }
+        Turn { inlets, inboxes: Table::new(size), seen: 0, passes: 0, ended: Vec::new() }
     }
 }
 
@@ -114,13 +118,13 @@ impl Engine {
         if self.roster.known() != turn.seen {
             self.learn(turn);
         }
-        let Turn { inlets, inboxes, passes, .. } = turn;
+        let Turn { inlets, inboxes, passes, ended, .. } = turn;
         let mut moved = 0;
         for inlet in inlets {
             moved += inlet.progress(&mut Delivery { engine: self, inboxes });
         }
         if self.busy.load(Ordering::Relaxed) != 0 {
-            moved += self.flush_all();
+            moved += self.flush_all(ended);
         }
         if self.recheck.load(Ordering::Relaxed) {
             *passes += 1;

@@ -141,6 +141,18 @@ impl Engine {
         }
     }
 
+    /// Throws an early message of another rank away: nobody will receive it, and its sender waits no longer.
+    pub(super) fn refuse_early(&self, context: u64, early: Unexpected) {
+        self.release_early(&early);
+        let op = match early.body {
+            Held::Remote { op, .. } => Some(op),
+            _ => early.notify,
+        };
+        if let Some(op) = op {
+            self.refuse(early.from, context, op);
+        }
+    }
+
     /// Tells the sender of a synchronous message that it was matched.
     pub(crate) fn confirm(&self, from: PeerId, channel: &Channel, notify: Option<u64>) {
         if let Some(op) = notify {
@@ -281,7 +293,13 @@ impl Engine {
         let body = self.hold(message.bytes, |room: &mut [MaybeUninit<u8>]| {
             room.write_copy_of_slice(body);
         });
-        !matching.keep(Unexpected { message, from, body, notify })
+        let back = matching.keep(Unexpected { message, from, body, notify });
+        drop(matching);
+        let refused = back.is_some();
+        if refused && let Some(op) = notify {
+            self.refuse(from, channel.context, op);
+        }
+        refused
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::Engine;
 use super::channel::Channel;
 use super::ops::Op;
-use super::outbox::cost;
+use super::outbox::{cost, note_announced};
 use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
 use crate::completion::{Ender, Started, pair};
 use crate::device::{Body, PeerId, PostError};
@@ -30,7 +30,8 @@ impl Engine {
     /// Starts a message to member `dest` of a channel.
     ///
     /// # Errors
-    /// [`Fault::Dead`], [`Fault::Left`], [`Fault::Unreachable`], [`Fault::Freed`], [`Fault::NoMemory`].
+    /// [`Fault::Dead`], [`Fault::Left`], [`Fault::Unreachable`], [`Fault::Freed`], [`Fault::NoMemory`],
+    /// [`Fault::TooManyMessages`].
     #[inline]
     pub fn send(
         &self,
@@ -53,21 +54,30 @@ impl Engine {
             self.refuse_gone(channel, id)?;
         }
         let mut out = peer.outbox();
+        // Once more under the lock: a channel that was left is forgotten when nothing of it is in an outbox.
+        if let Some(fault) = channel.broken() {
+            return Err(fault.clone());
+        }
         let cost = cost(message.bytes);
         let started = if message.bytes > out.caps.eager || out.credit < cost {
             if out.contact != Contact::Met {
                 return Ok(self.send_later(channel, peer, out, message, source, mode));
             }
-            self.bind(peer, &mut out, channel);
+            note_announced(peer, &mut out)?;
+            self.bind(&mut out, channel);
             let (ender, completion) = pair();
             self.announce(channel, peer, &mut out, message, source, ender);
             Started::Pending(completion)
         } else {
-            self.bind(peer, &mut out, channel);
-            out.credit -= cost;
+            self.bind(&mut out, channel);
             match mode {
-                Mode::Standard => self.send_eager(channel, peer, &mut out, message, source)?,
+                Mode::Standard => {
+                    out.credit -= cost;
+                    self.send_eager(channel, peer, &mut out, message, source)?
+                }
                 Mode::Synchronous => {
+                    note_announced(peer, &mut out)?;
+                    out.credit -= cost;
                     let (ender, completion) = pair();
                     self.send_sync(channel, peer, &mut out, message, source, ender);
                     Started::Pending(completion)
@@ -104,7 +114,7 @@ impl Engine {
         }
         let (ender, completion) = pair();
         let ends = Some((ender, message));
-        self.queue(out, Waiting { head, body: Some(source), ends });
+        self.queue(out, Waiting { context: channel.context, head, body: Some(source), ends });
         Ok(Started::Pending(completion))
     }
 
@@ -120,7 +130,7 @@ impl Engine {
         let op = Op::Sync { peer: peer.id, message, ender };
         let mut head = head(Kind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
-        self.push(out, head, Some(source));
+        self.push_message(out, channel.context, head, Some(source));
     }
 
     /// Announces a message whose body the receiver fetches or asks for.
@@ -145,23 +155,31 @@ impl Engine {
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);
         head.key.set(key.map_or(0, |k| k.0));
-        self.push(out, head, None);
+        self.push_message(out, channel.context, head, None);
         reach(Step::Announced, self.site.rank);
     }
 
     /// Starts a message that has waited for its peer to be met.
     pub(super) fn send_late(&self, peer: &Peer, out: &mut Outbox, unsent: Unsent) {
         let Unsent { channel, message, source, mode, ender } = unsent;
-        self.bind(peer, out, &channel);
+        self.bind(out, &channel);
         let cost = cost(message.bytes);
-        if message.bytes > out.caps.eager || out.credit < cost {
+        let eager = message.bytes <= out.caps.eager && out.credit >= cost;
+        if (!eager || mode == Mode::Synchronous)
+            && let Err(fault) = note_announced(peer, out)
+        {
+            drop(source);
+            return ender.end(Err(fault));
+        }
+        if !eager {
             return self.announce(&channel, peer, out, message, source, ender);
         }
         out.credit -= cost;
         match mode {
             Mode::Standard => {
                 let head = head(Kind::Eager, &channel, &message);
-                self.queue(out, Waiting { head, body: Some(source), ends: Some((ender, message)) });
+                let (context, body, ends) = (channel.context, Some(source), Some((ender, message)));
+                self.queue(out, Waiting { context, head, body, ends });
             }
             Mode::Synchronous => self.send_sync(&channel, peer, out, message, source, ender),
         }
@@ -197,10 +215,15 @@ impl Engine {
                 (Held::Local { source, ender }, Started::Pending(completion))
             }
         };
-        matching.keep(Unexpected { message, from: PeerId(self.site.rank), body, notify: None });
+        let early = Unexpected { message, from: PeerId(self.site.rank), body, notify: None };
+        let back = matching.keep(early);
         drop(matching);
         self.rouse();
-        Ok(started)
+        match back {
+            None => Ok(started),
+            // The channel was left at this moment.
+            Some(_) => Err(Fault::Freed),
+        }
     }
 
     fn refuse_gone(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {
@@ -230,7 +253,7 @@ pub(crate) fn no_such_rank(rank: u32) -> Fault {
 }
 
 fn head(kind: Kind, channel: &Channel, message: &Envelope) -> Head {
-    let mut head = Head::new(kind, message.code, channel.number, message.tag);
+    let mut head = Head::new(kind, message.code, channel.number(), message.tag);
     if message.code == 0 {
         head.hash.set(message.signature.hash);
         head.count.set(message.signature.count);

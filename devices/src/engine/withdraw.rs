@@ -2,11 +2,9 @@
 
 use super::Engine;
 use super::channel::Channel;
-use super::outbox::cost;
 use super::peer::{Peer, Unsent, Waiting};
 use crate::completion::{Completion, Ender};
 use crate::fault::Fault;
-use crate::header::Kind;
 use crate::matching::Held;
 
 impl Engine {
@@ -51,13 +49,8 @@ impl Engine {
         self.revoke(&op);
         if let Some(peer) = self.peers.get(op.peer()) {
             // Its frame may wait for room, and hold the memory.
-            let frame = self.take_waiting(peer, |waiting| {
-                let kind = waiting.head.short.kind;
-                waiting.head.channel() == usize::from(channel.number)
-                    && waiting.head.op.get() == number
-                    && (kind == Kind::Ready as u8 || kind == Kind::EagerSync as u8)
-            });
-            drop(frame);
+            let ours = |frame: &Waiting| frame.context == channel.context && frame.head.op.get() == number;
+            drop(self.take_waiting(peer, ours));
         }
         op.end(Err(Fault::Cancelled));
         true
@@ -99,7 +92,7 @@ impl Engine {
         let was_idle = out.is_idle();
         let at = out.waiting.iter().position(which)?;
         let frame = out.waiting.remove(at)?;
-        out.credit += frame.body.as_ref().map_or(0, |body| cost(body.bytes()));
+        out.note_unsent(&frame);
         self.note_busy(was_idle, &out);
         Some(frame)
     }

@@ -97,14 +97,15 @@ impl Matching {
         self.early.store(word, Ordering::Relaxed);
     }
 
-    /// Keeps a message that came before its receive; returns false if this rank has left the channel.
+    /// Keeps a message that came before its receive, or gives it back if this rank has left the channel.
     #[inline]
-    pub(crate) fn keep(&mut self, early: Unexpected) -> bool {
-        if !self.left {
-            self.unexpected.push_back(early);
-            self.count(1);
+    pub(crate) fn keep(&mut self, early: Unexpected) -> Option<Unexpected> {
+        if self.left {
+            return Some(early);
         }
-        !self.left
+        self.unexpected.push_back(early);
+        self.count(1);
+        None
     }
 
     /// Keeps no more messages, and returns those that are there.

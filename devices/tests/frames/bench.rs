@@ -86,12 +86,22 @@ impl Bench {
     }
 
     pub(crate) fn send(&self, to: u32, data: Vec<u8>, mode: Mode) -> Result<Started, Fault> {
+        self.send_on(&self.world, to, data, mode)
+    }
+
+    pub(crate) fn send_on(
+        &self,
+        channel: &Arc<Channel>,
+        to: u32,
+        data: Vec<u8>,
+        mode: Mode,
+    ) -> Result<Started, Fault> {
         let data = Arc::new(data);
         let keep: Keep = Arc::clone(&data) as Keep;
         // SAFETY: `keep` keeps the bytes, and nobody writes them.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(data.as_ptr(), data.len(), Shape::Flat(BYTES), Some(keep)) };
-        self.engine.send(&self.world, to, 1, source.unwrap(), mode)
+        self.engine.send(channel, to, 1, source.unwrap(), mode)
     }
 
     /// Posts a receive of `count` items into memory with 64 guard bytes on either side.

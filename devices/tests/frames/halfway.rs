@@ -66,7 +66,7 @@ fn a_death_after_a_piece() {
 fn a_message_that_is_taken_back_after_a_piece() {
     let (bench, _sub, posted, mine) = announced(false);
     bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000])]);
-    bench.play([Step::Frame(1, answer(GONE, 1, mine, 0), vec![])]);
+    bench.play([Step::Frame(1, gone(SUB, mine), vec![])]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Withdrawn { rank: 1 }));
 }
 

@@ -41,6 +41,16 @@ pub(crate) fn ready(channel: u16, op: u64, bytes: u64, key: u64) -> Vec<u8> {
     head(READY, BYTES as u8, channel, 1, [0, 0, op, bytes, key])
 }
 
+/// Says that a body which the receiver's operation `op` waits for was taken back.
+pub(crate) fn gone(context: u64, op: u64) -> Vec<u8> {
+    head(GONE, 0, 0, 0, [context, 0, op, 0, 0])
+}
+
+/// Says that the receiver's message `op` will never be received.
+pub(crate) fn refuse(context: u64, op: u64) -> Vec<u8> {
+    head(GONE, 0, 0, 0, [context, 0, op, 1, 0])
+}
+
 pub(crate) fn answer(kind: u8, channel: u16, op: u64, extra: u64) -> Vec<u8> {
     head(kind, 0, channel, 0, [0, 0, op, extra, 0])
 }

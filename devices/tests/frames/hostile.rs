@@ -31,8 +31,10 @@ fn malformed_frames_are_the_end_of_their_sender() {
         ("clear for a synchronous send", |s| vec![frame(answer(CLEAR, 0, s.sync, 1), 0)]),
         ("clear for a receive", |s| vec![frame(answer(CLEAR, 0, s.recv, 1), 0)]),
         ("done for a receive", |s| vec![frame(answer(DONE, 0, s.recv, 0), 0)]),
-        ("gone for a send", |s| vec![frame(answer(GONE, 0, s.send, 0), 0)]),
-        ("gone for a synchronous send", |s| vec![frame(answer(GONE, 0, s.sync, 0), 0)]),
+        ("gone for a send", |s| vec![frame(gone(WORLD, s.send), 0)]),
+        ("gone for a synchronous send", |s| vec![frame(gone(WORLD, s.sync), 0)]),
+        ("a receive that is refused", |s| vec![frame(refuse(WORLD, s.recv), 0)]),
+        ("gone in a third way", |s| vec![frame(head(GONE, 0, 0, 0, [WORLD, 0, s.recv, 2, 0]), 0)]),
         ("data for a send", |s| vec![frame(answer(DATA, 0, s.send, 0), 9)]),
         ("data for a synchronous send", |s| vec![frame(answer(DATA, 0, s.sync, 0), 9)]),
         ("data that skips", |s| vec![frame(answer(DATA, 0, s.recv, 1), 9)]),
@@ -73,6 +75,9 @@ fn operations_that_are_gone_are_no_offence() {
     for number in unknown {
         for kind in [CLEAR, DATA, DONE] {
             scene.bench.play([frame(answer(kind, 0, number, 0), 9)]);
+        }
+        for context in [WORLD, 77] {
+            scene.bench.play([frame(gone(context, number), 0), frame(refuse(context, number), 0)]);
         }
     }
     assert_eq!(scene.bench.death(), None);

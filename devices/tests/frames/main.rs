@@ -3,6 +3,8 @@
 
 mod any;
 mod bench;
+mod channels;
+mod credit;
 mod device;
 mod halfway;
 mod head;

@@ -133,7 +133,7 @@ fn who_waits_for_a_body_hears_why_it_does_not_come() {
         bench.play([Step::Frame(1, ready(0, 5, 30_000, 0), vec![])]);
         let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
         end.into_iter().for_each(|end| bench.roster.report(1, end));
-        bench.play([Step::Frame(1, answer(GONE, 0, mine, 0), vec![])]);
+        bench.play([Step::Frame(1, gone(WORLD, mine), vec![])]);
         assert_eq!(posted.finish().unwrap().0, Err(fault));
     }
 }

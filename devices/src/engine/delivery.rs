@@ -1,0 +1,334 @@
+//! What arrives: every head is read once, checked, and acted on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mpj_datatypes::Signature;
+
+use super::Engine;
+use super::channel::Channel;
+use super::channels::Place;
+use super::inbox::{Bound, Inbox};
+use super::landing::land_piece;
+use super::ops::Op;
+use super::outbox::cost;
+use super::peer::{Contact, Stream, Table};
+use crate::device::{Landing, PeerId, RemoteKey, Sink};
+use crate::fault::Fault;
+use crate::header::{Head, Kind};
+use crate::layout::Envelope;
+use crate::liveness::End;
+use crate::matching::{Held, Posted, Unexpected};
+use crate::steps::{Step, reach};
+
+/// The sink of one turn.
+pub(super) struct Delivery<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) inboxes: &'a mut Table<Inbox>,
+}
+
+/// Whom a message that has not met its receive is for.
+pub(super) enum Addressee {
+    /// This channel's members; the sender has this rank, to be checked if we may have joined just now.
+    Channel { channel: Arc<Channel>, rank: u32, checked: bool },
+    /// Nobody: we have left the context.
+    Nobody { context: u64 },
+}
+
+impl Delivery<'_> {
+    pub(super) fn inbox(&mut self, from: PeerId) -> Option<&mut Inbox> {
+        if self.inboxes.get_mut(from).is_none() {
+            self.inboxes.get_or_init(from, Inbox::default)?;
+        }
+        self.inboxes.get_mut(from)
+    }
+
+    fn bound(&mut self, from: PeerId, head: &Head) -> Option<&Bound> {
+        self.inboxes.get_mut(from)?.bound(self.engine, from, head)
+    }
+
+    /// Returns the channel that a frame about an operation names; `None` inside if we have none, and so no operation.
+    pub(super) fn channel(&mut self, from: PeerId, head: &Head) -> Option<Option<Arc<Channel>>> {
+        Some(match self.bound(from, head)? {
+            Bound::Joined { channel, .. } => Some(Arc::clone(channel)),
+            Bound::Named { context, .. } => {
+                let context = *context;
+                self.engine.known(context)
+            }
+        })
+    }
+
+    /// Returns whom a message is for.
+    pub(super) fn addressee(&mut self, from: PeerId, head: &Head) -> Option<Addressee> {
+        match self.bound(from, head)? {
+            Bound::Joined { channel, rank } => {
+                Some(Addressee::Channel { channel: Arc::clone(channel), rank: *rank, checked: true })
+            }
+            Bound::Named { context, rank } => {
+                let (context, rank) = (*context, *rank);
+                Some(match self.engine.place(context) {
+                    Place::Channel(channel) => Addressee::Channel { channel, rank, checked: false },
+                    Place::Nowhere => Addressee::Nobody { context },
+                })
+            }
+        }
+    }
+
+    fn on_bind(&mut self, from: PeerId, head: &Head) -> Option<()> {
+        self.inbox(from)?.bind(head.channel(), head.hash.get(), head.tag().cast_unsigned());
+        Some(())
+    }
+
+    #[inline]
+    fn on_eager(&mut self, from: PeerId, kind: Kind, head: &Head, body: &[u8]) -> Option<()> {
+        let engine = self.engine;
+        let inbox = self.inboxes.get_mut(from)?;
+        if let Err(why) = inbox.admit(engine, from, kind, body.len()) {
+            engine.accuse(from, &why);
+            return Some(());
+        }
+        let Bound::Joined { channel, rank } = inbox.bound(engine, from, head)? else {
+            return self.on_unjoined(from, kind, head, body);
+        };
+        let message = envelope(head, *rank, body.len());
+        let notify = (kind == Kind::EagerSync).then(|| head.op.get());
+        if engine.arrive(channel, from, message, notify, body) {
+            inbox.free(engine, from, cost(message.bytes));
+        } else {
+            engine.stir();
+        }
+        Some(())
+    }
+
+    /// Takes in an eager message to a context that we have not joined, or have left.
+    #[cold]
+    fn on_unjoined(&mut self, from: PeerId, kind: Kind, head: &Head, body: &[u8]) -> Option<()> {
+        let engine = self.engine;
+        let held = engine.hold(body.len(), |room| {
+            room.write_copy_of_slice(body);
+        });
+        let notify = (kind == Kind::EagerSync).then(|| head.op.get());
+        let addressee = self.addressee(from, head)?;
+        engine.arrive_held(addressee, from, |rank| envelope(head, rank, body.len()), notify, held)
+    }
+
+    fn on_ready(&mut self, from: PeerId, head: &Head) -> Option<()> {
+        if let Err(why) = self.inboxes.get_mut(from)?.admit(self.engine, from, Kind::Ready, 0) {
+            self.engine.accuse(from, &why);
+            return Some(());
+        }
+        reach(Step::AnnouncementSeen, self.engine.site.rank);
+        let bytes = usize::try_from(head.extra.get()).ok()?;
+        let op = head.op.get();
+        let key = Some(head.key.get()).filter(|key| *key != 0).map(RemoteKey);
+        let (channel, rank, checked) = match self.addressee(from, head)? {
+            Addressee::Channel { channel, rank, checked } => (channel, rank, checked),
+            Addressee::Nobody { context } => {
+                self.engine.refuse(from, context, op);
+                return Some(());
+            }
+        };
+        let message = envelope(head, rank, bytes);
+        let mut matching = channel.matching();
+        if !checked && !channel.admits(from, rank) {
+            return None;
+        }
+        let Some(Posted { target, ender, .. }) = matching.take_posted(&message) else {
+            let body = Held::Remote { op, key };
+            let back = matching.keep(Unexpected { message, from, body, notify: None });
+            drop(matching);
+            match back {
+                None => self.engine.stir(),
+                Some(early) => self.engine.refuse_early(channel.context, early),
+            }
+            return Some(());
+        };
+        drop(matching);
+        match target.accepts(&message) {
+            Ok(()) => self.engine.fetch(&channel, from, message, op, key, target, ender),
+            Err(fault) => {
+                drop(target);
+                self.engine.answer(from, &channel, Kind::Done, op, 0);
+                ender.end(Err(fault));
+            }
+        }
+        Some(())
+    }
+
+    /// Counts an answer of a peer to a message that was announced to it.
+    fn hear(&self, from: PeerId) {
+        if let Some(peer) = self.engine.peers.get(from) {
+            // Only the holder of the turn writes it.
+            let heard = peer.heard.load(Ordering::Relaxed);
+            peer.heard.store(heard.saturating_add(1), Ordering::Relaxed);
+        }
+    }
+
+    fn on_clear(&mut self, from: PeerId, head: &Head) -> Option<()> {
+        let channel = self.channel(from, head)?;
+        self.hear(from);
+        let engine = self.engine;
+        let number = head.extra.get();
+        let Some(channel) = channel else {
+            let Bound::Named { context, .. } = self.bound(from, head)? else { return Some(()) };
+            let context = *context;
+            engine.tell_gone(from, context, number);
+            return Some(());
+        };
+        let mut ops = channel.ops();
+        match ops.get(head.op.get(), from) {
+            // It has failed or was withdrawn. After a death it has failed on both sides, and is named after that.
+            None => {
+                drop(ops);
+                if !matches!(channel.broken(), Some(Fault::Dead { .. })) {
+                    engine.tell_gone(from, channel.context, number);
+                }
+                return Some(());
+            }
+            Some(Op::Send { .. }) => (),
+            // It stays where it is, to end with its peer.
+            Some(_) => return None,
+        }
+        let op = ops.take(head.op.get(), from);
+        drop(ops);
+        let Some(Op::Send { source, message, key, ender, .. }) = op else { return None };
+        let peer = engine.peer(from).ok()?;
+        if let (Some(key), Some(device)) = (key, engine.device_of(peer)) {
+            device.revoke(key);
+        }
+        let mut out = peer.outbox();
+        let idle = out.is_idle();
+        out.streams.push_back(Stream { channel, op: number, source, message, sent: 0, ender });
+        engine.note_busy(idle, &out);
+        Some(())
+    }
+
+    fn on_done(&mut self, from: PeerId, head: &Head) -> Option<()> {
+        let channel = self.channel(from, head)?;
+        self.hear(from);
+        self.end_send(channel, from, head.op.get())
+    }
+
+    /// Ends a message that its receiver is done with, if it has not ended yet.
+    fn end_send(&self, channel: Option<Arc<Channel>>, from: PeerId, number: u64) -> Option<()> {
+        let Some(channel) = channel else { return Some(()) };
+        let mut ops = channel.ops();
+        let message = match ops.get(number, from) {
+            None => return Some(()),
+            Some(Op::Send { message, .. } | Op::Sync { message, .. }) => *message,
+            Some(Op::Recv { .. }) => return None,
+        };
+        let op = ops.take(number, from)?;
+        drop(ops);
+        self.engine.revoke(&op);
+        op.end(Ok(message));
+        Some(())
+    }
+
+    fn on_gone(&mut self, from: PeerId, head: &Head) -> Option<()> {
+        let channel = self.engine.known(head.hash.get());
+        let number = head.op.get();
+        match head.extra.get() {
+            0 => (),
+            1 => {
+                self.hear(from);
+                return self.end_send(channel, from, number);
+            }
+            _ => return None,
+        }
+        let Some(channel) = channel else { return Some(()) };
+        let mut ops = channel.ops();
+        match ops.get(number, from) {
+            None => return Some(()),
+            Some(Op::Recv { .. }) => (),
+            Some(_) => return None,
+        }
+        let op = ops.take(number, from)?;
+        drop(ops);
+        let fault = match self.engine.end_of(from.0) {
+            Some(End::Closing | End::Left) => Fault::Left { rank: Some(from.0) },
+            _ => Fault::Withdrawn { rank: from.0 },
+        };
+        op.end(Err(fault));
+        Some(())
+    }
+
+    fn on_data(&mut self, from: PeerId, head: &Head, body: &[u8]) -> Option<()> {
+        let at = usize::try_from(head.extra.get()).ok()?;
+        let Some(channel) = self.channel(from, head)? else { return Some(()) };
+        land_piece(&channel, from, head.op.get(), at, body)
+    }
+
+    fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
+        // A peer that was sent nothing has nothing to give back.
+        let Some(peer) = self.engine.peers.get(from) else { return Some(()) };
+        let mut out = peer.outbox();
+        if out.contact == Contact::Met {
+            out.credit = out.credit.saturating_add(head.extra.get()).min(self.engine.credit);
+        }
+        Some(())
+    }
+}
+
+impl Sink for Delivery<'_> {
+    #[inline]
+    fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
+        let done = Head::parse(head).and_then(|(kind, head)| match kind {
+            Kind::Eager | Kind::EagerSync => self.on_eager(from, kind, &head, body),
+            Kind::Data => self.on_data(from, &head, body),
+            Kind::Ready => self.on_ready(from, &head),
+            Kind::Clear => self.on_clear(from, &head),
+            Kind::Done => self.on_done(from, &head),
+            Kind::Credit => self.on_credit(from, &head),
+            Kind::Gone => self.on_gone(from, &head),
+            Kind::Bind => self.on_bind(from, &head),
+        });
+        if done.is_none() {
+            self.engine.accuse_malformed(from);
+        }
+    }
+
+    fn begin(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing {
+        self.begin_body(from, head, len)
+    }
+
+    fn piece(&mut self, from: PeerId, bytes: &[u8]) {
+        self.land_bytes(from, bytes);
+    }
+
+    fn landed(&mut self, from: PeerId) {
+        self.end_body(from);
+    }
+
+    fn lost(&mut self, from: PeerId, why: &str) {
+        self.lose_body(from, why);
+        // Of a rank that is leaving, the end of its connection says nothing new.
+        if self.engine.end_of(from.0).is_none() {
+            self.engine.roster.report(from.0, End::Died(why.into()));
+        }
+    }
+}
+
+impl Engine {
+    /// A peer that breaks the protocol is as good as dead; the rest of the job goes on.
+    #[cold]
+    pub(super) fn accuse(&self, from: PeerId, why: &str) {
+        self.roster.report(from.0, End::Died(why.into()));
+    }
+
+    #[cold]
+    pub(super) fn accuse_malformed(&self, from: PeerId) {
+        self.accuse(from, "it sent a malformed frame");
+    }
+}
+
+#[inline]
+pub(super) fn envelope(head: &Head, source: u32, bytes: usize) -> Envelope {
+    let code = head.short.code;
+    let signature = if code == 0 {
+        Signature { hash: head.hash.get(), count: head.count.get() }
+    } else {
+        Signature::EMPTY
+    };
+    Envelope { source, tag: head.tag(), code, signature, bytes }
+}

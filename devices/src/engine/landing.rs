@@ -1,0 +1,240 @@
+//! Bodies that come in pieces, from a device that streams, or as data for an announced message.
+
+use std::sync::{Arc, MutexGuard};
+
+use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+
+use super::Engine;
+use super::channel::Channel;
+use super::delivery::{Addressee, Delivery, envelope};
+use super::ops::{Op, Ops};
+use super::outbox::cost;
+use crate::device::{Landing, PeerId};
+use crate::fault::Fault;
+use crate::header::{Head, Kind};
+use crate::layout::Envelope;
+use crate::matching::{Held, Posted, Unexpected};
+use crate::steps::{Step, reach};
+
+/// A body on its way from a device that streams.
+#[derive(Debug)]
+pub(super) enum Arriving {
+    /// An eager message that has met its receive.
+    Posted { channel: Arc<Channel>, posted: Posted, message: Envelope, notify: Option<u64>, at: usize },
+    /// An eager message without one.
+    Early { head: Head, kind: Kind, block: Option<DefaultBlock>, len: usize },
+    /// A piece of an announced message; the operation is lent to the device if it lands by itself.
+    Data { channel: Arc<Channel>, number: u64, at: usize, lent: Option<usize> },
+    /// A body nobody wants.
+    Void,
+}
+
+impl Delivery<'_> {
+    pub(super) fn begin_body(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing {
+        let (arriving, to) = self.start(from, head, len).unwrap_or_else(|| {
+            self.engine.accuse_malformed(from);
+            (Arriving::Void, None)
+        });
+        if let Some(inbox) = self.inbox(from) {
+            inbox.arriving = Some(arriving);
+        }
+        to.map_or(Landing::Pieces, Landing::Into)
+    }
+
+    fn start(&mut self, from: PeerId, head: &[u8], len: usize) -> Option<(Arriving, Option<*mut u8>)> {
+        let (kind, head) = Head::parse(head)?;
+        // Nobody sends frames of more than a device takes; no memory for those who say so.
+        if len > self.engine.devices.iter().map(|device| device.caps().fragment).max()? {
+            return None;
+        }
+        match kind {
+            Kind::Eager | Kind::EagerSync => {
+                if let Err(why) = self.inboxes.get_mut(from)?.admit(self.engine, from, kind, len) {
+                    self.engine.accuse(from, &why);
+                    return Some((Arriving::Void, None));
+                }
+                if let Addressee::Channel { channel, rank, checked: true } = self.addressee(from, &head)? {
+                    let message = envelope(&head, rank, len);
+                    let notify = (kind == Kind::EagerSync).then(|| head.op.get());
+                    let posted = channel.matching().take_posted(&message);
+                    if let Some(mut posted) = posted {
+                        let fits = posted.target.accepts(&message).is_ok();
+                        let to = fits.then(|| posted.target.run(0, len)).flatten();
+                        return Some((Arriving::Posted { channel, posted, message, notify, at: 0 }, to));
+                    }
+                }
+                let mut block = mpj_pool::global().alloc(len).ok();
+                let to = block.as_mut().map(|b| b.as_ptr().as_ptr());
+                Some((Arriving::Early { head, kind, block, len }, to))
+            }
+            Kind::Data => {
+                let (number, at) = (head.op.get(), usize::try_from(head.extra.get()).ok()?);
+                // A body that would end beyond every offset is none.
+                at.checked_add(len)?;
+                let Some(channel) = self.channel(from, &head)? else { return Some((Arriving::Void, None)) };
+                // What is not the next piece, or has no run of memory, comes by `piece`, which judges it.
+                let to = channel.ops().lend(number, from, at, len);
+                let lent = to.map(|_| len);
+                Some((Arriving::Data { channel, number, at, lent }, to))
+            }
+            // No other frame has a body.
+            _ => None,
+        }
+    }
+
+    pub(super) fn land_bytes(&mut self, from: PeerId, bytes: &[u8]) {
+        let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.as_mut()) else { return };
+        let broken = match arriving {
+            Arriving::Posted { posted, message, at, .. } => {
+                if posted.target.accepts(message).is_ok() {
+                    posted.target.land(*at, bytes);
+                }
+                *at += bytes.len();
+                false
+            }
+            Arriving::Data { channel, number, at, .. } => {
+                let landed = land_piece(channel, from, *number, *at, bytes);
+                *at += bytes.len();
+                landed.is_none()
+            }
+            // Without memory the message is known, its body lost.
+            Arriving::Early { .. } | Arriving::Void => false,
+        };
+        if broken {
+            self.engine.accuse_malformed(from);
+        }
+    }
+
+    pub(super) fn end_body(&mut self, from: PeerId) {
+        let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.take()) else { return };
+        match arriving {
+            Arriving::Posted { channel, posted, message, notify, .. } => {
+                posted.receive(&message, |_| ());
+                self.engine.confirm(from, &channel, notify);
+                if let Some(inbox) = self.inboxes.get_mut(from) {
+                    inbox.free(self.engine, from, cost(message.bytes));
+                }
+            }
+            Arriving::Early { head, kind, block, len } => {
+                let notify = (kind == Kind::EagerSync).then(|| head.op.get());
+                let body = match block {
+                    _ if len == 0 => Held::Empty,
+                    Some(block) => Held::Block(block),
+                    None => Held::Lost,
+                };
+                let message = |rank| envelope(&head, rank, len);
+                let arrived = self
+                    .addressee(from, &head)
+                    .and_then(|to| self.engine.arrive_held(to, from, message, notify, body));
+                if arrived.is_none() {
+                    self.engine.accuse_malformed(from);
+                }
+            }
+            Arriving::Data { channel, number, lent: Some(len), .. } => {
+                reach(Step::PieceLanded, channel.rank());
+                take_back(&channel, from, number, len)
+            }
+            Arriving::Data { .. } | Arriving::Void => (),
+        }
+    }
+
+    pub(super) fn lose_body(&mut self, from: PeerId, why: &str) {
+        match self.inbox(from).and_then(|inbox| inbox.arriving.take()) {
+            Some(Arriving::Posted { posted, .. }) => {
+                posted.fail(Fault::Unreachable { rank: from.0, why: why.into() });
+            }
+            Some(Arriving::Data { channel, number, lent: Some(_), .. }) => {
+                take_back(&channel, from, number, 0)
+            }
+            _ => (),
+        }
+    }
+}
+
+impl Engine {
+    /// Lands an eager message that is held already: a receive may have been posted, or its channel joined or left, since
+    /// it began to come. `None` if its sender has another rank there.
+    pub(super) fn arrive_held(
+        &self,
+        to: Addressee,
+        from: PeerId,
+        message: impl FnOnce(u32) -> Envelope,
+        notify: Option<u64>,
+        body: Held,
+    ) -> Option<()> {
+        let (channel, rank, checked) = match to {
+            Addressee::Channel { channel, rank, checked } => (channel, rank, checked),
+            Addressee::Nobody { context } => {
+                self.refuse_early(context, Unexpected { message: message(0), from, body, notify });
+                return Some(());
+            }
+        };
+        let message = message(rank);
+        let early = Unexpected { message, from, body, notify };
+        let mut matching = channel.matching();
+        // Under the lock: who joins looks through what has come before, under it as well.
+        if !checked && !channel.admits(from, rank) {
+            return None;
+        }
+        match matching.take_posted(&message) {
+            None => {
+                let back = matching.keep(early);
+                drop(matching);
+                if let Some(early) = back {
+                    self.refuse_early(channel.context, early);
+                }
+                self.stir();
+            }
+            Some(Posted { target, ender, .. }) => {
+                drop(matching);
+                let outcome = self.consume(&channel, early, target);
+                ender.end(outcome.map(|_| message));
+            }
+        }
+        Some(())
+    }
+}
+
+/// Lands the next bytes of a receive that is under way; `None` if they are not the next.
+pub(super) fn land_piece(
+    channel: &Channel,
+    from: PeerId,
+    number: u64,
+    at: usize,
+    bytes: &[u8],
+) -> Option<()> {
+    let mut ops = channel.ops();
+    // An operation that has failed meanwhile is gone: its pieces fall on the floor.
+    let Some(op) = ops.get(number, from) else { return Some(()) };
+    let Op::Recv { target, message, received, .. } = op else { return None };
+    if at != *received || bytes.len() > message.bytes - *received {
+        return None;
+    }
+    target.land(at, bytes);
+    *received += bytes.len();
+    reach(Step::PieceLanded, channel.rank());
+    end_if_whole(ops, number, from);
+    Some(())
+}
+
+/// Takes a receive back from the device, which has written its next `len` bytes.
+fn take_back(channel: &Channel, from: PeerId, number: u64, len: usize) {
+    let mut ops = channel.ops();
+    match ops.take_back(number, from, len) {
+        Some((op, fault)) => {
+            drop(ops);
+            op.end(Err(fault));
+        }
+        None => end_if_whole(ops, number, from),
+    }
+}
+
+fn end_if_whole(mut ops: MutexGuard<'_, Ops>, number: u64, from: PeerId) {
+    let whole = |op: &mut Op| matches!(op, Op::Recv { message, received, .. } if *received == message.bytes);
+    if ops.get(number, from).is_some_and(whole)
+        && let Some(Op::Recv { target, message, ender, .. }) = ops.take(number, from)
+    {
+        drop(ops);
+        ender.end(target.finish(&message).map(|()| message));
+    }
+}

@@ -1,0 +1,158 @@
+//! What a peer may have waiting here is what it was granted: who takes more is accused, who is slow is not.
+
+use std::sync::Arc;
+
+use mpj_devices::{Fault, Mode, Shape, Source};
+use mpj_pool::Pool;
+
+use crate::bench::{Bench, WORLD};
+use crate::device::{EAGER, Step};
+use crate::head::*;
+
+/// The room for eager messages that a peer is granted, what a message takes of it beside its body, and how many may wait
+/// for an answer.
+const CREDIT_BYTES: u64 = 8 << 20;
+const EACH: u64 = 64;
+const WINDOW: u64 = 1 << 20;
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
+    bench
+}
+
+fn cause(bench: &Bench) -> String {
+    match bench.roster.first_death().expect("an accusation").end {
+        mpj_devices::End::Died(cause) => cause.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The credit that was given back to rank 1.
+fn given(bench: &Bench) -> u64 {
+    let to_1 = |s: &&crate::device::Sent| s.0 == 1 && s.1[0] == CREDIT;
+    bench.sent().iter().filter(to_1).map(|s| word(&s.1, 32)).sum()
+}
+
+fn eager_message(len: usize) -> Step {
+    Step::Frame(1, eager(0), vec![1; len])
+}
+
+#[test]
+fn who_sends_more_than_it_was_granted_is_accused() {
+    for streamed in [false, true] {
+        let bench = bench();
+        let before = mpj_pool::global().stats().live_granted;
+        for _ in 0..3000 {
+            if streamed {
+                bench.play([
+                    Step::Begin(1, eager(0), EAGER),
+                    Step::Bytes(1, vec![1; EAGER]),
+                    Step::Landed(1),
+                ]);
+            } else {
+                bench.play([eager_message(EAGER)]);
+            }
+        }
+        let held = mpj_pool::global().stats().live_granted.saturating_sub(before);
+        assert!(held < 12 << 20, "{held} bytes are held for one peer");
+        assert_eq!(bench.death(), Some(1));
+        let cause = cause(&bench);
+        assert!(cause.contains("8388608") && cause.contains("granted"), "{cause}");
+        bench.others_go_on();
+    }
+}
+
+#[test]
+fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
+    let bench = bench();
+    let mut room = CREDIT_BYTES;
+    let mut waiting = 0;
+    for round in 0..6 {
+        // All there is, in messages of several sizes, and the rest in one of exactly what is left.
+        while room >= EAGER as u64 + 2 * EACH {
+            let len = [0, 1, 1000, EAGER][(waiting + round) % 4];
+            bench.play([eager_message(len)]);
+            room -= len as u64 + EACH;
+            waiting += 1;
+        }
+        bench.play([eager_message((room - EACH) as usize)]);
+        (room, waiting) = (0, waiting + 1);
+        assert_eq!(bench.death(), None, "round {round}");
+        for _ in 0..waiting {
+            let _ = bench.post_bytes(1, EAGER + 200).finish().unwrap().0.unwrap();
+        }
+        waiting = 0;
+        room += given(&bench);
+        assert!(room > CREDIT_BYTES / 2);
+    }
+    // Messages that meet their receive take room, too, until it is given back.
+    for _ in 0..5000 {
+        let posted = bench.post_bytes(1, EAGER);
+        if room < EAGER as u64 + EACH {
+            room += given(&bench);
+        }
+        bench.play([eager_message(EAGER)]);
+        room -= EAGER as u64 + EACH;
+        assert!(posted.finish().unwrap().0.is_ok());
+    }
+    assert_eq!(bench.death(), None);
+}
+
+#[test]
+fn who_announces_without_end_is_accused() {
+    for sync in [false, true] {
+        let bench = bench();
+        let announce = |op| if sync { eager_sync(0, op) } else { ready(0, op, 50_000, 0) };
+        // What has met its receive waits no more, and neither does it count against the room.
+        let before = if sync { 1000 } else { 0 };
+        for op in 0..before {
+            let _posted = bench.post_bytes(1, 50_000);
+            bench.play([Step::Frame(1, announce(op), vec![])]);
+        }
+        let room = if sync { CREDIT_BYTES / EACH - before } else { WINDOW };
+        for first in (0..room).step_by(1 << 14) {
+            let ops = first..room.min(first + (1 << 14));
+            bench.play(ops.map(|op| Step::Frame(1, announce(before + op), vec![])));
+        }
+        assert_eq!(bench.death(), None);
+        bench.play([Step::Frame(1, announce(1 << 40), vec![])]);
+        assert_eq!(bench.death(), Some(1));
+        let cause = cause(&bench);
+        assert!(cause.contains(if sync { "8388608" } else { "1048576" }), "{cause}");
+        bench.others_go_on();
+    }
+}
+
+/// The other side of it: who would announce more than may wait is told.
+#[test]
+fn too_many_announcements_are_refused_where_they_are_made() {
+    let bench = bench();
+    let shape = Shape::Flat(BYTES);
+    let body = Arc::new(vec![1; EAGER + 1]);
+    let send = || {
+        let keep = Arc::clone(&body) as mpj_devices::Keep;
+        // SAFETY: `keep` keeps the bytes, and nobody writes them.
+        #[expect(unsafe_code, reason = "see above")]
+        let source = unsafe { Source::new(body.as_ptr(), EAGER + 1, shape.clone(), Some(keep)) }.unwrap();
+        bench.engine.send(&bench.world, 1, 1, source, Mode::Standard)
+    };
+    let mut ops = Vec::new();
+    for _ in 0..WINDOW {
+        drop(send().unwrap());
+        if ops.len() < 2 {
+            ops.extend(bench.ops(1, READY));
+        } else {
+            bench.sent();
+        }
+    }
+    assert_eq!(send().unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
+    let sync = bench.send(1, vec![1; 10], Mode::Synchronous);
+    assert_eq!(sync.unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
+    assert!(bench.send(1, vec![1; 10], Mode::Standard).is_ok(), "nobody waits for its answer");
+    // Each answer makes room for one.
+    for (kind, (op, _)) in [CLEAR, DONE].into_iter().zip(ops) {
+        bench.play([Step::Frame(1, answer(kind, 0, op, 7), vec![])]);
+        assert!(send().is_ok() && send().is_err());
+    }
+}
