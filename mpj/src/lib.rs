@@ -1,4 +1,4 @@
-//! Message passing in pure Rust: the mpiJava 1.2 API, sound and without a C library.
+//! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. For Linux, and for the ranks of one host.
 //!
 //! ```
 //! // Four ranks, here as threads; under a launcher the same closure runs as processes.
@@ -18,12 +18,34 @@
 //! ```
 //!
 //! * [`World`] is all ranks; it derefs to an [`Intracomm`], which has messages, collectives, `dup` and `split`.
-//! * Buffers are slices, arrays, `Vec`s and single values of [`Equivalent`] elements, or [`View`]s by a [`struct@Datatype`].
-//! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope).
+//! * Buffers are slices, arrays, `Vec`s and single values: of primitives, and of structures with
+//!   [`#[derive(mpj::Datatype)]`](derive@Datatype) ([`SendBuf`], [`RecvBuf`]).
+//! * Parts of a slice, such as the columns of a matrix, are [`View`]s by a [`struct@Datatype`]; [`Pieces`] are several of
+//!   one slice at once, for a halo exchange in place (`examples/halo.rs`).
+//! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope); several
+//!   are waited for by [`wait_all`], [`wait_any`] and their like, also if they differ ([`Waitable::watch`]).
+//! * A neighbour that may be missing is an `Option` of a rank ([`PROC_NULL`]).
 //! * Values of any serde type go by [`Intracomm::send_object`].
 //! * A message that does not fit or is of another type, a rank that dies or leaves, a bad argument: an [`Error`] that
 //!   says so. Nothing hangs.
 //! * [`raw`] is the same by pointer, count and datatype.
+//! * [`#[mpj::test(ranks = 3)]`](macro@test) makes a test of ranks, and one that hangs says who waits for whom.
+//!
+//! # What is there of mpiJava 1.2
+//! | class | here | |
+//! |---|---|---|
+//! | `MPI` | [`run`], [`init`], [`threads`], [`wtime`], [`wtick`], [`World::abort`] | there is no `Finalize`: a rank leaves when its function has returned, or its last [`World`] is dropped |
+//! | `Comm` | [`Intracomm`]: standard and synchronous sends, receives, `sendrecv`, probes, matched probes, `dup`, `free` | not yet: buffered and ready sends, `sendrecv_replace`, attributes, error handlers (errors are values) |
+//! | `Intracomm` | `split`, `barrier`, `bcast`, `gather(v)`, `scatter(v)`, `allgather(v)`, `alltoall(v)`, `reduce`, `allreduce`, `reduce_scatter`, `scan` | not yet: `create`, collectives that do not block |
+//! | `Datatype` | [`struct@Datatype`]: all constructors of MPI, not only those of mpiJava; `OBJECT` is [`send_object`](Intracomm::send_object) | |
+//! | `Op`, `User_function` | [`Op`], [`UserOp`] | |
+//! | `Request`, `Status` | [`Request`], [`ScopedSend`], [`ScopedRecv`], [`Status`] | |
+//! | `Prequest` | | not yet: persistent requests |
+//! | `Group` | [`raw::Comm::group`] tells who is in it | not yet: making groups, and communicators of them |
+//! | `Intercomm`, `Cartcomm`, `Graphcomm`, `CartParms`, `GraphParms`, `ShiftParms` | | not yet |
+//! | `MPIException` | [`Error`] with its [`Class`] | |
+//!
+//! Jobs run on one host, as threads or as the processes that `mpjrun` starts.
 
 pub mod boot;
 #[allow(unsafe_code, reason = "schedules work on the memory of `raw`'s callers")]
@@ -93,6 +115,10 @@ pub use mpj_datatypes::derived;
 pub use mpj_datatypes::{
     Distributed, Distribution, Equivalent, Order, Packer, Primitive, Receivable, TypeError, Unpacker,
 };
+/// Devices, matching and protocols, and the types of [`boot`] and [`raw`]: the crate
+/// `mpj-devices`.
+pub use mpj_devices as devices;
+pub use mpj_devices::Fault;
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};

@@ -19,6 +19,7 @@ use crate::steps::{Step, reach};
 
 /// When a send may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Mode {
     /// When the buffer can be used again.
     Standard,

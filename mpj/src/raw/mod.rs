@@ -20,7 +20,7 @@ mod request;
 pub use collective::*;
 pub use comm::{Comm, UNDEFINED};
 pub use items::{Items, Layout};
-pub use mpj_devices::{ANY_SOURCE, ANY_TAG, Keep, Mode};
+pub use mpj_devices::{ANY_SOURCE, ANY_TAG, Group, Keep, Message, Mode, Shape};
 pub use p2p::*;
 pub(crate) use request::About;
 pub use request::Request;
