@@ -113,6 +113,8 @@ fn values_that_cannot_be_serialized() {
     let outcome = job(2, |world| {
         let refused = world.send_object(&Never, 1 - world.rank(), 0).expect_err("cannot be serialized");
         assert_eq!(refused.class(), Class::Buffer);
+        let refused = world.recv_object::<u8>(9, 0).expect_err("no such rank");
+        assert_eq!(refused.to_string(), "recv_object: rank 9 is outside the communicator of 2 ranks");
         world.barrier()?;
         assert_eq!(world.iprobe(ANY_SOURCE, ANY_TAG)?, None);
         world.barrier()
