@@ -14,6 +14,7 @@
 //! | [`handshake`] | the proofs of who connects |
 //! | [`control`] | what launcher and processes tell each other |
 //! | [`shared`] | headers of shared memory |
+//! | [`segment`] | shared memory that is written over while two ranks talk through it |
 //! | [`pool`] | allocations of every kind, from several threads, beside what is known to live |
 //!
 //! They run in three ways: `cargo test -p mpj-fuzz` gives them random bytes, and what is in `corpus/`; `fuzz/run TARGET`
@@ -33,6 +34,7 @@ mod pool;
 mod receiver;
 mod round_trip;
 mod sections;
+mod segment;
 mod shared;
 mod types;
 
@@ -63,6 +65,7 @@ pub use pool::pool;
 pub use receiver::receiver;
 pub use round_trip::round_trip;
 pub use sections::sections;
+pub use segment::segment;
 pub use shared::shared;
 pub use types::types;
 
@@ -70,7 +73,7 @@ pub use types::types;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("sections", sections),
     ("round_trip", round_trip),
     ("receiver", receiver),
@@ -83,6 +86,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("handshake", handshake),
     ("control", control),
     ("shared", shared),
+    ("segment", segment),
     ("pool", pool),
 ];
 

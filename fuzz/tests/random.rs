@@ -43,5 +43,6 @@ targets! {
     handshake 4000
     control 4000
     shared 1000
+    segment 1000
     pool 200
 }

@@ -124,8 +124,16 @@ impl Member {
 
     /// Starts a send of everything in `data`.
     pub fn isend<T: Item>(&self, to: u32, tag: i32, data: Vec<T>) -> Sending<T> {
+        self.try_isend(to, tag, data).unwrap()
+    }
+
+    /// Starts a send of everything in `data`, to a rank that may have died.
+    ///
+    /// # Errors
+    /// Those of [`Engine::send`].
+    pub fn try_isend<T: Item>(&self, to: u32, tag: i32, data: Vec<T>) -> Result<Sending<T>, Fault> {
         let layout = Layout::all(&data);
-        self.start(to, tag, data, layout, Mode::Standard).unwrap()
+        self.start(to, tag, data, layout, Mode::Standard)
     }
 
     /// Starts a synchronous send of everything in `data`.

@@ -1,0 +1,182 @@
+//! Two ranks that talk through shared memory, and somebody who writes over its words.
+#![allow(unsafe_code, reason = "words of a mapping are written by address")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use mpj_devices::config::{self, Config};
+use mpj_devices::conformance::{Member, Pinboard, Receiving, Sending};
+use mpj_devices::{Bells, Doorbell, End, Engine, Event, Registry, Roster, Segment, Site};
+use mpj_pool::{Shared, SharedView};
+
+use crate::input::Input;
+
+const RANKS: u32 = 2;
+const FRAGMENTS: u32 = 2;
+
+/// Where the words are: the plan, desks, hellos, then a ring for each pair (`devices/src/shmdev/segment.rs`).
+const DESKS: usize = 64;
+const HELLOS: usize = DESKS + RANKS as usize * 256;
+const RINGS: usize = HELLOS + RANKS as usize * 64;
+const LINES: usize = 4 + 256;
+
+/// Passes in which everything that can move has moved.
+const PASSES: usize = 40;
+
+/// The doorbells of both ranks, which never sleep here.
+#[derive(Debug)]
+struct Own(Vec<Doorbell>);
+
+impl Bells for Own {
+    fn ask(&self, rank: u32, then: Box<dyn FnOnce(Result<OwnedFd, String>) + Send>) {
+        then(self.0[rank as usize].as_fd().try_clone_to_owned().map_err(|e| e.to_string()));
+    }
+}
+
+/// One rank, with what it knows of the other's end.
+struct Rank {
+    member: Member,
+    roster: Arc<Roster>,
+    sends: Vec<Sending<u8>>,
+    receives: Vec<(u8, usize, Receiving<u8>)>,
+}
+
+impl Rank {
+    fn pass(&self) {
+        let _moved = self.member.engine.progress();
+    }
+}
+
+struct Scene {
+    ranks: [Rank; 2],
+    view: SharedView,
+}
+
+fn scene() -> Scene {
+    static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+        let mut config = Config::default();
+        config.set(&config::CREDIT, 1 << 16).expect("within its range");
+        config
+    });
+    let memory = Segment::create(RANKS, FRAGMENTS).expect("memory");
+    let fd = || memory.as_fd().try_clone_to_owned().expect("a descriptor");
+    let bells = Arc::new(Own((0..RANKS).map(|_| Doorbell::new().expect("a descriptor")).collect()));
+    let board = Arc::<Pinboard>::default();
+    let registry = Registry::builtin().only(&["shmdev"]).expect("a device");
+    let engines = [0, 1].map(|rank| {
+        let segment = Segment::attach(fd(), RANKS).expect("a segment");
+        let bell = bells.0[rank as usize].as_fd().try_clone_to_owned().expect("a descriptor");
+        let bell = Arc::new(Doorbell::shared(bell, Arc::clone(&segment), rank));
+        let bells = Some(Arc::clone(&bells) as Arc<dyn Bells>);
+        let site = Site { segment: Some(segment), bells, ..Site::new(rank, RANKS, bell) };
+        let roster = Arc::<Roster>::default();
+        let engine = Engine::open(site, &registry, &CONFIG, board.of(rank), Arc::clone(&roster));
+        (engine.expect("a segment and doorbells"), roster)
+    });
+    let ranks = engines.map(|(engine, roster)| {
+        let member = Member::join(engine).expect("a channel");
+        Rank { member, roster, sends: Vec::new(), receives: Vec::new() }
+    });
+    Scene { ranks, view: Shared::attach(fd()).expect("the same memory") }
+}
+
+fn body(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at as u8).wrapping_mul(7) ^ seed).collect()
+}
+
+impl Scene {
+    fn pass(&self, passes: usize) {
+        for _ in 0..passes {
+            self.ranks.iter().for_each(Rank::pass);
+        }
+    }
+
+    /// Writes over one word of the memory: one that counts or labels, or any.
+    fn overwrite(&self, input: &mut Input<'_>) {
+        let ring = RINGS + input.below(4) * LINES * 64;
+        let at = match input.below(8) {
+            0 => DESKS + input.below((RINGS - DESKS) / 8) * 8,
+            1 | 2 => ring + input.below(4) * 64,
+            // A cell in use, by the first rounds.
+            3..6 => ring + (4 + input.below(24)) * 64,
+            6 => ring + (4 + input.below(24)) * 64 + input.below(8) * 8,
+            _ => RINGS + input.below(4 * LINES * 8) * 8,
+        };
+        let word = self.view.at(at, 8).expect("inside").cast::<AtomicU64>();
+        // SAFETY: `at` vouches for the word, which is aligned; the others use it as atomics, or copy it.
+        let word = unsafe { word.as_ref() };
+        let old = word.load(Ordering::Relaxed);
+        let new = match input.below(5) {
+            0 => input.edge(),
+            1 => old ^ 1 << input.below(64),
+            2 => old.wrapping_add(input.below(4) as u64).wrapping_sub(2),
+            3 => old & 0xffff_ffff | u64::from(input.u32()) << 32,
+            _ => input.u64(),
+        };
+        word.store(new, Ordering::Relaxed);
+    }
+}
+
+/// Two ranks exchange messages through one segment of which some words are overwritten. Nothing crashes, and no pass
+/// takes for ever. What was not touched arrives; each rank ends what it has under way when it hears of the other's
+/// death, and has named nobody but the other.
+pub fn segment(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut scene = scene();
+    let mut touched = false;
+    for _ in 0..60 {
+        if input.is_empty() {
+            break;
+        }
+        let from = input.below(2);
+        match input.below(6) {
+            0 | 1 => {
+                let (seed, len) = (input.byte(), input.one(&[0, 8, 48, 49, 1000, 20_000, 32 << 10, 70_000]));
+                let [sender, receiver] = if from == 0 { [0, 1] } else { [1, 0] };
+                let tag = i32::from(input.byte() % 4);
+                let rank = &mut scene.ranks[sender];
+                match rank.member.try_isend(receiver as u32, tag, body(seed, len)) {
+                    Ok(send) => rank.sends.push(send),
+                    Err(fault) => {
+                        assert!(touched, "{fault}");
+                        continue;
+                    }
+                }
+                let rank = &mut scene.ranks[receiver];
+                rank.receives.push((seed, len, rank.member.irecv(sender as i32, tag, len)));
+            }
+            2 | 3 => scene.ranks[from].pass(),
+            4 => scene.pass(PASSES),
+            _ => {
+                touched = true;
+                scene.overwrite(&mut input);
+            }
+        }
+    }
+    scene.pass(10 * PASSES);
+    for (me, rank) in scene.ranks.iter().enumerate() {
+        for Event { rank, end } in rank.roster.since(0) {
+            assert!(touched && rank as usize != me, "rank {me} says that rank {rank} ended: {end:?}");
+            assert!(matches!(end, End::Died(why) if !why.is_empty()));
+        }
+        if !touched {
+            assert!(rank.sends.iter().all(Sending::has_ended), "a send hangs");
+            assert!(rank.receives.iter().all(|(_, _, receive)| receive.has_ended()), "a receive hangs");
+        }
+        // Whatever became of it, the other's end is the end of all.
+        rank.roster.report(1 - me as u32, End::Died("its part is over".into()));
+    }
+    scene.pass(PASSES);
+    for Rank { member, sends, receives, .. } in scene.ranks {
+        for send in sends {
+            assert!(send.has_ended(), "a send hangs");
+            assert!(send.wait(&member).is_ok() || touched);
+        }
+        for (seed, len, receive) in receives {
+            assert!(receive.has_ended(), "a receive hangs");
+            let (outcome, got) = receive.wait(&member);
+            assert!(touched || (outcome.is_ok() && got == body(seed, len)));
+        }
+    }
+}
