@@ -56,6 +56,11 @@ fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> 
     outcome.expect("nobody fails for good")
 }
 
+/// What a rank that only sends is told, by this call or, if it was faster, by the barrier.
+fn later(error: &str) -> &str {
+    error.split_once(": ").expect("a call and why").1
+}
+
 /// Says which rank, which call, both lengths.
 #[test]
 fn an_error_names_who_sent_what() {
@@ -74,15 +79,16 @@ fn an_error_names_who_sent_what() {
 
     let errors = told(3, |world| world.gather(&vec![1u8; 2 - world.rank() / 2], &mut [0u8; 6], 0));
     assert_eq!(errors[0], "gather: rank 2 sent 1 bytes where 2 are expected");
-    let other = "barrier: rank 0 failed in gather: rank 2 sent 1 bytes where 2 are expected";
-    assert_eq!([&errors[1], &errors[2]], [other, other]);
+    let other = "rank 0 failed in gather: rank 2 sent 1 bytes where 2 are expected";
+    assert_eq!([later(&errors[1]), later(&errors[2])], [other, other]);
 
     let errors = told(2, |world| match world.rank() {
         0 => world.bcast(&mut [1u32; 4], 0),
         _ => world.bcast(&mut [1i32; 4], 0),
     });
     assert_eq!(errors[1], "bcast: rank 0 sent 4 × u32 where 4 × i32 is expected");
-    assert_eq!(errors[0], "barrier: rank 1 failed in bcast: rank 0 sent 4 × u32 where 4 × i32 is expected");
+    let other = "rank 1 failed in bcast: rank 0 sent 4 × u32 where 4 × i32 is expected";
+    assert_eq!(later(&errors[0]), other);
 
     let errors = told(2, |world| match world.rank() {
         0 => world.bcast(&mut [1u32; 4], 0),
