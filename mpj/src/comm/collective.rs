@@ -43,8 +43,9 @@ impl Intracomm {
     ///
     /// # Errors
     /// * A root outside the communicator, a freed communicator, a dead or departed rank.
-    /// * [`Class::Count`], [`Class::Truncate`] or [`Class::Type`] if another rank sent less, more or another type than
-    ///   this one expects: it names the rank and both lengths, and the buffer may be filled in part.
+    /// * [`Class::Count`](crate::Class::Count), [`Class::Truncate`](crate::Class::Truncate) or
+    ///   [`Class::Type`](crate::Class::Type) if another rank sent less, more or another type than this one expects: it names
+    ///   the rank and both lengths, and the buffer may be filled in part.
     /// * What another rank failed with, which it names; that ranks have called something else; that they are out of step
     ///   since an earlier collective failed. Only a communicator made before, or of another one, helps then.
     pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
@@ -56,7 +57,7 @@ impl Intracomm {
     /// the root alone.
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); [`Class::Op`] if the operation is not defined for the elements.
+    /// As [`bcast`](Self::bcast); [`Class::Op`](crate::Class::Op) if the operation is not defined for the elements.
     pub fn reduce<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -95,8 +96,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`reduce`](Self::reduce); [`Class::Arg`] for as many counts as there are not ranks, [`Class::Count`] if they are
-    /// more items than `send` has, or not those that `recv` has room for.
+    /// As [`reduce`](Self::reduce); [`Class::Arg`](crate::Class::Arg) for as many counts as there are not ranks,
+    /// [`Class::Count`](crate::Class::Count) if they are more items than `send` has, or not those that `recv` has room for.
     pub fn reduce_scatter<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -144,7 +145,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); [`Class::Count`] if the root's buffers do not fit each other.
+    /// As [`bcast`](Self::bcast); [`Class::Count`](crate::Class::Count) if the root's buffers do not fit each other.
     pub fn gather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -160,8 +161,8 @@ impl Intracomm {
     /// on (MPI_Gatherv). `recv`, `counts` and `displacements` are used at the root alone.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather); [`Class::Arg`] if parts overlap where they are received, or there are not as many as
-    /// ranks.
+    /// As [`gather`](Self::gather); [`Class::Arg`](crate::Class::Arg) if parts overlap where they are received, or there are
+    /// not as many as ranks.
     pub fn gatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
