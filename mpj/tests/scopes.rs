@@ -87,6 +87,7 @@ fn a_panic_in_a_scope_ends_its_operations_and_goes_on() {
         }));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"on purpose"));
         assert_eq!((never, comes), ([5u8; 64], samples::<u64>(other, 0, 100_000)));
+        world.barrier()?; // both have taken theirs back
         world.send(&[1u8], other, 99)?; // no stale receive takes it
         world.recv(&mut never[..1], other, 99)?;
         assert_eq!(never[0], 1);
