@@ -12,12 +12,12 @@ use crate::endpoint::{Dest, PROC_NULL_NUMBER, Source};
 /// # mpj::threads(3, |world| {
 /// if world.rank() > 0 {
 ///     world.send(&[world.rank()], 0, 5)?;
-///     let mut double = [0];
+///     let mut double = [0usize];
 ///     world.recv(&mut double, 0, 5)?;
 ///     assert_eq!(double[0], 2 * world.rank());
 /// } else {
 ///     for _ in 1..world.size() {
-///         let mut number = [0];
+///         let mut number = [0usize];
 ///         let question = world.recv(&mut number, mpj::ANY_SOURCE, mpj::ANY_TAG)?;
 ///         world.send(&[2 * number[0]], question, question.tag())?;
 ///     }
