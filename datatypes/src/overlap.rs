@@ -6,8 +6,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Steps of a search through loops in loops.
 const PATIENCE: usize = 1 << 16;
-/// Pieces that are sorted where nothing shorter decides: 64 MiB of them.
-const PIECES: usize = 1 << 22;
+/// Pieces that are sorted where nothing shorter decides, or [`TIMES`] as many as the type lists, if that is more: what costs
+/// few numbers to say costs little to check.
+const PIECES: usize = 1 << 16;
+const TIMES: usize = 8;
 
 /// How many items of a type are known not to overlap.
 #[derive(Debug, Default)]
@@ -16,9 +18,9 @@ pub(crate) struct Apart(AtomicUsize);
 impl Datatype {
     /// Checks that no byte is named twice by `count` items, as nobody could say what it holds after a receive.
     ///
-    /// Lists of blocks, loops side by side and up to four nested loops are seen through; what is more involved is sorted, up to
-    /// four million pieces. Beyond that nothing is said: receiving into such a type is safe, the last write wins. What was
-    /// found is kept, so that asking again costs a comparison.
+    /// Lists of any length, loops side by side and up to four nested loops are seen through; the pieces of what is more
+    /// involved are sorted, up to some times as many as the type lists. Beyond that nothing is said: receiving into such a type
+    /// is safe, the last write wins. What was found is kept, so that asking again costs a comparison.
     ///
     /// # Errors
     /// [`Overlap`] with a byte that is named twice.
@@ -47,7 +49,8 @@ impl Datatype {
         // What does not fit any memory is refused elsewhere.
         if self.packed_size(count).is_ok() && self.bounds(count).is_ok() {
             let plan = normalise::repeat(self.plan(), count, self.extent());
-            search(&plan, 0, &mut Left { steps: PATIENCE, pieces: PIECES })?;
+            let pieces = listed(&plan).saturating_mul(TIMES).max(PIECES);
+            search(&plan, 0, &mut Left { steps: PATIENCE, pieces })?;
         }
         self.node().apart.0.fetch_max(count, Ordering::Relaxed);
         Ok(())
@@ -58,6 +61,21 @@ impl Datatype {
 struct Left {
     steps: usize,
     pieces: usize,
+}
+
+/// Returns how many pieces are listed one by one.
+fn listed(plan: &Plan) -> usize {
+    let one = |plan: &Plan| match &plan.body {
+        Body::Blocks(list) => list.offsets.len(),
+        Body::Runs(list) => list.ends.len(),
+        Body::Items(items) => items.offsets.len().saturating_mul(items.pieces.len().max(1)),
+        _ => 1,
+    };
+    match &plan.body {
+        Body::Repeat(repeat) => listed(&repeat.body),
+        Body::Sequence(sequence) => sequence.parts.iter().map(one).fold(0, usize::saturating_add),
+        _ => one(plan),
+    }
 }
 
 /// Looks for a byte that is named twice by a plan at `base`, with what is `left`.
@@ -89,15 +107,21 @@ fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), Overlap> {
             }
             hulls.sort_unstable();
             let apart = hulls.windows(2).all(|pair| pair[0].1 <= pair[1].0);
-            if apart || in_lanes(plan, left) { Ok(()) } else { one_by_one(plan, base, left) }
+            if apart {
+                return Ok(());
+            }
+            in_lanes(plan, base, left).unwrap_or_else(|| one_by_one(plan, base, left))
         }
         Body::Repeat(repeat) => {
             search(&repeat.body, base, left)?;
             let (low, high) = hull(&repeat.body, base);
             let Level { count, stride } = repeat.level;
             let distance = i128::from(stride).abs();
-            if distance >= high - low || in_lanes(plan, left) {
+            if distance >= high - low {
                 return Ok(());
+            }
+            if let Some(known) = in_lanes(plan, base, left) {
+                return known;
             }
             // Rounds that are further from each other than these do not meet.
             let rounds = (high - low).checked_div(distance).map_or(2, |n| n + 1);
@@ -120,37 +144,76 @@ fn one_by_one(plan: &Plan, base: i64, left: &mut Left) -> Result<(), Overlap> {
     in_list(pieces.into_iter())
 }
 
-/// Whether the steps of all loops of a plan are of one length, and their pieces in lanes of their own: as real and imaginary
-/// parts are, or columns. Then no number of steps leads from one into another. False, too, if that is not known.
-fn in_lanes(plan: &Plan, left: &Left) -> bool {
-    let mut stride = None;
+/// A piece that goes through memory in steps of one length, from `start` on.
+#[derive(Clone, Copy)]
+struct Lane {
+    /// Where it lies between two steps; a step is at most 2^63 long, and the piece no longer than one.
+    place: u64,
+    start: i64,
+    len: usize,
+    count: usize,
+}
+
+/// Decides for loops side by side whose steps are all of one length, as those of real and imaginary parts are, or of columns: if
+/// their pieces lie in lanes of their own, no number of steps leads from one into another. `None` if that does not decide.
+fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), Overlap>> {
+    let mut distance = None;
     let mut lanes = Vec::new();
     let parts = match &plan.body {
         Body::Sequence(sequence) => &sequence.parts[..],
         _ => core::slice::from_ref(plan),
     };
     for part in parts {
-        let (level, round) = match &part.body {
+        let at = if matches!(plan.body, Body::Sequence(_)) { base.wrapping_add(part.offset) } else { base };
+        let (Level { count, stride }, round) = match &part.body {
             Body::Strided(Strided { depth: 1, block, levels, .. }) => (levels[0], Plan::block(0, *block)),
             Body::Repeat(repeat) => (repeat.level, repeat.body.clone()),
-            _ => return false,
+            _ => return None,
         };
-        let length = level.stride.unsigned_abs();
-        if length == 0 || *stride.get_or_insert(length) != length {
-            return false;
+        let length = stride.unsigned_abs();
+        if length == 0 || *distance.get_or_insert(length) != length {
+            return None;
         }
-        for piece in crate::runs::pieces(&round, part.offset) {
-            if lanes.len() == left.pieces {
-                return false;
+        // The lowest round comes last where the loop goes backwards.
+        let lowest = at.wrapping_add(stride.min(0).wrapping_mul(count as i64 - 1));
+        for piece in crate::runs::pieces(&round, lowest) {
+            if lanes.len() == left.pieces || piece.len as u64 > length {
+                return None;
             }
-            let lane = i128::from(piece.offset).rem_euclid(length.into());
-            lanes.push((lane, lane + piece.len as i128));
+            let place = i128::from(piece.offset).rem_euclid(length.into()) as u64;
+            lanes.push(Lane { place, start: piece.offset, len: piece.len, count });
         }
     }
-    lanes.sort_unstable();
-    let around = lanes.first().zip(lanes.last()).zip(stride);
-    around.is_some_and(|((first, last), stride)| last.1 - i128::from(stride) <= first.0)
-        && lanes.windows(2).all(|pair| pair[0].1 <= pair[1].0)
+    lanes.sort_unstable_by_key(|lane| (lane.place, lane.start));
+    let (distance, first, last) = (distance?, *lanes.first()?, *lanes.last()?);
+    if lanes.len() == 1 {
+        return Some(Ok(()));
+    }
+    let around = (last, Lane { place: first.place + distance, ..first });
+    let next = lanes.windows(2).map(|pair| (pair[0], pair[1]));
+    let mut close =
+        next.chain([around]).filter(|(one, other)| one.place + one.len as u64 > other.place).peekable();
+    if close.peek().is_none() {
+        return Some(Ok(()));
+    }
+    close.find_map(|(one, other)| meet(one, other, distance.into())).map(|offset| Err(Overlap { offset }))
+}
+
+/// Returns a byte that is in both pieces, of which each has gone some steps.
+fn meet(one: Lane, other: Lane, distance: i128) -> Option<i64> {
+    let apart = i128::from(other.start) - i128::from(one.start);
+    let steps = apart.div_euclid(distance);
+    [steps, steps + 1].into_iter().find_map(|steps| {
+        // Steps of the one, or of the other if below 0.
+        let ahead = steps * distance - apart;
+        let touch = ahead < other.len as i128 && -ahead < one.len as i128;
+        let taken = steps > -(other.count as i128) && steps < one.count as i128;
+        if !touch || !taken {
+            return None;
+        }
+        let start = |lane: Lane, steps: i128| i128::from(lane.start) + steps.max(0) * distance;
+        i64::try_from(start(one, steps).max(start(other, -steps))).ok()
+    })
 }
 
 fn in_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), Overlap> {
