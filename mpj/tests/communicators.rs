@@ -240,3 +240,33 @@ fn threads_that_share_a_communicator() {
     });
     outcome.expect("nobody fails");
 }
+
+/// A dropped send finishes, also when the communicator is dropped behind it.
+#[test]
+fn a_dropped_send_outlives_its_communicator() {
+    for (len, spoken) in [(10usize, false), (1 << 20, false), (1 << 20, true)] {
+        job(2, move |world| {
+            let sub = world.dup()?;
+            if spoken {
+                if world.rank() == 1 {
+                    sub.send(&[1u8], 0, 9)?
+                } else {
+                    sub.recv(&mut [0u8], 1, 9).map(drop)?
+                }
+            }
+            if world.rank() == 0 {
+                drop(sub.isend(vec![7u8; len], 1, 0)?);
+                drop(sub);
+                world.barrier()?;
+                // Stays until rank 1 has it.
+                return world.recv(&mut [0u8], 1, 5).map(drop);
+            }
+            world.barrier()?;
+            let mut got = vec![0u8; len];
+            assert_eq!(sub.recv(&mut got, 0, 0)?.bytes(), len);
+            assert!(got.iter().all(|byte| *byte == 7));
+            world.send(&[1u8], 0, 5)
+        })
+        .expect("the message arrives");
+    }
+}

@@ -1,7 +1,9 @@
 //! What `mpj::run` tells the shell: exit code and standard error. The program that is run is this one, with a mode in
 //! its environment.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, Output};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mpj::{Launch, World};
@@ -46,6 +48,7 @@ fn program(mode: &str) -> ExitCode {
             }
             patient(&world)
         }),
+        "unwound" => mpj::run_with(Launch::threads(2), |world| unwound(&world)),
         "none" => mpj::run_with(Launch::threads(0), |world| world.barrier()),
         _ => ExitCode::from(99),
     }
@@ -55,6 +58,31 @@ fn program(mode: &str) -> ExitCode {
 fn patient(world: &World) -> Result<(), String> {
     std::thread::sleep(Duration::from_millis(5));
     world.barrier().map_err(|error| error.to_string())
+}
+
+/// A panic in the middle of a blocking call, by the drop of a buffer that was given away: it must not give the call's own
+/// buffer back while messages come.
+fn unwound(world: &World) -> mpj::Result<()> {
+    struct Grenade;
+    impl Drop for Grenade {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    if world.rank() == 1 {
+        world.recv(&mut vec![0u8; 1 << 20], 0, 1)?;
+        return world.recv(&mut [0u8], 0, 2).map(drop);
+    }
+    let big = vec![1u8; 1 << 20].leak();
+    let keep: mpj::raw::Keep = Arc::new(Grenade);
+    let (comm, byte) = (world.as_raw(), mpj::datatypes::Datatype::of::<u8>());
+    // SAFETY: the bytes are never freed.
+    #[expect(unsafe_code, reason = "the raw face, as only it takes such a buffer")]
+    let send = unsafe {
+        mpj::raw::isend(comm, big.as_ptr(), big.len(), &byte, 1, 1, mpj::raw::Mode::Standard, Some(keep))?
+    };
+    drop(send);
+    world.recv(&mut [0u8], 1, 3).map(drop)
 }
 
 /// Runs every mode and looks at code and text.
@@ -79,6 +107,9 @@ fn check() -> ExitCode {
         assert_eq!(text.matches("panicked at").count(), 1, "one message for one cause: {text}");
         assert!(text.contains(cause), "{mode}: {text}");
     }
+    let (output, text) = run("unwound");
+    assert_eq!(output.status.signal(), Some(6), "the process aborts: {text}");
+    assert!(text.contains("on purpose"), "{text}");
     ExitCode::SUCCESS
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use common::{SIZES, blanks, ranks, samples};
+use common::{SIZES, alive, blanks, ranks, samples};
 use mpj::{ANY_SOURCE, Class, World};
 
 #[mpj::test(ranks = 2)]
@@ -82,6 +82,7 @@ fn a_panic_in_a_scope_ends_its_operations_and_goes_on() {
                 std::mem::forget(s.isend(&mine, other, 1));
                 let comes = s.irecv(&mut comes, other, 1).expect("starts");
                 comes.wait().expect("comes");
+                world.barrier().expect("the other one has it, too");
                 std::panic::resume_unwind(Box::new("on purpose"));
             })
         }));
@@ -93,4 +94,28 @@ fn a_panic_in_a_scope_ends_its_operations_and_goes_on() {
         assert_eq!(never[0], 1);
         world.barrier()
     });
+}
+
+/// Nobody hears of a panic before its scope has ended: the scope does not wait for those who wait for the panicked.
+#[test]
+fn a_panic_does_not_wait_for_its_sends() {
+    for synchronous in [false, true] {
+        let outcome = alive(|| {
+            mpj::threads(2, move |world| {
+                if world.rank() == 0 {
+                    let big = vec![1u8; 1 << 20];
+                    world.scope(|s| {
+                        let sent = if synchronous { s.issend(&big[..9], 1, 0) } else { s.isend(&big, 1, 0) };
+                        std::mem::forget(sent);
+                        std::panic::resume_unwind(Box::new("on purpose"));
+                    });
+                }
+                // Waits for what would have come later.
+                let error = world.recv(&mut [0u8], 0, 5).expect_err("rank 0 has panicked");
+                assert_eq!(error.failed_rank(), Some(0));
+                Ok::<_, mpj::Error>(())
+            })
+        });
+        assert!(outcome.is_err(), "a rank panicked");
+    }
 }

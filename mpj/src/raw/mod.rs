@@ -10,12 +10,16 @@
 //!   operation has ended. `bool` and `char` elements are valid when it has.
 //! * An operation has ended when its blocking call returns, or when [`Request::wait`] or [`Request::test`] says so, or
 //!   when the [`Keep`] given to a non-blocking call has been dropped.
+//!
+//! A blocking call returns only when its operations have ended. A panic in the middle of it would break that promise, so
+//! it ends the process; there is none but by a defect, or by the drop of a [`Keep`] that panics.
 
 mod collective;
 mod comm;
 mod items;
 mod p2p;
 mod request;
+mod unwind;
 
 pub use collective::*;
 pub use comm::{Comm, UNDEFINED};
@@ -24,6 +28,7 @@ pub use mpj_devices::{ANY_SOURCE, ANY_TAG, Group, Keep, Message, Mode, Shape};
 pub use p2p::*;
 pub(crate) use request::About;
 pub use request::Request;
+pub(crate) use unwind::abort_on_unwind;
 
 /// Nobody, as source and as destination.
 pub const PROC_NULL: i32 = crate::endpoint::PROC_NULL_NUMBER;

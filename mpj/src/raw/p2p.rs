@@ -11,6 +11,7 @@ use super::PROC_NULL;
 use super::comm::Comm;
 use super::items::Items;
 use super::request::{About, Request};
+use super::unwind::abort_on_unwind;
 use crate::error::{Class, Error, Result};
 use crate::status::Status;
 
@@ -105,7 +106,8 @@ fn finish(
     started: Started,
     what: impl Fn(&Arc<Channel>) -> Wait,
 ) -> Result<Status> {
-    let outcome = comm.engine().wait_as(started, || what(comm.p2p()));
+    // The buffer is the caller's again when this has returned, in whatever way.
+    let outcome = abort_on_unwind(|| comm.engine().wait_as(started, || what(comm.p2p())));
     Ok(Status::of(&outcome.map_err(|fault| Error::fault(call, fault))?))
 }
 
@@ -321,15 +323,17 @@ pub unsafe fn sendrecv(comm: &Comm, send: Side<*const u8>, recv: Side<*mut u8>) 
     // SAFETY: the caller's contract; both operations have ended when we return.
     let receiving =
         unsafe { irecv_shape(comm, CALL, recv.buf, recv.count, recv.shape, recv.peer, recv.tag, None)? };
-    // SAFETY: the caller's contract, and `send_shape` waits.
-    let sent = unsafe {
-        send_shape(comm, CALL, send.buf, send.count, send.shape, send.peer, send.tag, Mode::Standard)
-    };
-    if sent.is_err() {
-        receiving.cancel();
-    }
-    let received = receiving.wait();
-    sent.and(received)
+    abort_on_unwind(|| {
+        // SAFETY: the caller's contract, and `send_shape` waits.
+        let sent = unsafe {
+            send_shape(comm, CALL, send.buf, send.count, send.shape, send.peer, send.tag, Mode::Standard)
+        };
+        if sent.is_err() {
+            receiving.cancel();
+        }
+        let received = receiving.wait();
+        sent.and(received)
+    })
 }
 
 /// Waits for a message that a receive with these arguments would get, and leaves it there.

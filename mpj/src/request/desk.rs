@@ -9,6 +9,7 @@ use mpj_devices::{Completion, Outcome, Started, Wait};
 
 use crate::comm::Intracomm;
 use crate::raw::About;
+use crate::raw::abort_on_unwind;
 
 /// Operations kept without a lock.
 const NEAR: usize = 64;
@@ -142,7 +143,8 @@ impl Desk {
         self.see(place, |completion| completion.is_some_and(|c| raw.engine().cancel(raw.p2p(), c)))
     }
 
-    /// Waits until every operation has ended; if the scope has panicked, takes back what has not matched.
+    /// Waits until every operation has ended; if the scope has panicked, takes back what has not matched, sends too: those
+    /// who would receive them may be waiting for something that will not come, as the panic is told to nobody before.
     ///
     /// # Safety
     /// The scope has ended: no place is used any more.
@@ -150,17 +152,19 @@ impl Desk {
         let raw = self.comm.as_raw();
         let end = |completion: Completion| {
             if panicked {
-                raw.engine().cancel(raw.p2p(), &completion);
+                raw.engine().withdraw(raw.p2p(), &completion);
             }
             // Whatever it failed with, it has ended.
             let _ = raw.engine().wait_as(Started::Pending(completion), || Wait::call("the end of a scope"));
         };
-        for slot in self.near.iter().filter(|slot| slot.held.load(Ordering::Acquire)) {
-            // SAFETY: invariant 1: the scope has ended.
-            let completion = unsafe { &mut *slot.completion.get() };
-            completion.take().into_iter().for_each(end);
-        }
-        let far = std::mem::take(&mut *self.far());
-        far.slots.into_iter().flatten().for_each(end);
+        abort_on_unwind(|| {
+            for slot in self.near.iter().filter(|slot| slot.held.load(Ordering::Acquire)) {
+                // SAFETY: invariant 1: the scope has ended.
+                let completion = unsafe { &mut *slot.completion.get() };
+                completion.take().into_iter().for_each(end);
+            }
+            let far = std::mem::take(&mut *self.far());
+            far.slots.into_iter().flatten().for_each(end);
+        });
     }
 }
