@@ -21,9 +21,10 @@ impl Engine {
         if self.cancel(channel, completion) {
             return true;
         }
+        // Meanwhile a message may be queued no more, and wait for its answer; never the other way.
         let taken = self.withdraw_local(channel, completion)
-            || self.withdraw_op(channel, completion)
-            || self.withdraw_queued(channel, completion);
+            || self.withdraw_queued(channel, completion)
+            || self.withdraw_op(channel, completion);
         if taken {
             self.rouse();
         }
