@@ -8,7 +8,8 @@
 //! * a frame for a peer that holds none, when none is left, is cut to pieces that go through the cells of its ring
 //!   (`link`), of which every pair has its own: slower, but it asks nothing of anybody else. A segment of 512 ranks with 64
 //!   fragments for each needs no more memory for that than one of two ranks;
-//! * a peer that holds some waits for those: it alone decides how fast.
+//! * a frame for a peer that holds some waits for those, unless it is short and a few cells do: that peer alone decides
+//!   how fast.
 //!
 //! # How they come back
 //! A receiver gives fragments back in the order in which they came, so it only counts them, in its own ring. What a

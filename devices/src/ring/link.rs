@@ -37,6 +37,9 @@ impl fmt::Debug for LateBell {
     }
 }
 
+/// Bytes of a body that rather goes in a few cells than waits for a fragment to come back.
+const SHORT: usize = 4 * INLINE;
+
 /// The ring to one peer.
 #[derive(Debug)]
 pub(crate) struct RingLink {
@@ -135,6 +138,7 @@ impl Link for RingLink {
             })?;
             match (lent, fill) {
                 (Lent::Fragment(index), _) => self.producer.send_fragment(head, index, len as u32),
+                (Lent::Later, Some(fill)) if len <= SHORT => return Ok(self.cut(head, len, fill)?),
                 (Lent::Never, Some(fill)) => return Ok(self.cut(head, len, fill)?),
                 _ => return Err(PostError::Again),
             }

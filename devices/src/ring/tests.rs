@@ -111,7 +111,7 @@ fn a_full_ring_has_no_room_until_the_receiver_tells() {
 fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
     let area = area(16, Receivers::Threads);
     let (mut link, mut consumer, _) = peer(&area);
-    let sent = (0..).take_while(|i| post(&mut link, *i, 100).is_ok()).count();
+    let sent = (0..).take_while(|i| post(&mut link, *i, 300).is_ok()).count();
     assert_eq!(sent, 14, "all but the last eighth");
     // Two others get one each, as often as they give it back.
     let mut others = [peer(&area), peer(&area)];
@@ -122,18 +122,31 @@ fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
             assert_eq!(take(consumer, round), round + 1);
         }
     }
-    assert_eq!(post(&mut link, 14, 100), Err(PostError::Again));
+    assert_eq!(post(&mut link, 14, 300), Err(PostError::Again));
     assert_eq!(take(&mut consumer, 0), 14);
     assert!(consumer.is_awaited(), "the sender waits for its fragments");
-    post(&mut link, 14, 100).unwrap();
+    post(&mut link, 14, 300).unwrap();
     assert_eq!(take(&mut consumer, 14), 15);
+}
+
+#[test]
+fn short_frames_do_not_wait_for_fragments() {
+    let area = area(2, Receivers::Threads);
+    let (mut link, mut consumer, _) = peer(&area);
+    // Two in fragments, and three cells for each other until the ring is full.
+    let sent = (0..).take_while(|i| post(&mut link, *i, 100).is_ok()).count() as u32;
+    assert_eq!(sent, 2 + (CELLS - 2) / 3 + 1, "the last one is on its way");
+    assert!(link.is_staged());
+    assert_eq!(take(&mut consumer, 0), sent - 1);
+    assert!(!link.flush().unwrap());
+    assert_eq!(take(&mut consumer, sent - 1), sent);
 }
 
 #[test]
 fn with_no_fragment_left_a_frame_goes_in_pieces() {
     let area = area(2, Receivers::Threads);
     let (mut hog, _held, _) = peer(&area);
-    assert_eq!((0..).take_while(|i| post(&mut hog, *i, 100).is_ok()).count(), 2);
+    assert_eq!((0..).take_while(|i| post(&mut hog, *i, 300).is_ok()).count(), 2);
     // 500 peers, and for each a frame that is longer than its ring.
     for _ in 0..500 {
         let (mut link, mut consumer, _) = peer(&area);
@@ -154,10 +167,10 @@ fn with_no_fragment_left_a_frame_goes_in_pieces() {
 fn left_after(receivers: Receivers, end: impl FnOnce(&mut RingLink, Consumer) -> Option<Consumer>) -> usize {
     let area = area(16, receivers);
     let (mut link, consumer, _) = peer(&area);
-    while post(&mut link, 0, 100).is_ok() {}
+    while post(&mut link, 0, 300).is_ok() {}
     let _held = end(&mut link, consumer);
     let (mut other, _consumer, _) = peer(&area);
-    (0..).take_while(|i| post(&mut other, *i, 100).is_ok()).count()
+    (0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count()
 }
 
 #[test]
@@ -179,15 +192,15 @@ fn what_a_peer_holds_comes_back_when_it_can_read_no_more() {
 fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
     let area = area(8, Receivers::Processes);
     let (mut link, mut accused, _) = peer(&area);
-    while post(&mut link, 0, 100).is_ok() {}
+    while post(&mut link, 0, 300).is_ok() {}
     link.forget();
     // All of it is lent again.
     let (mut other, mut consumer, _) = peer(&area);
-    let sent = (0..).take_while(|i| post(&mut other, *i, 100).is_ok()).count();
+    let sent = (0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count();
     assert_eq!(sent, 7);
     // The accused goes on, and gives back what it once was lent.
     while accused.receive(|_, _| ()).unwrap() {}
-    assert_eq!(post(&mut other, 7, 100), Err(PostError::Again), "nothing was taken from under the other");
+    assert_eq!(post(&mut other, 7, 300), Err(PostError::Again), "nothing was taken from under the other");
     assert_eq!(take(&mut consumer, 0), 7);
 }
 
@@ -296,9 +309,9 @@ fn counts_that_make_no_sense_break_the_link() {
         assert_eq!(error, PostError::Broken(text));
     }
     let (mut link, _consumer, ring) = peer(&area);
-    while post(&mut link, 0, 100).is_ok() {}
+    while post(&mut link, 0, 300).is_ok() {}
     ring.returned().store(8, Ordering::Relaxed);
-    let error = post(&mut link, 0, 100).unwrap_err();
+    let error = post(&mut link, 0, 300).unwrap_err();
     assert_eq!(
         error,
         PostError::Broken("it wrote a malformed count of fragments returned: 8, not 0 to 7".into())
