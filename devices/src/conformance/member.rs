@@ -8,10 +8,10 @@ use mpj_datatypes::Equivalent;
 use super::owned::{Item, Layout, Receiving, Sending};
 use crate::{Channel, End, Engine, Envelope, Fault, Group, Mode, Pattern, Roster};
 
-/// The context of the channel cases talk on.
-const WORLD: u64 = 2;
+/// The context of the channel cases talk on; none that a program has joined which runs a case.
+const WORLD: u64 = 1 << 62;
 /// The context of the channel that barriers use.
-const CONTROL: u64 = 3;
+const CONTROL: u64 = WORLD + 1;
 
 /// A rank of a case, on one channel.
 #[derive(Clone, Debug)]
