@@ -57,9 +57,8 @@ pub enum Body<'a> {
     Empty,
     /// These bytes; the device has copied or written them when `post` returns `Ok`.
     Bytes(&'a [u8]),
-    /// So many bytes, written by the closure straight into the device's memory; it is called at most once, with
-    /// exactly that many.
-    Fill(usize, &'a mut dyn FnMut(&mut [MaybeUninit<u8>])),
+    /// Bytes that are written straight into the device's memory.
+    Fill(Fill<'a>),
 }
 
 impl Body<'_> {
@@ -68,7 +67,7 @@ impl Body<'_> {
         match self {
             Body::Empty => 0,
             Body::Bytes(bytes) => bytes.len(),
-            Body::Fill(len, _) => *len,
+            Body::Fill(fill) => fill.len,
         }
     }
 
@@ -81,6 +80,36 @@ impl Body<'_> {
 impl fmt::Debug for Body<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Body({} B)", self.len())
+    }
+}
+
+/// A body that does not lie in one piece: who posts it packs it where the device wants it.
+pub struct Fill<'a> {
+    len: usize,
+    write: &'a mut dyn FnMut(&mut [MaybeUninit<u8>]),
+}
+
+impl<'a> Fill<'a> {
+    /// Makes a body of `len` bytes.
+    ///
+    /// # Safety
+    /// `write` initialises every byte of a slice of `len` bytes: the device sends what is there then.
+    #[inline]
+    #[expect(unsafe_code, reason = "a device takes its memory for written")]
+    pub unsafe fn new(len: usize, write: &'a mut dyn FnMut(&mut [MaybeUninit<u8>])) -> Self {
+        Fill { len, write }
+    }
+
+    /// Writes the body to `room`, which is as long as the [body](Body::len); its bytes are initialised then.
+    #[inline]
+    pub fn write(self, room: &mut [MaybeUninit<u8>]) {
+        (self.write)(room);
+    }
+}
+
+impl fmt::Debug for Fill<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fill({} B)", self.len)
     }
 }
 
@@ -134,7 +163,13 @@ pub struct Opened {
 }
 
 /// A device of one rank, opened.
-pub trait Device: Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// * [`get`](Self::get) answers `Ok` only when it has written all `len` bytes at `to`, and writes nothing there after it
+///   has returned, whatever it answers.
+/// * When [`revoke`](Self::revoke) has returned, nobody reads through the pointer that was offered.
+#[expect(unsafe_code, reason = "messages are delivered from memory that a device says it has written")]
+pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Returns the name of its driver.
     fn name(&self) -> &'static str;
 
@@ -188,7 +223,7 @@ pub trait Link: Send + fmt::Debug {
     /// Sends one frame; on `Ok` head and body may be reused.
     ///
     /// # Errors
-    /// [`PostError::Again`] if there is no room now, and the body's closure was not called.
+    /// [`PostError::Again`] if there is no room now, and the body was not [written](Fill::write).
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
     /// Moves bytes that `post` took but could not yet write out; returns whether any are left.
@@ -216,7 +251,29 @@ pub trait Link: Send + fmt::Debug {
 }
 
 /// The receiving end for all peers.
-pub trait Inlet: Send + fmt::Debug {
+///
+/// # Safety
+/// * Of what [`Sink::begin`] answers with [`Landing::Into`], the `len` bytes of that body are written and nothing else, and
+///   only within [`progress`](Self::progress).
+/// * [`Sink::landed`] is called only when all of them are.
+/// * A peer has one body at a time: from `begin` to [`Sink::landed`] or [`Sink::lost`], which ends the writing.
+///
+/// So that code without `unsafe` cannot pass off memory as written:
+/// ```compile_fail,E0200
+/// # use mpj_devices::{Inlet, PeerId, Sink};
+/// #[derive(Debug)]
+/// struct Hollow;
+///
+/// impl Inlet for Hollow {
+///     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
+///         sink.begin(PeerId(1), &[0; 40], 500);
+///         sink.landed(PeerId(1));
+///         1
+///     }
+/// }
+/// ```
+#[expect(unsafe_code, reason = "messages are delivered from memory that an inlet says it has written")]
+pub unsafe trait Inlet: Send + fmt::Debug {
     /// Hands every frame that has arrived to `sink`, up to a bound; never blocks. Returns how many frames.
     fn progress(&mut self, sink: &mut dyn Sink) -> usize;
 }
@@ -231,7 +288,13 @@ pub enum Landing {
 }
 
 /// What an [`Inlet`] hands frames to.
-pub trait Sink {
+///
+/// # Safety
+/// What [`begin`](Self::begin) answers with [`Landing::Into`] is valid for writes of `len` bytes, and used by nobody else,
+/// until [`landed`](Self::landed) or [`lost`](Self::lost) is called for that peer; where neither is, as long as the inlet is
+/// used, with this sink or another.
+#[expect(unsafe_code, reason = "an inlet writes to where the sink says")]
+pub unsafe trait Sink {
     /// Takes a frame whose body is all there. `body` need not outlive the call.
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]);
 

@@ -20,7 +20,9 @@
 //! 2. [`Link::post`] either takes the whole frame or answers [`PostError::Again`], and rings the peer's doorbell.
 //! 3. [`Inlet::progress`] hands frames to the [`Sink`], one peer's frames in order.
 //! 4. When room comes back after an `Again`, ring this rank's own doorbell: the outbox is flushed by whoever waits.
-//! 5. Add the driver to [`Registry::builtin`] and one line to `tests/conformance.rs`, one row to the README's table.
+//! 5. [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory on their word that it was
+//!    written. A device that has no [`Device::get`] and hands over whole frames has nothing to prove.
+//! 6. Add the driver to [`Registry::builtin`] and one line to `tests/conformance.rs`, one row to the README's table.
 
 #[allow(unsafe_code, reason = "a cell between two handles")]
 mod completion;

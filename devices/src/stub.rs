@@ -27,7 +27,9 @@ struct Stub {
     caps: Caps,
 }
 
-impl Device for Stub {
+// SAFETY: it has neither offers nor `get`.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Device for Stub {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -56,7 +58,9 @@ impl Device for Stub {
 #[derive(Debug)]
 struct StubInlet;
 
-impl Inlet for StubInlet {
+// SAFETY: no body begins.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Inlet for StubInlet {
     fn progress(&mut self, _sink: &mut dyn Sink) -> usize {
         0
     }

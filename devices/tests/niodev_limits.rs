@@ -12,7 +12,9 @@ use rustix::process::{Resource, Rlimit};
 #[derive(Debug, Default)]
 struct Losses(Vec<(u32, String)>);
 
-impl Sink for Losses {
+// SAFETY: bodies come in pieces.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Sink for Losses {
     fn frame(&mut self, _from: PeerId, _head: &[u8], _body: &[u8]) {}
 
     fn begin(&mut self, _from: PeerId, _head: &[u8], _len: usize) -> Landing {

@@ -51,7 +51,9 @@ struct Keeper {
     pieces: bool,
 }
 
-impl Sink for Keeper {
+// SAFETY: the memory of the body under way stays where it is until it has landed.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Sink for Keeper {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         assert!(from == PeerId(1) && self.under.is_none());
         self.frames.push((head.to_vec(), body.to_vec()));

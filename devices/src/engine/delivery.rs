@@ -270,7 +270,9 @@ impl Delivery<'_> {
     }
 }
 
-impl Sink for Delivery<'_> {
+// SAFETY: what a body lands in is kept in the inbox of its peer, untouched, until the body has landed or is lost.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Sink for Delivery<'_> {
     #[inline]
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         let done = Head::parse(head).and_then(|(kind, head)| match kind {

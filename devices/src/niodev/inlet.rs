@@ -116,7 +116,10 @@ impl NioInlet {
     }
 }
 
-impl Inlet for NioInlet {
+// SAFETY: a `Reader` writes what is left of its body, and says that it has landed when nothing is. A peer has one
+// connection that stands, and so one reader; if that ends with a body under way, the peer is lost.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Inlet for NioInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         if self.shared.has_started() {
             self.lobby.collect();

@@ -120,7 +120,7 @@ fn send(stream: &OwnedFd, parts: &[&[u8]]) -> Result<usize, Errno> {
 
 impl Link for TcpLink {
     #[inline]
-    fn post(&mut self, head: &[u8], mut body: Body<'_>) -> Result<(), PostError> {
+    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         if self.pipe.is_over() || self.pipe.stream().is_none() {
             // It is not sent, or never will be: the inlet tells the end of a peer, and the roster ends what waits for it.
             return Err(PostError::Again);
@@ -132,38 +132,36 @@ impl Link for TcpLink {
         let front = HEADER + head.len();
         small[..HEADER].write_copy_of_slice(&Header::data(head.len(), len).to_bytes());
         small[HEADER..front].write_copy_of_slice(head);
-        let joined = match &mut body {
-            Body::Empty => true,
+        let place = &mut small[front..];
+        let (end, body) = match body {
+            Body::Empty => (front, Body::Empty),
             Body::Bytes(bytes) if len <= SMALL => {
-                small[front..front + len].write_copy_of_slice(bytes);
-                true
+                place[..len].write_copy_of_slice(bytes);
+                (front + len, Body::Empty)
             }
-            Body::Fill(_, fill) if len <= SMALL => {
-                fill(&mut small[front..front + len]);
-                true
+            Body::Fill(fill) if len <= SMALL => {
+                fill.write(&mut place[..len]);
+                (front + len, Body::Empty)
             }
-            _ => false,
+            long => (front, long),
         };
-        let end = if joined { front + len } else { front };
-        // SAFETY: header and head were written above, and where `joined` says so the body: copied, or filled by a
-        // closure that fills exactly what it is given.
+        // SAFETY: header and head were written above, and a body up to `end`: copied, or filled as `Fill` promises.
         let front = unsafe { small[..end].assume_init_ref() };
         match body {
-            _ if joined && staging => self.stage(&[front], 0),
-            _ if joined => self.write(&[front], true)?,
+            Body::Empty if staging => self.stage(&[front], 0),
+            Body::Empty => self.write(&[front], true)?,
             Body::Bytes(bytes) => self.write(&[front, bytes], false)?,
-            Body::Fill(_, fill) => {
+            Body::Fill(fill) => {
                 let mut packed = std::mem::take(&mut self.packed);
                 packed.clear();
                 packed.reserve(len);
-                fill(&mut packed.spare_capacity_mut()[..len]);
-                // SAFETY: the closure has filled exactly the `len` bytes it was given.
+                fill.write(&mut packed.spare_capacity_mut()[..len]);
+                // SAFETY: the `len` bytes are initialised, as `Fill` promises.
                 unsafe { packed.set_len(len) };
                 let sent = self.write(&[front, &packed], true);
                 self.packed = packed;
                 sent?;
             }
-            Body::Empty => (),
         }
         Ok(())
     }

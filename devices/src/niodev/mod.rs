@@ -146,7 +146,9 @@ struct NioDevice {
     caps: Caps,
 }
 
-impl Device for NioDevice {
+// SAFETY: it has neither offers nor `get`.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Device for NioDevice {
     fn name(&self) -> &'static str {
         NAME
     }

@@ -125,7 +125,7 @@ impl Link for RingLink {
             Body::Bytes(bytes) => {
                 room.write_copy_of_slice(bytes);
             }
-            Body::Fill(_, fill) => fill(room),
+            Body::Fill(fill) => fill.write(room),
         };
         if head.len() + len <= INLINE {
             self.producer.send_inline(head, len, fill);

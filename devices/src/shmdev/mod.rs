@@ -78,7 +78,8 @@ struct ShmDevice {
     caps: Caps,
 }
 
-impl Device for ShmDevice {
+// SAFETY: it has neither offers nor `get`.
+unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME
     }

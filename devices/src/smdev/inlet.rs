@@ -26,7 +26,8 @@ impl Drop for SmInlet {
     }
 }
 
-impl Inlet for SmInlet {
+// SAFETY: a ring hands over whole frames: no body begins.
+unsafe impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         self.seen = self.port.collect(self.seen, &mut self.rings);

@@ -58,7 +58,8 @@ struct SmDevice {
     caps: Caps,
 }
 
-impl Device for SmDevice {
+// SAFETY: `Offers` copies all bytes or answers with an error, and its `revoke` waits for copies that have begun.
+unsafe impl Device for SmDevice {
     fn name(&self) -> &'static str {
         NAME
     }

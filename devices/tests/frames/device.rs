@@ -64,7 +64,9 @@ struct FakeDevice {
     caps: Caps,
 }
 
-impl Device for FakeDevice {
+// SAFETY: `get` never succeeds; nothing is offered.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Device for FakeDevice {
     fn name(&self) -> &'static str {
         "fake"
     }
@@ -105,13 +107,14 @@ impl Link for FakeLink {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
         }
+        let len = body.len();
         let body = match body {
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),
-            Body::Fill(len, fill) => {
+            Body::Fill(fill) => {
                 let mut room = vec![std::mem::MaybeUninit::new(0u8); len];
-                fill(&mut room);
-                // SAFETY: every byte was made as one.
+                fill.write(&mut room);
+                // SAFETY: every byte was made as one, and filled.
                 #[expect(unsafe_code, reason = "see above")]
                 room.iter().map(|byte| unsafe { byte.assume_init() }).collect()
             }
@@ -138,7 +141,9 @@ struct FakeInlet {
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for FakeInlet {}
 
-impl Inlet for FakeInlet {
+// SAFETY: `landing` keeps what is left of each body; only that is written, and none has landed while any is.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Inlet for FakeInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         let steps: Vec<Step> = lock(&self.wire.steps).drain(..).collect();
         for step in &steps {
@@ -149,7 +154,8 @@ impl Inlet for FakeInlet {
                         Landing::Into(to) => Way::Into(to, *len),
                         Landing::Pieces => Way::Pieces,
                     };
-                    self.landing.insert(*from, way);
+                    let under = self.landing.insert(*from, way);
+                    assert!(under.is_none(), "one body a peer at a time");
                 }
                 Step::Bytes(from, bytes) => match self.landing.get_mut(from) {
                     Some(Way::Into(to, left)) => {
@@ -165,7 +171,8 @@ impl Inlet for FakeInlet {
                     _ => sink.piece(PeerId(*from), bytes),
                 },
                 Step::Landed(from) => {
-                    self.landing.remove(from);
+                    let way = self.landing.remove(from);
+                    assert!(!matches!(way, Some(Way::Into(_, 1..))), "all of the body is there");
                     sink.landed(PeerId(*from));
                 }
                 Step::Lost(from) => {

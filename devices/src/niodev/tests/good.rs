@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::super::frame::{Header, Kind};
 use super::{Rank, intrude, pattern, send, until};
-use crate::device::{Body, Link, PostError};
+use crate::device::{Body, Fill, Link, PostError};
 
 /// Two ranks that are connected; both have a link.
 fn pair() -> (Rank, Rank, Box<dyn Link>, Box<dyn Link>) {
@@ -56,7 +56,10 @@ fn packed_bodies_arrive() {
         let mut fill = |room: &mut [std::mem::MaybeUninit<u8>]| {
             room.write_copy_of_slice(&bytes);
         };
-        to_b.post(&[3; 8], Body::Fill(size, &mut fill)).unwrap();
+        // SAFETY: all `size` bytes are copied.
+        #[expect(unsafe_code, reason = "see above")]
+        let fill = unsafe { Fill::new(size, &mut fill) };
+        to_b.post(&[3; 8], Body::Fill(fill)).unwrap();
         until(&mut [&mut a, &mut b], |r| {
             let _ = to_b.flush();
             r[1].got.frames.len() == 1

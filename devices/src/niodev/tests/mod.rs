@@ -34,7 +34,9 @@ struct Keeper {
     under: Option<(u32, Vec<u8>, Vec<u8>)>,
 }
 
-impl Sink for Keeper {
+// SAFETY: the memory of the body under way stays where it is until it has landed.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Sink for Keeper {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         self.frames.push((from.0, head.to_vec(), body.to_vec()));
     }
