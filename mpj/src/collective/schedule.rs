@@ -14,7 +14,7 @@ use super::patience::Patience;
 use super::receipt::{Expected, judge};
 use crate::error::{Class, Error, Result};
 use crate::op::{Op, Order};
-use crate::raw::Comm;
+use crate::raw::{Comm, abort_on_unwind};
 
 /// Which memory a [`Span`] lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -194,6 +194,22 @@ impl Schedule {
         }
     }
 
+    #[cold]
+    fn abandon(&mut self) {
+        let (engine, channel) = (self.comm.engine(), self.comm.coll());
+        let pending = std::mem::take(&mut self.pending);
+        abort_on_unwind(|| {
+            for Pending { completion, .. } in &pending {
+                engine.withdraw(channel, completion);
+            }
+            for Pending { completion, .. } in pending {
+                // Whatever it failed with, it has ended.
+                let what = || Wait::collective(self.call.name, channel);
+                let _ = engine.wait_as(Started::Pending(completion), what);
+            }
+        });
+    }
+
     /// Looks whether this rank waits in vain; after a long wait, asks those it waits for where they are.
     #[cold]
     fn look(&mut self) -> Result<()> {
@@ -277,6 +293,17 @@ impl Schedule {
     }
 }
 
+impl Drop for Schedule {
+    /// A panic that unwinds through [`run`](Self::run), as one of a user's operation, must not give the memory back while
+    /// others read and write it: what has not matched is taken back, what has goes to its end.
+    #[inline]
+    fn drop(&mut self) {
+        if !self.pending.is_empty() {
+            self.abandon();
+        }
+    }
+}
+
 // SAFETY: the memory behind the pointers is the schedule's to use, on whichever thread, by the contract of `new`.
 unsafe impl Send for Schedule {}
 
@@ -289,4 +316,51 @@ fn allocate(call: &'static str, shape: &Shape, count: usize) -> Result<(Memory, 
     let block = mpj_pool::global().alloc(bytes).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
     let base = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
     Ok((Memory { base, shape: shape.clone() }, Some(block)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use mpj_datatypes::Primitive;
+
+    use super::super::label::{Label, Operation};
+    use super::*;
+
+    fn words(memory: &mut [u64]) -> Memory {
+        Memory { base: memory.as_mut_ptr().cast(), shape: Shape::Flat(Primitive::U64) }
+    }
+
+    fn schedule(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<Op>) -> Schedule {
+        let [send, recv] = memory.map(words);
+        let call = Call { name: "test", number: 1, label: Label::new(Operation::Allreduce, 0) };
+        // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
+        unsafe { Schedule::new(comm, call, Plan { steps, send, recv, temp: 0, op }) }.expect("it is small")
+    }
+
+    #[test]
+    fn a_panic_leaves_no_receive_behind() {
+        crate::threads(2, |world| {
+            let comm = world.as_raw();
+            let (mut send, mut recv) = ([7u64; 2], [3u64; 2]);
+            if world.rank() == 0 {
+                let into = Span::new(Area::Recv, 0, 1);
+                let fold = Step::Fold { from: Span::new(Area::Send, 0, 1), into, order: Order::FromLeft };
+                let steps = vec![Step::Recv { from: 1, into: Span::new(Area::Recv, 1, 1) }, fold];
+                let op = Op::user(true, |_: &u64, _: &u64| panic!("as the test wants"));
+                let schedule = schedule(comm, steps, [&mut send, &mut recv], Some(op));
+                assert!(catch_unwind(AssertUnwindSafe(|| schedule.run())).is_err());
+                world.send(&[1u8], 1, 0)?;
+                world.recv(&mut [0u8], 1, 0)?;
+                assert_eq!(recv, [3; 2]);
+            } else {
+                world.recv(&mut [0u8], 0, 0)?;
+                let steps = vec![Step::Send { to: 0, from: Span::new(Area::Send, 0, 1) }];
+                schedule(comm, steps, [&mut send, &mut recv], None).run()?;
+                world.send(&[1u8], 0, 0)?;
+            }
+            Ok::<(), Error>(())
+        })
+        .expect("both ranks go on");
+    }
 }

@@ -12,7 +12,8 @@
 //!   when the [`Keep`] given to a non-blocking call has been dropped.
 //!
 //! A blocking call returns only when its operations have ended. A panic in the middle of it would break that promise, so
-//! it ends the process; there is none but by a defect, or by the drop of a [`Keep`] that panics.
+//! it ends the process; there is none but by a defect, or by the drop of a [`Keep`] that panics. A collective first sees its
+//! operations end, and then lets the panic go on: functions of the user's run in its middle.
 
 mod collective;
 mod comm;
