@@ -132,14 +132,21 @@ impl fmt::Display for Fault {
             Fault::Cancelled => write!(f, "the operation was cancelled"),
             Fault::Freed => write!(f, "the communicator was freed"),
             Fault::Unreachable { rank, why } => write!(f, "rank {rank} cannot be reached: {why}"),
-            Fault::NoMemory { bytes } => write!(f, "no memory for an early message of {bytes} bytes"),
+            Fault::NoMemory { bytes } => {
+                write!(f, "no memory for an early message of {bytes} bytes: post its receive before")
+            }
             Fault::TooManyMessages { rank, limit } => {
-                write!(f, "{limit} messages to rank {rank} wait for their receives, and no more may")
+                write!(
+                    f,
+                    "{limit} messages to rank {rank} wait for their receives, and no more may: wait for some first"
+                )
             }
             Fault::TooManyChannels => {
                 write!(f, "too many communicators at once: 32,768 is the limit; free some")
             }
-            Fault::Joined { context } => write!(f, "channel {context:#x} has been joined already"),
+            Fault::Joined { context } => {
+                write!(f, "channel {context:#x} has been joined already: leave it first")
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ pub enum Class {
     Type = 3,
     /// A tag outside 0 to 2,147,483,647.
     Tag = 4,
-    /// A communicator that was freed.
+    /// A communicator that was freed, or that there is already.
     Comm = 5,
     /// A rank outside the communicator.
     Rank = 6,
@@ -40,7 +40,7 @@ pub enum Class {
     Other = 16,
     /// A broken invariant of this library: please report it.
     Intern = 17,
-    /// No memory.
+    /// No memory, or no room for one more message.
     NoMem = 39,
     /// A rank that has died or left.
     ProcAborted = 58,
@@ -85,8 +85,9 @@ impl Error {
             Fault::TypeMismatch { .. } | Fault::InvalidValue { .. } => Class::Type,
             Fault::Dead { .. } | Fault::Left { .. } | Fault::Unreachable { .. } => Class::ProcAborted,
             Fault::Cancelled => Class::Request,
-            Fault::Freed => Class::Comm,
-            Fault::NoMemory { .. } => Class::NoMem,
+            Fault::Freed | Fault::Joined { .. } => Class::Comm,
+            Fault::NoMemory { .. } | Fault::TooManyMessages { .. } => Class::NoMem,
+            // `Withdrawn`, `TooManyChannels`, and what a later engine may say.
             _ => Class::Other,
         };
         Error { inner: Box::new(Inner { class, call, why: Why::Fault(fault) }) }
