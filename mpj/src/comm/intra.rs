@@ -64,8 +64,11 @@ impl Intracomm {
         Ok(self.raw.split_by(color.map(i64::from), key)?.map(Intracomm::new))
     }
 
-    /// Frees the communicator on this rank: every later call on any of its handles is an error, and so is what is
-    /// pending. Dropping the last handle frees it too.
+    /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last handle
+    /// frees it too.
+    ///
+    /// Receives that have not matched end with an error, where MPI would let them wait for their messages; what was sent or
+    /// has matched goes to its end.
     ///
     /// # Errors
     /// It was freed before, or it is the world.

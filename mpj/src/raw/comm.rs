@@ -123,7 +123,11 @@ impl Comm {
         )
     }
 
-    /// Frees the communicator: every later call on any of its handles is an error, and so is what is pending.
+    /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last handle
+    /// frees it too.
+    ///
+    /// Receives that have not matched end with an error, where MPI would let them wait for their messages; what was sent or
+    /// has matched goes to its end.
     ///
     /// # Errors
     /// It was freed before, or it is the world.
