@@ -1,13 +1,18 @@
 //! How one operation ends, and who sees it.
 
-use std::cell::{RefCell, UnsafeCell};
+#[cfg(all(test, loom))]
+mod model;
+
+use std::cell::RefCell;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::fault::Fault;
 use crate::layout::Envelope;
+use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::cell::UnsafeCell;
+use crate::sync::thread_local;
 
 /// What an operation came to: the envelope of the message, or why there is none.
 pub type Outcome = Result<Envelope, Fault>;
@@ -63,6 +68,15 @@ impl Node {
         NonNull::from(Box::leak(node))
     }
 
+    /// Drops the outcome.
+    ///
+    /// # Safety
+    /// It was written and not dropped, and nobody else uses it.
+    unsafe fn drop_outcome(&self) {
+        // SAFETY: the caller's promise.
+        self.outcome.with_mut(|outcome| unsafe { outcome.cast::<Outcome>().drop_in_place() });
+    }
+
     /// Takes a node back that its last owner is done with.
     ///
     /// # Safety
@@ -70,7 +84,7 @@ impl Node {
     unsafe fn keep(node: NonNull<Node>) {
         // SAFETY: it was leaked by `take`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
-        *node.state.get_mut() = OPEN;
+        node.state = AtomicU8::new(OPEN);
         let _ = SPARES.try_with(|spares| {
             let mut spares = spares.borrow_mut();
             if spares.len() < SPARE {
@@ -117,10 +131,8 @@ impl Completion {
         if self.node().state.load(Ordering::Acquire) != ENDED {
             return None;
         }
-        // SAFETY: `ENDED` was seen: invariant 2, and nobody writes any more.
-        let outcome = unsafe { &*self.node().outcome.get() };
-        // SAFETY: invariant 2.
-        Some(unsafe { outcome.assume_init_ref() })
+        // SAFETY: `ENDED` was seen: by invariant 2 the outcome is there, and nobody writes it any more.
+        Some(self.node().outcome.with(|outcome| unsafe { &*outcome.cast::<Outcome>() }))
     }
 }
 
@@ -133,10 +145,8 @@ impl Drop for Completion {
         if !ended {
             return;
         }
-        // SAFETY: invariant 1: the ender is gone, the node is ours.
-        let outcome = unsafe { &mut *self.node().outcome.get() };
-        // SAFETY: invariant 2.
-        unsafe { outcome.assume_init_drop() };
+        // SAFETY: invariant 1: the ender is gone, the node is ours; invariant 2: the outcome was written.
+        unsafe { self.node().drop_outcome() };
         // SAFETY: as above.
         unsafe { Node::keep(self.0) };
     }
@@ -160,14 +170,11 @@ impl Ender {
         // SAFETY: the node lives until both handles are gone.
         let node = unsafe { self.0.as_ref() };
         // SAFETY: invariant 2: `ENDED` has not been stored, so that nobody reads.
-        let place = unsafe { &mut *node.outcome.get() };
-        place.write(outcome);
+        node.outcome.with_mut(|place| unsafe { place.write(MaybeUninit::new(outcome)) });
         // SYNC completion (release)
         if node.state.swap(ENDED, Ordering::AcqRel) == ALONE {
-            // SAFETY: invariant 1: the other handle is gone, and nobody reads.
-            let place = unsafe { &mut *node.outcome.get() };
-            // SAFETY: written above.
-            unsafe { place.assume_init_drop() };
+            // SAFETY: invariant 1: the other handle is gone, and nobody reads; it was written above.
+            unsafe { node.drop_outcome() };
             // SAFETY: as above.
             unsafe { Node::keep(self.0) };
         }

@@ -1,4 +1,4 @@
-//! Atomics, locks and cells: std's, or loom's where `check/loom` tries every interleaving of a model.
+//! Atomics, locks, cells and thread locals: std's, or loom's where `check/loom` tries every interleaving of a model.
 //!
 //! What is modelled takes them from here. No model has a segment: loom's words have another size than those that
 //! processes share, so it places them in memory of its own.
@@ -10,7 +10,10 @@ pub(crate) use loom::{
 };
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+pub(crate) use std::{
+    sync::{Condvar, Mutex, MutexGuard, atomic},
+    thread_local,
+};
 
 use std::sync::PoisonError;
 
@@ -39,6 +42,17 @@ pub(crate) mod cell {
         }
     }
 }
+
+/// Loom's thread locals, one at a time, with std's word for a value that is known when the program is built.
+#[cfg(loom)]
+macro_rules! local {
+    ($(#[$attr:meta])* static $name:ident: $type:ty = const $value:block;) => {
+        ::loom::thread_local! { $(#[$attr])* static $name: $type = $value }
+    };
+}
+
+#[cfg(loom)]
+pub(crate) use local as thread_local;
 
 /// Locks, also after a panic of a holder: what these locks protect is whole between two statements.
 #[inline]

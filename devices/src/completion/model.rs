@@ -1,0 +1,93 @@
+//! Models of the two handles on two threads, whoever goes first.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::*;
+
+/// How many nodes this thread keeps.
+fn kept() -> usize {
+    SPARES.with(|spares| spares.borrow().len())
+}
+
+/// One thread ends an operation while another does `look` with its completion, as often as `times` says. Every outcome is
+/// dropped, and the node is kept by one of the two, once.
+fn ends_beside(times: usize, look: fn(Completion, &Outcome)) {
+    loom::model(move || {
+        let cause: Arc<str> = "a model".into();
+        for _ in 0..times {
+            let expected = Err(Fault::Dead { rank: 1, cause: Arc::clone(&cause) });
+            let outcome = expected.clone();
+            let before = kept();
+            let (ender, completion) = pair();
+            let other = thread::spawn(move || {
+                ender.end(outcome);
+                kept()
+            });
+            look(completion, &expected);
+            let (here, there) = (kept(), other.join().unwrap());
+            // One that was kept before was taken for this operation.
+            assert_eq!(here + there, before.max(1), "a node has one keeper");
+            drop(expected);
+            assert_eq!(Arc::strong_count(&cause), 1, "every outcome was dropped");
+        }
+    });
+}
+
+#[test]
+fn an_outcome_is_seen_when_it_is_there() {
+    ends_beside(1, |completion, expected| {
+        while completion.outcome().is_none() {
+            thread::yield_now();
+        }
+        assert_eq!(completion.outcome(), Some(expected));
+    });
+}
+
+#[test]
+fn an_outcome_that_may_come_is_all_there_or_not_at_all() {
+    ends_beside(1, |completion, expected| assert!(completion.outcome().is_none_or(|seen| seen == expected)));
+}
+
+#[test]
+fn an_outcome_that_nobody_waits_for_is_dropped() {
+    ends_beside(1, |completion, _| drop(completion));
+}
+
+#[test]
+fn a_node_that_was_kept_serves_again() {
+    ends_beside(2, |completion, expected| assert!(completion.outcome().is_none_or(|seen| seen == expected)));
+}
+
+#[test]
+fn an_ender_that_is_dropped_ends_the_operation_as_abandoned() {
+    loom::model(|| {
+        let (ender, completion) = pair();
+        let other = thread::spawn(move || {
+            drop(ender);
+            kept()
+        });
+        assert!(completion.outcome().is_none_or(|seen| *seen == Err(Fault::Cancelled)));
+        drop(completion);
+        assert_eq!(kept() + other.join().unwrap(), 1);
+    });
+}
+
+/// Two threads look at one completion, as those do who share a request.
+#[test]
+fn an_outcome_is_seen_by_all_who_look() {
+    loom::model(|| {
+        let (ender, completion) = pair();
+        let completion = loom::sync::Arc::new(completion);
+        let looker = {
+            let completion = loom::sync::Arc::clone(&completion);
+            thread::spawn(move || completion.outcome().is_none_or(|seen| *seen == Err(Fault::Freed)))
+        };
+        let other = thread::spawn(move || ender.end(Err(Fault::Freed)));
+        assert!(completion.outcome().is_none_or(|seen| *seen == Err(Fault::Freed)));
+        assert!(looker.join().unwrap());
+        other.join().unwrap();
+        assert_eq!(completion.outcome(), Some(&Err(Fault::Freed)));
+    });
+}
