@@ -21,6 +21,7 @@ mod inbox;
 mod landing;
 pub(crate) mod ops;
 mod outbox;
+mod parking;
 pub(crate) mod peer;
 mod progress;
 mod receive;
@@ -47,8 +48,9 @@ use crate::registry::Registry;
 use crate::site::Site;
 use crate::wait::Policy;
 use channels::Channels;
+use parking::Parking;
 use peer::{Peer, Table};
-use progress::{Parking, Turn};
+use progress::Turn;
 use waits::Waits;
 
 /// The engine of one rank.

@@ -1,16 +1,16 @@
-//! Progress is made by whoever waits: the turn, the waiting loop, and the threads that find the turn taken.
+//! Progress is made by whoever waits: the turn, and the waiting loop. Threads that find the turn taken go to `parking`.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, TryLockError};
 use std::time::Duration;
 
+use super::Engine;
 use super::delivery::Delivery;
 use super::inbox::Inbox;
 use super::outbox::Ended;
 use super::peer::Table;
 use super::waits::Wait;
-use super::{Engine, lock};
 use crate::completion::Started;
 use crate::device::Inlet;
 use crate::fault::Fault;
@@ -19,9 +19,6 @@ use crate::wait::{Next, Waiter};
 
 /// The longest sleep: news rings the doorbell, this only bounds what a lost ring could cost.
 const NAP: Duration = Duration::from_millis(100);
-
-/// The longest time a thread waits for the holder of the turn to tell it something.
-const PARK: Duration = Duration::from_millis(2);
 
 /// Passes after which ends are acted on even if frames keep coming.
 const PATIENCE: u32 = 10_000;
@@ -41,54 +38,6 @@ pub(crate) struct Turn {
 impl Turn {
     pub(crate) fn new(inlets: Vec<Box<dyn Inlet>>, size: u32) -> Self {
         Turn { inlets, inboxes: Table::new(size), seen: 0, passes: 0, ended: Vec::new() }
-    }
-}
-
-/// Threads that wait for the holder of the turn.
-#[derive(Debug, Default)]
-pub(crate) struct Parking {
-    count: AtomicUsize,
-    /// How often there was news.
-    epoch: Mutex<u64>,
-    news: Condvar,
-}
-
-/// A thread that is counted among those that wait, until it is dropped.
-struct Parked<'a>(&'a Parking);
-
-impl Drop for Parked<'_> {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl Parking {
-    /// Waits for news, unless `ready`. No lock is held while that is asked: it may run the user's code, or bring news.
-    fn park(&self, ready: impl FnOnce() -> bool) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        let _counted = Parked(self);
-        let seen = *lock(&self.epoch);
-        if ready() {
-            return;
-        }
-        let epoch = lock(&self.epoch);
-        // News that came meanwhile is in the epoch. The wait is bounded all the same: the holder of the turn may have
-        // looked for us just before we were counted.
-        let quiet = |epoch: &mut u64| *epoch == seen;
-        drop(self.news.wait_timeout_while(epoch, PARK, quiet).unwrap_or_else(PoisonError::into_inner));
-    }
-
-    #[inline]
-    fn notify(&self) {
-        if self.count.load(Ordering::Relaxed) != 0 {
-            self.tell();
-        }
-    }
-
-    #[cold]
-    fn tell(&self) {
-        *lock(&self.epoch) += 1;
-        self.news.notify_all();
     }
 }
 
