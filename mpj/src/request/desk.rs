@@ -1,12 +1,11 @@
 //! What a scope and its requests share: the operations that the scope has to see end.
 
-use std::cell::UnsafeCell;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::{Completion, Outcome, Started, Wait};
 
+use super::slot::Slot;
 use crate::comm::Intracomm;
 use crate::raw::About;
 use crate::raw::abort_on_unwind;
@@ -18,10 +17,14 @@ const NEAR: usize = 64;
 ///
 /// A new operation tries the slot after the last one's: in a window of up to [`NEAR`] operations it is free. If it is
 /// not, the operation goes to a list under a lock.
+///
+/// # Invariants
+/// 1. For each slot of `near` that is held there is at most one [`Place`]: whoever has it is the slot's holder, and lends
+///    the right to look with every reference to it. When the scope has ended, no place is used any more.
 #[derive(Debug)]
 pub(super) struct Desk {
     comm: Intracomm,
-    near: [Slot; NEAR],
+    near: [Slot<Completion>; NEAR],
     next: AtomicUsize,
     far: Mutex<Far>,
 }
@@ -33,25 +36,6 @@ pub(super) enum Place {
     Far(usize),
 }
 
-/// # Invariants
-/// 1. Whoever sets `held` makes the one [`Place`] of the slot, whose holder alone touches `completion`, until `held` is
-///    unset; through a shared place it is only read. When the scope has ended, no place is used any more, and the desk
-///    itself is the holder.
-#[derive(Default)]
-struct Slot {
-    held: AtomicBool,
-    completion: UnsafeCell<Option<Completion>>,
-}
-
-// SAFETY: by invariant 1 the completion, which is `Send` and `Sync`, is written by one thread alone.
-unsafe impl Sync for Slot {}
-
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Slot").field(&self.held).finish()
-    }
-}
-
 #[derive(Debug, Default)]
 struct Far {
     slots: Vec<Option<Completion>>,
@@ -60,7 +44,7 @@ struct Far {
 
 impl Desk {
     pub(super) fn new(comm: Intracomm) -> Self {
-        let near = std::array::from_fn(|_| Slot::default());
+        let near = std::array::from_fn(|_| Slot::new());
         Desk { comm, near, next: AtomicUsize::new(0), far: Mutex::default() }
     }
 
@@ -76,15 +60,11 @@ impl Desk {
     #[inline]
     pub(super) fn keep(&self, completion: Completion) -> Place {
         let at = self.next.load(Ordering::Relaxed) % NEAR;
-        let slot = &self.near[at];
-        if slot.held.swap(true, Ordering::Acquire) {
+        if let Err(completion) = self.near[at].hold(completion) {
             return self.keep_far(completion);
         }
         // A hint: if threads overwrite each other's, one of them finds the slot held.
         self.next.store(at + 1, Ordering::Relaxed);
-        // SAFETY: invariant 1: the slot was free, and is ours.
-        let place = unsafe { &mut *slot.completion.get() };
-        *place = Some(completion);
         Place::Near(at)
     }
 
@@ -103,8 +83,8 @@ impl Desk {
     #[inline]
     fn see<R>(&self, place: &Place, look: impl FnOnce(Option<&Completion>) -> R) -> R {
         match place {
-            // SAFETY: invariant 1: by the place, nobody writes.
-            Place::Near(at) => look(unsafe { &*self.near[*at].completion.get() }.as_ref()),
+            // SAFETY: invariant 1: by the place.
+            Place::Near(at) => unsafe { self.near[*at].see(look) },
             Place::Far(at) => look(self.far().slots[*at].as_ref()),
         }
     }
@@ -121,13 +101,8 @@ impl Desk {
         let raw = self.comm.as_raw();
         let outcome = raw.engine().wait_for(&mut (), |()| self.outcome(&place), |()| about.wait(raw.p2p()));
         match place {
-            Place::Near(at) => {
-                let slot = &self.near[at];
-                // SAFETY: invariant 1: the place is ours, and used up.
-                let completion = unsafe { &mut *slot.completion.get() };
-                *completion = None;
-                slot.held.store(false, Ordering::Release);
-            }
+            // SAFETY: invariant 1: the place is ours, and used up.
+            Place::Near(at) => unsafe { self.near[at].free() },
             Place::Far(at) => {
                 let mut far = self.far();
                 far.slots[at] = None;
@@ -158,10 +133,9 @@ impl Desk {
             let _ = raw.engine().wait_as(Started::Pending(completion), || Wait::call("the end of a scope"));
         };
         abort_on_unwind(|| {
-            for slot in self.near.iter().filter(|slot| slot.held.load(Ordering::Acquire)) {
+            for slot in &self.near {
                 // SAFETY: invariant 1: the scope has ended.
-                let completion = unsafe { &mut *slot.completion.get() };
-                completion.take().into_iter().for_each(end);
+                unsafe { slot.take() }.into_iter().for_each(end);
             }
             let far = std::mem::take(&mut *self.far());
             far.slots.into_iter().flatten().for_each(end);

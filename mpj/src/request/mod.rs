@@ -3,6 +3,7 @@
 mod desk;
 mod owned;
 mod scope;
+mod slot;
 mod together;
 
 pub(crate) use owned::OwnedCell;
