@@ -16,7 +16,7 @@ use crate::config::{self, Config};
 pub(crate) struct Policy {
     spin: Duration,
     awake: Duration,
-    /// Waits still to come that yield at once, since the core was found to be shared. Threads may overwrite each other's
+    /// Waits still to come that yield after a few polls, since the core was found to be shared. Threads may overwrite each other's
     /// count: it is a guess, and only speed depends on it.
     shared: AtomicU32,
 }
@@ -40,7 +40,7 @@ impl Policy {
         }
     }
 
-    /// Returns how long a wait that begins now polls.
+    /// Returns how long a wait that begins now polls at least.
     #[inline]
     fn spin(&self) -> Duration {
         match self.shared.load(Ordering::Relaxed) {
@@ -73,8 +73,6 @@ pub(crate) struct Waiter<'a> {
     policy: &'a Policy,
     spin: Duration,
     polls: u32,
-    /// Whether every poll that finds nothing yields.
-    yields: bool,
     since: Option<Instant>,
 }
 
@@ -83,23 +81,18 @@ const POLLS_PER_LOOK: u32 = 32;
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(policy: &'a Policy) -> Self {
-        let spin = policy.spin();
-        Waiter { policy, spin, polls: 0, yields: spin.is_zero(), since: None }
+        Waiter { policy, spin: policy.spin(), polls: 0, since: None }
     }
 
     /// Pauses or yields after a poll that found nothing, and says when it is time to sleep.
     #[inline]
     pub(crate) fn idle(&mut self) -> Next {
         self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(POLLS_PER_LOOK) {
-            return self.look();
-        }
-        if self.yields {
-            std::thread::yield_now();
-        } else {
+        if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
             std::hint::spin_loop();
+            return Next::Poll;
         }
-        Next::Poll
+        self.look()
     }
 
     #[cold]
@@ -112,7 +105,8 @@ impl<'a> Waiter<'a> {
         if waited >= self.spin {
             std::thread::yield_now();
             self.policy.note(now.elapsed());
-            self.yields = true;
+            // In the yielding phase every poll that finds nothing yields again.
+            self.polls = POLLS_PER_LOOK.wrapping_sub(2);
         }
         Next::Poll
     }
@@ -122,7 +116,6 @@ impl<'a> Waiter<'a> {
     pub(crate) fn reset(&mut self) {
         self.polls = 0;
         self.since = None;
-        self.yields = self.spin.is_zero();
     }
 }
 
@@ -133,16 +126,15 @@ mod tests {
     #[test]
     fn a_shared_core_is_not_polled_on_for_a_while() {
         let policy = Policy::new(&Config::default(), 1);
-        assert!(!Waiter::new(&policy).yields);
+        let polls = || !Waiter::new(&policy).spin.is_zero();
+        assert!(polls());
         policy.note(SWITCH / 5);
-        assert!(!Waiter::new(&policy).yields, "nobody else ran");
+        assert!(polls(), "nobody else ran");
         policy.note(SWITCH * 5);
         for wait in 0..PATIENT {
-            let mut waiter = Waiter::new(&policy);
-            waiter.reset();
-            assert!(waiter.yields, "wait {wait}");
+            assert!(!polls(), "wait {wait}");
         }
-        assert!(!Waiter::new(&policy).yields, "it is tried again");
+        assert!(polls(), "it is tried again");
     }
 
     #[test]
@@ -151,7 +143,8 @@ mod tests {
         config.set(&config::SPIN, 0).expect("in its range");
         let policy = Policy::new(&config, 1);
         for _ in 0..3 * PATIENT {
-            assert!(Waiter::new(&policy).yields);
+            policy.note(SWITCH * 5);
+            assert!(Waiter::new(&policy).spin.is_zero());
         }
     }
 }
