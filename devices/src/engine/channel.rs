@@ -1,13 +1,13 @@
 //! A channel: one matching space of one communicator, and the operations under way in it.
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::device::PeerId;
 use crate::engine::ops::Ops;
 use crate::fault::Fault;
 use crate::group::Group;
-use crate::matching::{Early, Matching};
+use crate::matching::{Board, Early, Matching};
 
 /// One matching space: a communicator has one for messages and one for collectives.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Channel {
     number: AtomicU16,
     members: OnceLock<Members>,
     matching: Mutex<Matching>,
-    early: Arc<AtomicU64>,
+    board: Arc<Board>,
     ops: Mutex<Ops>,
     broken: OnceLock<Fault>,
 }
@@ -30,13 +30,13 @@ struct Members {
 
 impl Channel {
     pub(crate) fn new(context: u64) -> Self {
-        let early = Arc::<AtomicU64>::default();
+        let board = Arc::<Board>::default();
         Channel {
             context,
             number: AtomicU16::new(0),
             members: OnceLock::new(),
-            matching: Mutex::new(Matching::new(Arc::clone(&early))),
-            early,
+            matching: Mutex::new(Matching::new(Arc::clone(&board))),
+            board,
             ops: Mutex::default(),
             broken: OnceLock::new(),
         }
@@ -95,11 +95,11 @@ impl Channel {
         self.matching().mask = mask;
     }
 
-    /// Returns how many messages have come before their receives, as far as it is known here: one relaxed load.
+    /// Returns what is known without a lock of messages that have come before their receives: two relaxed loads, of which
+    /// one may be older than the other.
     #[inline]
     pub fn early(&self) -> Early {
-        let word = self.early.load(Ordering::Relaxed);
-        Early { arrived: (word >> 32) as u32, lying: word as u32 }
+        self.board.read()
     }
 
     pub(crate) fn ops(&self) -> MutexGuard<'_, Ops> {

@@ -264,7 +264,7 @@ impl Engine {
                 forged.push(early.from);
             }
         }
-        matching.count(0);
+        matching.count();
         drop(matching);
         forged.into_iter().for_each(|from| self.accuse(from, "it sent under a rank that is not its own"));
     }
@@ -310,7 +310,7 @@ pub(super) fn end_local(channel: &Channel, fault: &Fault) {
             _ => matching.unexpected.push_back(early),
         }
     }
-    matching.count(0);
+    matching.count();
     drop(matching);
     for (source, ender) in ended {
         drop(source);

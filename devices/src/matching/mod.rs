@@ -3,15 +3,17 @@
 //! A message matches the earliest posted receive that accepts its source and tag; a receive matches the earliest
 //! message. Both queues are in order of arrival, and each is searched from its front, so wildcards need no extra rule.
 
+mod early;
 mod posted;
 mod unexpected;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::Envelope;
 
+pub(crate) use early::Board;
+pub use early::Early;
 pub(crate) use posted::Posted;
 pub(crate) use unexpected::{Held, Unexpected};
 
@@ -38,15 +40,6 @@ impl Pattern {
     }
 }
 
-/// How many messages came before their receives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Early {
-    /// All that ever came so, counted around 2^32.
-    pub arrived: u32,
-    /// Those that still lie there.
-    pub lying: u32,
-}
-
 /// The two queues of one channel.
 #[derive(Debug)]
 pub(crate) struct Matching {
@@ -56,14 +49,14 @@ pub(crate) struct Matching {
     left: bool,
     /// The bits of tags that are compared.
     pub(crate) mask: i32,
-    /// [`Early`] in one word, to be read without the lock.
-    early: Arc<AtomicU64>,
+    /// What is read without the lock.
+    board: Arc<Board>,
 }
 
 impl Matching {
-    pub(crate) fn new(early: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(board: Arc<Board>) -> Self {
         let (posted, unexpected) = (VecDeque::new(), VecDeque::new());
-        Matching { posted, unexpected, left: false, mask: -1, early }
+        Matching { posted, unexpected, left: false, mask: -1, board }
     }
 
     /// Takes the receive a message goes to.
@@ -84,17 +77,14 @@ impl Matching {
     #[inline]
     pub(crate) fn take_at(&mut self, at: usize) -> Option<Unexpected> {
         let early = if at == 0 { self.unexpected.pop_front() } else { self.unexpected.remove(at) };
-        self.count(0);
+        self.count();
         early
     }
 
-    /// Makes known that `arrived` more came early, and how many lie there now.
+    /// Makes known how many early messages lie there now.
     #[inline]
-    pub(crate) fn count(&self, arrived: u32) {
-        // Only the holder of the lock writes it.
-        let before = (self.early.load(Ordering::Relaxed) >> 32) as u32;
-        let word = u64::from(before.wrapping_add(arrived)) << 32 | self.unexpected.len() as u64;
-        self.early.store(word, Ordering::Relaxed);
+    pub(crate) fn count(&self) {
+        self.board.lie(self.unexpected.len());
     }
 
     /// Keeps a message that came before its receive, or gives it back if this rank has left the channel.
@@ -103,8 +93,9 @@ impl Matching {
         if self.left {
             return Some(early);
         }
+        let tag = early.message.tag;
         self.unexpected.push_back(early);
-        self.count(1);
+        self.board.arrive(tag, self.unexpected.len());
         None
     }
 
@@ -112,7 +103,7 @@ impl Matching {
     pub(crate) fn leave(&mut self) -> VecDeque<Unexpected> {
         self.left = true;
         let early = std::mem::take(&mut self.unexpected);
-        self.count(0);
+        self.count();
         early
     }
 

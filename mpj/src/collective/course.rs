@@ -142,8 +142,16 @@ impl Course {
     ///
     /// # Errors
     /// Why the call cannot go on.
-    #[cold]
+    #[inline]
     pub(crate) fn look(comm: &Comm, call: &Call, over: u32, is_long: bool) -> Result<()> {
+        if !is_long && !comm.course().is_alert() && is_in_step(comm, call, over) {
+            return Ok(());
+        }
+        Self::look_closely(comm, call, over, is_long)
+    }
+
+    #[cold]
+    fn look_closely(comm: &Comm, call: &Call, over: u32, is_long: bool) -> Result<()> {
         let (course, channel) = (comm.course(), comm.coll());
         let most = if is_long { usize::MAX } else { FEW };
         while let Some(message) = channel.take_early(most, |early| Notice::is_tag(early.tag)) {
@@ -171,6 +179,20 @@ impl Course {
             None => Ok(()),
         }
     }
+}
+
+/// Whether all that has come early plainly belongs to this call, or to a later one, as nearly always where ranks are in
+/// step: what is not told without a lock counts as no.
+#[inline]
+fn is_in_step(comm: &Comm, call: &Call, over: u32) -> bool {
+    let early = comm.coll().early();
+    let is_plain = |tag: i32| {
+        let number = number_near(call.number, tag);
+        !Notice::is_tag(tag)
+            && !is_before(number, over)
+            && (number != call.number || Label::of(tag) == call.label)
+    };
+    early.lying == 0 || early.tag.is_some_and(is_plain)
 }
 
 /// Whether an early message shows that its sender is not in step: its sender, number and label.

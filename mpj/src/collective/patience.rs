@@ -1,6 +1,7 @@
 //! When a rank that waits in a collective looks around: at once if a message has come that no receive was posted for, and
 //! after a long wait.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::raw::Comm;
@@ -9,8 +10,8 @@ use crate::raw::Comm;
 /// that computes for minutes is only asked once.
 const LONG: Duration = Duration::from_millis(300);
 
-/// Polls before the clock is looked at: no more than there are before a rank sleeps.
-const POLLS: u32 = 32;
+/// Polls between two looks at the clock, while the rank does not sleep.
+const POLLS: u32 = 1024;
 
 /// The patience of one wait.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Patience {
     /// The early messages that had arrived when it last looked.
     arrived: u32,
     polls: u32,
+    /// Whether the rank has begun to sleep between polls.
+    sleeps: Cell<bool>,
     since: Option<Instant>,
     is_long: bool,
     has_asked: bool,
@@ -26,7 +29,14 @@ pub(crate) struct Patience {
 impl Patience {
     pub(crate) fn new(comm: &Comm) -> Self {
         let arrived = comm.coll().early().arrived;
-        Patience { arrived, polls: 0, since: None, is_long: false, has_asked: false }
+        Patience {
+            arrived,
+            polls: 0,
+            sleeps: Cell::new(false),
+            since: None,
+            is_long: false,
+            has_asked: false,
+        }
     }
 
     /// Begins another wait.
@@ -37,13 +47,18 @@ impl Patience {
         self.has_asked = false;
     }
 
+    /// Notes that the rank is about to sleep: from now on polls are rare.
+    pub(crate) fn sleep(&self) {
+        self.sleeps.set(true);
+    }
+
     /// Whether it is time to look around, after a poll that found nothing.
     #[inline]
     pub(crate) fn is_due(&mut self, comm: &Comm) -> bool {
         let arrived = comm.coll().early().arrived;
         let is_news = std::mem::replace(&mut self.arrived, arrived) != arrived;
-        self.polls = self.polls.saturating_add(1);
-        is_news || (self.polls > POLLS && self.has_waited_long())
+        self.polls = self.polls.wrapping_add(1);
+        is_news || ((self.sleeps.get() || self.polls.is_multiple_of(POLLS)) && self.has_waited_long())
     }
 
     #[cold]

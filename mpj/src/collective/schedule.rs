@@ -132,7 +132,10 @@ impl Schedule {
     /// Runs to the end.
     pub(crate) fn run(mut self) -> Result<()> {
         let engine = Arc::clone(self.comm.engine());
-        engine.wait_for(&mut self, Schedule::poll, |run| Wait::collective(run.call.name, run.comm.coll()))
+        engine.wait_for(&mut self, Schedule::poll, |run| {
+            run.patience.sleep();
+            Wait::collective(run.call.name, run.comm.coll())
+        })
     }
 
     /// Goes on as far as possible; `Some` at the end, when nothing touches the buffers any more.

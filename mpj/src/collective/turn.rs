@@ -62,19 +62,18 @@ impl Turn<'_> {
         // SAFETY: the caller's contract; `run` polls to the end.
         let schedule = unsafe { Schedule::new(self.comm, call, plan) }?;
         if self.call.replace(call).is_none() {
-            let alert = self.comm.course().is_alert();
-            if alert || self.comm.coll().early().lying != 0 {
-                self.begin(&call)?;
+            Course::look(self.comm, &call, self.number, false)?;
+            if self.comm.course().is_alert() {
+                self.await_refusals(&call)?;
             }
         }
         schedule.run()
     }
 
-    /// Looks at what is known before anything is sent; after a refusal, waits until all others have been refused, too.
+    /// After a refusal, waits until all others have been refused, too.
     #[cold]
-    fn begin(&self, call: &Call) -> Result<()> {
+    fn await_refusals(&self, call: &Call) -> Result<()> {
         let (comm, course) = (self.comm, self.comm.course());
-        Course::look(comm, call, call.number, false)?;
         let awaited = || if course.is_alert() { course.awaited(comm.size(), comm.rank()) } else { None };
         if awaited().is_none() {
             return Ok(());

@@ -1,0 +1,78 @@
+//! What is known of early messages without the lock of the queues.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The messages that came before their receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Early {
+    /// How many ever came so, counted around 2^32.
+    pub arrived: u32,
+    /// How many still lie there.
+    pub lying: u32,
+    /// The tag of those that lie there, if they all have the same as far as it is known.
+    pub tag: Option<i32>,
+}
+
+/// Set in the word of the tag if all have it.
+const ALIKE: u64 = 1 << 32;
+
+/// [`Early`], written by the holder of the lock and read by anybody; a reader may find one word older than the other.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    /// `arrived` and `lying`.
+    counts: AtomicU64,
+    tag: AtomicU64,
+}
+
+impl Board {
+    /// Notes that one more has come, so that `lying` lie there now.
+    #[inline]
+    pub(crate) fn arrive(&self, tag: i32, lying: usize) {
+        let word = ALIKE | u64::from(tag.cast_unsigned());
+        if lying <= 1 {
+            self.tag.store(word, Ordering::Relaxed);
+        } else if self.tag.load(Ordering::Relaxed) != word {
+            self.tag.store(0, Ordering::Relaxed);
+        }
+        self.write(1, lying);
+    }
+
+    /// Notes that `lying` lie there now.
+    #[inline]
+    pub(crate) fn lie(&self, lying: usize) {
+        self.write(0, lying);
+    }
+
+    #[inline]
+    fn write(&self, arrived: u32, lying: usize) {
+        let before = (self.counts.load(Ordering::Relaxed) >> 32) as u32;
+        let word = u64::from(before.wrapping_add(arrived)) << 32 | lying as u64;
+        self.counts.store(word, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn read(&self) -> Early {
+        let (counts, tag) = (self.counts.load(Ordering::Relaxed), self.tag.load(Ordering::Relaxed));
+        let tag = (tag & ALIKE != 0).then_some((tag as u32).cast_signed());
+        Early { arrived: (counts >> 32) as u32, lying: counts as u32, tag }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_told_while_all_have_it() {
+        let board = Board::default();
+        for (tag, lying, told) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
+            board.arrive(tag, lying);
+            assert_eq!((board.read().tag, board.read().lying as usize), (told, lying));
+        }
+        board.lie(1);
+        assert_eq!(board.read(), Early { arrived: 4, lying: 1, tag: None });
+        board.lie(0);
+        board.arrive(-1, 1);
+        assert_eq!(board.read(), Early { arrived: 5, lying: 1, tag: Some(-1) });
+    }
+}
