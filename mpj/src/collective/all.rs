@@ -1,7 +1,7 @@
 //! Allgather and alltoall.
 
 use super::rooted::Blocks;
-use super::schedule::{Area, Span, Step};
+use super::step::{Area, Span, Step};
 
 fn span(area: Area, blocks: Blocks<'_>, rank: u32) -> Span {
     let (at, count) = blocks(rank);

@@ -1,8 +1,8 @@
 //! Collectives: each algorithm makes a list of steps for one rank, [`schedule`] runs it, and [`turn`] sees to it that
 //! all ranks are in step: README.md beside this file.
 //!
-//! An algorithm is a function of (rank, size, counts) to steps; it moves no data itself, so it can be tested without a
-//! job and run blocking or not.
+//! An algorithm is a function of (rank, size, counts) to steps; it moves no data itself, so it is tested without a
+//! job, by a simulator, and run blocking or not.
 
 pub(crate) mod all;
 pub(crate) mod course;
@@ -14,4 +14,7 @@ pub(crate) mod reduce;
 pub(crate) mod rooted;
 pub(crate) mod scan;
 pub(crate) mod schedule;
+#[cfg(test)]
+mod simulator;
+pub(crate) mod step;
 pub(crate) mod turn;

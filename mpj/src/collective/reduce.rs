@@ -3,7 +3,7 @@
 //!
 //! `mine` is what this rank contributes; `count` is in items of the accumulator, which may be of another shape.
 
-use super::schedule::{Area, Span, Step};
+use super::step::{Area, Span, Step};
 use crate::op::Order;
 
 /// A reduction to `root` along a binomial tree. Needs `count` items of own memory, twice.

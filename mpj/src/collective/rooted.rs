@@ -1,6 +1,6 @@
 //! Barrier, broadcast, gather, scatter.
 
-use super::schedule::{Area, Span, Step};
+use super::step::{Area, Span, Step};
 
 /// A barrier by dissemination: in round `k` each rank hears from the one 2^k before it (Hensgen, Finkel, Manber 1988).
 pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {

@@ -1,7 +1,7 @@
 //! Scan: rank `r` gets the combination of ranks 0 to `r`.
 
 use super::reduce::copy;
-use super::schedule::{Area, Span, Step};
+use super::step::{Area, Span, Step};
 use crate::op::Order;
 
 /// A scan by doubling (Hillis, Steele 1986). Needs `count` items of own memory.

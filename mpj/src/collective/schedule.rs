@@ -1,7 +1,4 @@
-//! A collective as a list of steps, which one machine runs: blocking calls wait for it, non-blocking ones poll it.
-//!
-//! Communication steps start at once; [`Step::Wait`] is a line that nothing crosses until everything started before it
-//! has ended. Local steps run when they are reached.
+//! The machine that runs one rank's steps of a collective: blocking calls wait for it, non-blocking ones poll it.
 
 use std::sync::Arc;
 
@@ -12,48 +9,10 @@ use super::course::{Call, Course};
 use super::notice::Notice;
 use super::patience::Patience;
 use super::receipt::{Expected, judge};
+use super::step::{Area, Span, Step};
 use crate::error::{Class, Error, Result};
 use crate::op::{Op, Order};
 use crate::raw::{Comm, abort_on_unwind};
-
-/// Which memory a [`Span`] lies in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Area {
-    /// The user's send buffer.
-    Send = 0,
-    /// The user's receive buffer.
-    Recv = 1,
-    /// The schedule's own memory.
-    Temp = 2,
-    /// As much again: items may interleave, so that two sets of them cannot lie one after the other.
-    More = 3,
-}
-
-/// `count` items of an area, from item `at` on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
-    pub(crate) area: Area,
-    pub(crate) at: usize,
-    pub(crate) count: usize,
-}
-
-impl Span {
-    pub(crate) const NONE: Span = Span { area: Area::Temp, at: 0, count: 0 };
-
-    pub(crate) fn new(area: Area, at: usize, count: usize) -> Self {
-        Span { area, at, count }
-    }
-}
-
-/// One step.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    Send { to: u32, from: Span },
-    Recv { from: u32, into: Span },
-    Wait,
-    Copy { from: Span, into: Span },
-    Fold { from: Span, into: Span, order: Order },
-}
 
 /// The memory of an area.
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@ use mpj_datatypes::Datatype;
 use mpj_devices::Shape;
 
 use super::p2p::{disjoint, too_large};
-use crate::collective::schedule::{Area, Memory, Span};
+use crate::collective::schedule::Memory;
+use crate::collective::step::{Area, Span};
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
 

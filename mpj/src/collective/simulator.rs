@@ -1,0 +1,263 @@
+//! A model of the machines that run a collective: no threads, no engine and no bytes, only the steps of all ranks.
+//!
+//! * A send ends when its receive has been posted, as if no message were eager: what ends here cannot deadlock.
+//! * Items are [`Term`]s, which say whose items they are and in which order they were combined.
+//! * Touching what an operation under way reads or writes is an error, as is a message of another length.
+//! * In one round a rank sends one message and receives one, in the order of its steps: that gives the rounds.
+
+mod algorithms;
+
+use std::collections::{HashMap, VecDeque};
+
+use super::step::{Span, Step};
+use crate::op::Order;
+
+/// What an item is made of: item `item` of ranks `first`, `first + 1`, … around the end, `len` of them, combined in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Term {
+    pub(super) item: usize,
+    pub(super) first: u32,
+    pub(super) len: u32,
+}
+
+impl Term {
+    /// An item as a rank contributes it.
+    pub(super) fn own(item: usize, rank: u32) -> Self {
+        Term { item, first: rank, len: 1 }
+    }
+
+    /// Combines two that are neighbours, as an associative operation may.
+    fn then(self, right: Term, size: u32) -> Option<Term> {
+        let fits = self.item == right.item
+            && (self.first + self.len) % size == right.first
+            && self.len + right.len <= size;
+        fits.then_some(Term { len: self.len + right.len, ..self })
+    }
+}
+
+/// One item of memory; `None` if nothing was ever put there.
+#[derive(Clone, Copy, Default, Debug)]
+struct Cell {
+    term: Option<Term>,
+    readers: u32,
+    is_written: bool,
+}
+
+/// The four areas of a rank, in the order of [`Area`](super::step::Area).
+pub(super) type Areas = [Vec<Option<Term>>; 4];
+
+#[derive(Debug)]
+struct Rank {
+    steps: std::vec::IntoIter<Step>,
+    areas: [Vec<Cell>; 4],
+    pending: u32,
+    is_at_line: bool,
+    /// The round in which its last line was crossed, and the last one in which an operation has ended.
+    now: u32,
+    ended: u32,
+    /// The rounds up to which it has something to send, and to receive.
+    sending: u32,
+    receiving: u32,
+    items_sent: usize,
+}
+
+/// One side of a message.
+#[derive(Debug)]
+struct Side {
+    span: Span,
+    /// The first round in which it can move.
+    round: u32,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) areas: Vec<Areas>,
+    pub(super) rounds: u32,
+    /// The most items that one rank has sent.
+    pub(super) most_sent: usize,
+}
+
+#[derive(Debug)]
+struct Machine {
+    ranks: Vec<Rank>,
+    /// By sender and receiver, in order: sends, or receives, that wait for the other side.
+    sends: HashMap<(u32, u32), VecDeque<Side>>,
+    receives: HashMap<(u32, u32), VecDeque<Side>>,
+    /// Ranks that can go on.
+    ready: VecDeque<u32>,
+}
+
+/// Runs the steps of all ranks on the areas they start with.
+///
+/// # Errors
+/// What a rank does wrong, and with whom; who waits for ever.
+pub(super) fn run(
+    size: u32,
+    steps: impl Fn(u32) -> Vec<Step>,
+    areas: impl Fn(u32) -> Areas,
+) -> Result<Report, String> {
+    let cell = |term| Cell { term, ..Cell::default() };
+    let rank = |rank| Rank {
+        steps: steps(rank).into_iter(),
+        areas: areas(rank).map(|area| area.into_iter().map(cell).collect()),
+        pending: 0,
+        is_at_line: false,
+        now: 0,
+        ended: 0,
+        sending: 0,
+        receiving: 0,
+        items_sent: 0,
+    };
+    let (sends, receives) = (HashMap::new(), HashMap::new());
+    let mut machine =
+        Machine { ranks: (0..size).map(rank).collect(), sends, receives, ready: (0..size).collect() };
+    while let Some(rank) = machine.ready.pop_front() {
+        machine.advance(rank).map_err(|why| format!("rank {rank} of {size}: {why}"))?;
+    }
+    machine.report()
+}
+
+impl Machine {
+    /// Runs a rank to its next line, or to its end.
+    fn advance(&mut self, rank: u32) -> Result<(), String> {
+        loop {
+            let this = &mut self.ranks[rank as usize];
+            if this.is_at_line {
+                if this.pending > 0 {
+                    return Ok(());
+                }
+                this.is_at_line = false;
+                this.now = this.ended;
+            }
+            match this.steps.next() {
+                None => return Ok(()),
+                Some(Step::Wait) => this.is_at_line = true,
+                Some(Step::Copy { from, into }) => self.combine(rank, from, into, |from, _| Some(from))?,
+                Some(Step::Fold { from, into, order }) => {
+                    let size = self.ranks.len() as u32;
+                    self.combine(rank, from, into, |from, old| match order {
+                        Order::FromLeft => from.then(old?, size),
+                        Order::FromRight => old?.then(from, size),
+                    })?;
+                }
+                Some(Step::Send { to, from }) => {
+                    this.pending += 1;
+                    this.items_sent += from.count;
+                    this.sending = this.sending.max(this.now) + 1;
+                    let side = Side { span: from, round: this.sending };
+                    self.cells(rank, from, |cell| {
+                        cell.readers += 1;
+                        (!cell.is_written).then_some(()).ok_or("sends what it receives")
+                    })?;
+                    match take(&mut self.receives, (rank, to)) {
+                        Some(other) => self.meet((rank, side), (to, other))?,
+                        None => self.sends.entry((rank, to)).or_default().push_back(side),
+                    }
+                }
+                Some(Step::Recv { from, into }) => {
+                    this.pending += 1;
+                    this.receiving = this.receiving.max(this.now) + 1;
+                    let side = Side { span: into, round: this.receiving };
+                    self.cells(rank, into, |cell| {
+                        let is_used = cell.is_written || cell.readers > 0;
+                        cell.is_written = true;
+                        (!is_used).then_some(()).ok_or("receives into what is in use")
+                    })?;
+                    match take(&mut self.sends, (from, rank)) {
+                        Some(other) => self.meet((from, other), (rank, side))?,
+                        None => self.receives.entry((from, rank)).or_default().push_back(side),
+                    }
+                }
+            }
+        }
+    }
+
+    fn cells(
+        &mut self,
+        rank: u32,
+        span: Span,
+        mut each: impl FnMut(&mut Cell) -> Result<(), &'static str>,
+    ) -> Result<(), String> {
+        let area = &mut self.ranks[rank as usize].areas[span.area as usize];
+        let len = area.len();
+        let cells = area.get_mut(span.at..span.at + span.count);
+        let cells = cells.ok_or_else(|| format!("{span:?} leaves its {len} items"))?;
+        cells.iter_mut().try_for_each(|cell| each(cell).map_err(|why| format!("{why}: {span:?}")))
+    }
+
+    /// A local step on items that lie in two spans.
+    fn combine(
+        &mut self,
+        rank: u32,
+        from: Span,
+        into: Span,
+        f: impl Fn(Term, Option<Term>) -> Option<Term>,
+    ) -> Result<(), String> {
+        if from.count != into.count {
+            return Err(format!("{from:?} and {into:?} are not as long"));
+        }
+        let mut terms = Vec::with_capacity(from.count);
+        self.cells(rank, from, |cell| {
+            terms.push(cell.term.filter(|_| !cell.is_written).ok_or("reads what is not there")?);
+            Ok(())
+        })?;
+        let mut terms = terms.into_iter();
+        self.cells(rank, into, |cell| {
+            if cell.is_written || cell.readers > 0 {
+                return Err("writes what is in use");
+            }
+            let combined = terms.next().and_then(|term| f(term, cell.term));
+            cell.term = Some(combined.ok_or("combines what are no neighbours")?);
+            Ok(())
+        })
+    }
+
+    /// A message has both its sides: it moves, and both operations end.
+    fn meet(&mut self, (from, send): (u32, Side), (to, receive): (u32, Side)) -> Result<(), String> {
+        if send.span.count != receive.span.count {
+            let (sent, room) = (send.span.count, receive.span.count);
+            return Err(format!("{sent} items from rank {from} to rank {to}, which expects {room}"));
+        }
+        let mut terms = Vec::with_capacity(send.span.count);
+        self.cells(from, send.span, |cell| {
+            cell.readers -= 1;
+            terms.push(cell.term.ok_or("sends what is not there")?);
+            Ok(())
+        })?;
+        let mut terms = terms.into_iter();
+        self.cells(to, receive.span, |cell| {
+            (cell.term, cell.is_written) = (terms.next(), false);
+            Ok(())
+        })?;
+        let round = send.round.max(receive.round);
+        for rank in [from, to] {
+            let ended = &mut self.ranks[rank as usize];
+            ended.pending -= 1;
+            ended.ended = ended.ended.max(round);
+            if ended.pending == 0 && ended.is_at_line {
+                self.ready.push_back(rank);
+            }
+        }
+        Ok(())
+    }
+
+    fn report(self) -> Result<Report, String> {
+        let unmet = |(sides, what): (&HashMap<(u32, u32), VecDeque<Side>>, _)| {
+            let waiting = sides.iter().find(|(_, sides)| !sides.is_empty());
+            waiting.map(|((from, to), _)| format!("a {what} from rank {from} to rank {to} has no other side"))
+        };
+        if let Some(why) = [(&self.sends, "send"), (&self.receives, "receive")].into_iter().find_map(unmet) {
+            return Err(why);
+        }
+        let rounds = self.ranks.iter().map(|rank| rank.ended).max().unwrap_or(0);
+        let most_sent = self.ranks.iter().map(|rank| rank.items_sent).max().unwrap_or(0);
+        let terms = |area: Vec<Cell>| area.into_iter().map(|cell| cell.term).collect();
+        let areas = self.ranks.into_iter().map(|rank| rank.areas.map(terms)).collect();
+        Ok(Report { areas, rounds, most_sent })
+    }
+}
+
+fn take(sides: &mut HashMap<(u32, u32), VecDeque<Side>>, who: (u32, u32)) -> Option<Side> {
+    sides.get_mut(&who)?.pop_front()
+}
