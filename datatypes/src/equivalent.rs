@@ -38,8 +38,8 @@ pub unsafe trait Equivalent: Copy + 'static {
 ///
 /// # Safety
 /// Any bytes whatever may be stored where `Self::datatype()` names them, once those that it names as `bool` or `char`
-/// have passed [`Datatype::validate`]. So a type with other restricted fields (`NonZero`, enums, references) must not
-/// implement it.
+/// have passed [`Datatype::validate`]; bytes that it does not name are padding, so that the others make a value. So a type
+/// with other restricted fields (`NonZero`, enums, references), or with fields that do not travel, must not implement it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received",
     label = "not every bit pattern is a value of it",

@@ -1,9 +1,10 @@
 //! Reduction operations: MPI's own on every primitive they make sense for, and the user's.
 
-use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::{fmt, ptr};
 
-use mpj_datatypes::{Datatype, Primitive, Receivable};
+use mpj_datatypes::{Datatype, Primitive, Receivable, Run};
 
 /// Combines two items into one (MPI 4.1 §6.9).
 ///
@@ -79,31 +80,27 @@ impl Op {
         commutative: bool,
         function: impl Fn(&T, &T) -> T + Send + Sync + 'static,
     ) -> Op {
+        let datatype = T::datatype();
+        let padded: Option<Vec<Run>> =
+            (datatype.size() != size_of::<T>()).then(|| datatype.runs(1).collect());
         let fold = move |from: *const u8, into: *mut u8, count: usize, order: Order| {
+            let padded = padded.as_deref();
             for at in 0..count {
-                // SAFETY: `fold` is only called by `Op::fold`, with `count` items of `T`'s datatype at both; they come
-                // from `&[T]`s or from a block laid out like one.
-                let from = unsafe { from.cast::<T>().add(at) };
+                let offset = at * size_of::<T>();
+                let (from, into) = (from.wrapping_add(offset), into.wrapping_add(offset));
+                // SAFETY: `fold` is only called by `Op::fold`, with `count` items of `T`'s datatype at both.
+                let from: T = unsafe { take(from, padded) };
                 // SAFETY: as above.
-                let from = unsafe { from.read_unaligned() };
-                // SAFETY: as above.
-                let into = unsafe { into.cast::<T>().add(at) };
-                // SAFETY: as above.
-                let old = unsafe { into.read_unaligned() };
+                let old: T = unsafe { take(into, padded) };
                 let new = match order {
                     Order::FromLeft => function(&from, &old),
                     Order::FromRight => function(&old, &from),
                 };
                 // SAFETY: as above.
-                unsafe { into.write_unaligned(new) };
+                unsafe { put(&new, into, padded) };
             }
         };
-        Op::User(UserOp {
-            fold: Arc::new(fold),
-            commutative,
-            name: std::any::type_name::<T>(),
-            datatype: T::datatype(),
-        })
+        Op::User(UserOp { fold: Arc::new(fold), commutative, name: std::any::type_name::<T>(), datatype })
     }
 
     /// Returns whether the order of operands does not matter.
@@ -171,6 +168,47 @@ impl Op {
             // SAFETY: as above; a run of a homogeneous type is whole primitives.
             unsafe { predefined(self, primitive, from, into, run.len / size) };
         }
+    }
+}
+
+/// Takes an item out of memory where only what its type names is known to be its own: of a type with padding, whose runs
+/// are given, the bytes between may belong to others, or to nobody.
+///
+/// # Safety
+/// The bytes that `T`'s datatype names at `at` are those of a value, and `padded` is `None` or their runs.
+#[inline]
+unsafe fn take<T: Receivable>(at: *const u8, padded: Option<&[Run]>) -> T {
+    let Some(runs) = padded else {
+        // SAFETY: the type names all its bytes.
+        return unsafe { at.cast::<T>().read_unaligned() };
+    };
+    let mut item = MaybeUninit::<T>::uninit();
+    for run in runs {
+        let offset = run.offset as isize;
+        let (from, to) = (at.wrapping_offset(offset), item.as_mut_ptr().cast::<u8>().wrapping_offset(offset));
+        // SAFETY: a run of an item is named, here and there.
+        unsafe { from.copy_to_nonoverlapping(to, run.len) };
+    }
+    // SAFETY: what is not named is padding.
+    unsafe { item.assume_init() }
+}
+
+/// Puts an item back, as [`take`] takes it.
+///
+/// # Safety
+/// As for `take`, and the bytes may be written.
+#[inline]
+unsafe fn put<T: Receivable>(item: &T, at: *mut u8, padded: Option<&[Run]>) {
+    let Some(runs) = padded else {
+        // SAFETY: the type names all its bytes.
+        return unsafe { at.cast::<T>().write_unaligned(*item) };
+    };
+    for run in runs {
+        let offset = run.offset as isize;
+        let (from, to) =
+            (ptr::from_ref(item).cast::<u8>().wrapping_offset(offset), at.wrapping_offset(offset));
+        // SAFETY: a run of an item is named, here and there.
+        unsafe { from.copy_to_nonoverlapping(to, run.len) };
     }
 }
 

@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::mem::MaybeUninit;
+
 use common::reduction::check;
 use common::{COUNTS, LONG, RANKS, ranks, samples};
-use mpj::{Class, Datatype, Op, ViewMut};
+use mpj::pool::{Pool, RawBuffer};
+use mpj::{Class, Datatype, Equivalent, Op, ViewMut};
 
 /// Maps x → a·x + b; one after the other is associative and not commutative.
 type Affine = [u64; 2];
@@ -70,4 +73,60 @@ fn user_operations_refuse_views_of_other_places(world: mpj::World) {
     assert_eq!(world.allreduce(&mine, &mut outside, op()).expect_err("refused").class(), Class::Op);
     assert_eq!(world.scan(&mine, &mut outside, op()).expect_err("refused").class(), Class::Op);
     assert_eq!(world.allreduce(&[mine], &mut [mine], op()).map_err(|e| e.class()), Ok(()));
+}
+
+type Tested = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+/// One byte, and one of padding.
+#[repr(C, align(2))]
+#[derive(Clone, Copy, mpj::Datatype)]
+struct Spaced {
+    byte: u8,
+}
+
+/// In a view, what would be an item's padding belongs to others: the elements between, or what lies behind the slice.
+#[mpj::test(ranks = 2)]
+fn user_operations_leave_alone_what_lies_between_the_items_of_a_view(world: mpj::World) -> Tested {
+    let datatype = Spaced::datatype();
+    let larger = Op::user(true, |a: &Spaced, b: &Spaced| if a.byte > b.byte { *a } else { *b });
+    let mut bytes = [world.rank() as u8, 100, 10 - world.rank() as u8, 101];
+    let mut items = ViewMut::new(&mut bytes[..3], 0, &datatype, 2)?;
+    world.allreduce_in_place(&mut items, larger.clone())?;
+    assert_eq!(bytes, [1, 100, 10, 101]);
+    let mut items = ViewMut::new(&mut bytes[..3], 0, &datatype, 2)?;
+    world.scan_in_place(&mut items, larger)?;
+    assert_eq!(bytes, [1, 100, 10, 101]);
+    Ok(())
+}
+
+/// A word, alone in its lines.
+#[repr(C, align(256))]
+#[derive(Clone, Copy, mpj::Datatype)]
+struct Alone {
+    word: u64,
+}
+
+/// The memory of a reduction's own ends with what its last item names, not with that item's padding.
+#[mpj::test(ranks = 8)]
+fn user_operations_on_padded_items_leave_other_blocks_alone(world: mpj::World) -> Tested {
+    let mut blocks: Vec<_> =
+        (0..64).map(|_| mpj::pool::global().alloc(64).expect("a little memory")).collect();
+    blocks.iter_mut().for_each(|block| block.as_uninit_mut().fill(MaybeUninit::new(0x55)));
+    drop(blocks.remove(32));
+    let sum = Op::user(true, |a: &Alone, b: &Alone| Alone { word: a.word + b.word });
+    for root in 0..world.size() {
+        let (mine, mut all) = (Alone { word: 1 << world.rank() }, Alone { word: 0 });
+        world.reduce(&mine, &mut all, sum.clone(), root)?;
+        assert_eq!(all.word, if world.rank() == root { 255 } else { 0 });
+        world.scan(&mine, &mut all, sum.clone())?;
+        assert_eq!(all.word, (2 << world.rank()) - 1);
+    }
+    for block in &blocks {
+        let bytes = block.as_uninit().as_ptr().cast::<u8>();
+        // SAFETY: all of the block was filled.
+        #[expect(unsafe_code, reason = "a block does not know that it was filled")]
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, 64) };
+        assert_eq!(bytes, [0x55; 64], "an operation has written outside of its own block");
+    }
+    Ok(())
 }
