@@ -212,14 +212,21 @@ impl Delivery<'_> {
     /// Ends a message that its receiver is done with, if it has not ended yet.
     fn end_send(&self, channel: Option<Arc<Channel>>, from: PeerId, number: u64) -> Option<()> {
         let Some(channel) = channel else { return Some(()) };
-        let mut ops = channel.ops();
-        let message = match ops.get(number, from) {
+        let (message, place) = match channel.ops().get(number, from) {
             None => return Some(()),
-            Some(Op::Send { message, .. } | Op::Sync { message, .. }) => *message,
+            Some(Op::Send { message, .. }) => (*message, None),
+            Some(Op::Sync { message, place, .. }) => (*message, Some(*place)),
             Some(Op::Recv { .. }) => return None,
         };
-        let op = ops.take(number, from)?;
-        drop(ops);
+        // Who answers a message that has not gone has not seen it. It stays where it is, to end with its peer: its frame
+        // holds the user's memory.
+        if place
+            .is_some_and(|place| self.engine.peers.get(from).is_some_and(|p| p.outbox().has_waiting(place)))
+        {
+            return None;
+        }
+        // It may have been withdrawn by now.
+        let Some(op) = channel.ops().take(number, from) else { return Some(()) };
         self.engine.revoke(&op);
         op.end(Ok(message));
         Some(())

@@ -11,8 +11,9 @@ pub(crate) enum Op {
     /// A message whose body waits here for [`Kind::Clear`](crate::header::Kind) or
     /// [`Kind::Done`](crate::header::Kind); `key` is the offer its peer may be reading from.
     Send { peer: PeerId, source: Source, message: Envelope, key: Option<RemoteKey>, ender: Ender },
-    /// An eager message that waits for its match.
-    Sync { peer: PeerId, message: Envelope, ender: Ender },
+    /// An eager message that waits for its match. Its frame holds the memory, and may wait for room at this place of the
+    /// peer's outbox.
+    Sync { peer: PeerId, message: Envelope, place: u64, ender: Ender },
     /// A matched receive whose body is coming in pieces.
     Recv { peer: PeerId, target: Target, message: Envelope, received: usize, ender: Ender, hands: Hands },
 }

@@ -71,7 +71,7 @@ impl Engine {
         }
         if !out.waiting.is_empty() || out.post(&head, body.as_ref()).is_err() {
             // A link that is broken says so again when the outbox is flushed.
-            self.queue(out, Waiting { context, head, body, ends: None });
+            self.queue(out, context, head, body, None);
             if out.contact != Contact::Met {
                 self.look_for_answers();
             }
@@ -90,9 +90,18 @@ impl Engine {
         }
     }
 
-    pub(crate) fn queue(&self, out: &mut Outbox, waiting: Waiting) {
+    pub(crate) fn queue(
+        &self,
+        out: &mut Outbox,
+        context: u64,
+        head: Head,
+        body: Option<Source>,
+        ends: Option<(Ender, Envelope)>,
+    ) {
         let idle = out.is_idle();
-        out.waiting.push_back(waiting);
+        let place = out.place;
+        out.waiting.push_back(Waiting { context, head, body, ends, place });
+        out.place += 1;
         self.note_busy(idle, out);
     }
 

@@ -75,6 +75,7 @@ impl Peer {
             bound: Vec::new(),
             unsent: VecDeque::new(),
             waiting: VecDeque::new(),
+            place: 0,
             streams: VecDeque::new(),
             credit: 0,
             announced: 0,
@@ -106,8 +107,10 @@ pub(crate) struct Outbox {
     pub(crate) bound: Vec<u64>,
     /// Messages to a peer that is not met: how they go depends on the device.
     pub(crate) unsent: VecDeque<Unsent>,
-    /// Frames the link had no room for.
+    /// Frames the link had no room for, in the order of their places.
     pub(crate) waiting: VecDeque<Waiting>,
+    /// The place of the next frame that waits.
+    pub(crate) place: u64,
     /// Bodies the peer has asked for.
     pub(crate) streams: VecDeque<Stream>,
     /// Bytes of eager messages that may still go.
@@ -132,6 +135,11 @@ impl Outbox {
         if kind == Kind::Ready as u8 || kind == Kind::EagerSync as u8 {
             self.announced -= 1;
         }
+    }
+
+    /// Whether the frame that would have waited at this place still does.
+    pub(crate) fn has_waiting(&self, place: u64) -> bool {
+        self.waiting.front().is_some_and(|first| first.place <= place)
     }
 
     /// Whether the peer takes the channel's number for its context.
@@ -186,6 +194,8 @@ pub(crate) struct Waiting {
     pub(crate) body: Option<Source>,
     /// The operation that ends when the frame has gone.
     pub(crate) ends: Option<(Ender, Envelope)>,
+    /// Its place among all frames that ever waited here.
+    pub(crate) place: u64,
 }
 
 /// A body on its way in pieces.

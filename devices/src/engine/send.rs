@@ -8,7 +8,7 @@ use super::Engine;
 use super::channel::Channel;
 use super::ops::Op;
 use super::outbox::{cost, note_announced};
-use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
+use super::peer::{Contact, Outbox, Peer, Unsent};
 use crate::completion::{Ender, Started, pair};
 use crate::device::{Body, Fill, PeerId, PostError};
 use crate::fault::Fault;
@@ -115,8 +115,7 @@ impl Engine {
             }
         }
         let (ender, completion) = pair();
-        let ends = Some((ender, message));
-        self.queue(out, Waiting { context: channel.context, head, body: Some(source), ends });
+        self.queue(out, channel.context, head, Some(source), Some((ender, message)));
         Ok(Started::Pending(completion))
     }
 
@@ -129,10 +128,13 @@ impl Engine {
         source: Source,
         ender: Ender,
     ) {
-        let op = Op::Sync { peer: peer.id, message, ender };
+        let place = out.place;
+        let op = Op::Sync { peer: peer.id, message, place, ender };
         let mut head = head(Kind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push_message(out, channel.context, head, Some(source));
+        // Whether it waits there or has gone, the place is no other frame's.
+        out.place = place + 1;
     }
 
     /// Announces a message whose body the receiver fetches or asks for.
@@ -180,8 +182,7 @@ impl Engine {
         match mode {
             Mode::Standard => {
                 let head = head(Kind::Eager, &channel, &message);
-                let (context, body, ends) = (channel.context, Some(source), Some((ender, message)));
-                self.queue(out, Waiting { context, head, body, ends });
+                self.queue(out, channel.context, head, Some(source), Some((ender, message)));
             }
             Mode::Synchronous => self.send_sync(&channel, peer, out, message, source, ender),
         }

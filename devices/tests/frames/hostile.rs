@@ -177,3 +177,25 @@ fn nobody_speaks_under_anothers_rank_before_we_join() {
     assert_eq!(bench.death(), Some(1));
     bench.others_go_on();
 }
+
+/// The frame of a synchronous message holds the sender's memory while it waits for room. Who answers it then has not seen
+/// it, and must not make the sender free that memory.
+#[test]
+fn a_synchronous_message_that_waits_for_room_is_not_ended_by_an_answer() {
+    // The first operation of a channel.
+    let op = 1 << 32;
+    for answered in [answer(DONE, 0, op, 0), refuse(WORLD, op)] {
+        let bench = Bench::new();
+        bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
+        bench.stop_links(true);
+        let Started::Pending(send) = bench.send(1, vec![7; 100], Mode::Synchronous).unwrap() else {
+            panic!("nobody has received it");
+        };
+        bench.play([Step::Frame(1, answered, vec![])]);
+        assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))), "{send:?}");
+        bench.stop_links(false);
+        bench.play([]);
+        assert_eq!(bench.ops(1, EAGER_SYNC), [], "sent from memory that was given back");
+        bench.others_go_on();
+    }
+}
