@@ -3,6 +3,8 @@
 mod common;
 
 use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::reduction::check;
 use common::{COUNTS, LONG, RANKS, ranks, samples};
@@ -127,6 +129,31 @@ fn user_operations_on_padded_items_leave_other_blocks_alone(world: mpj::World) -
         #[expect(unsafe_code, reason = "a block does not know that it was filled")]
         let bytes = unsafe { std::slice::from_raw_parts(bytes, 64) };
         assert_eq!(bytes, [0x55; 64], "an operation has written outside of its own block");
+    }
+    Ok(())
+}
+
+/// A function of the user's may be slow, and may wait for messages itself: who runs it does not keep others, or itself, from
+/// making progress.
+#[mpj::test(ranks = 2)]
+fn user_operations_may_exchange_messages(world: mpj::World) -> Tested {
+    let inner = Arc::new(Mutex::new(world.dup()?));
+    for round in 0..5u64 {
+        let inner = Arc::clone(&inner);
+        let sum = Op::user(true, move |a: &u64, b: &u64| {
+            let inner = inner.lock().expect("nobody panics with it");
+            let (rank, other) = (inner.rank() as u64, 1 - inner.rank());
+            std::thread::sleep(Duration::from_millis(10 * rank));
+            let mut told = [0u64];
+            inner
+                .sendrecv(&[rank], other, 0, &mut told, other, 0)
+                .expect("the other is in its function, too");
+            assert_eq!(told[0], 1 - rank);
+            a + b
+        });
+        let mut total = [0u64];
+        world.allreduce(&[round], &mut total, sum)?;
+        assert_eq!(total, [2 * round]);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The machine that runs one rank's steps of a collective: blocking calls wait for it, non-blocking ones poll it.
+//! The machine that runs one rank's steps of a collective.
 
 use std::sync::Arc;
 
@@ -55,6 +55,19 @@ pub(crate) struct Schedule {
     _own: [Option<DefaultBlock>; 2],
 }
 
+/// The bytes that are copied or folded at once, whoever holds the right to make progress: a few microseconds.
+const BRIEF: usize = 32 << 10;
+
+/// How far a schedule has come.
+#[derive(Debug)]
+enum Reached {
+    /// The end: nothing touches the buffers any more.
+    End(Result<()>),
+    /// A local step that is long, or calls a function of the user's, which may take long and may itself wait for messages.
+    /// It runs where this thread does not hold the right to make progress.
+    Work(Step),
+}
+
 /// An operation under way, and what is expected if it is a receive.
 #[derive(Debug)]
 struct Pending {
@@ -67,7 +80,7 @@ impl Schedule {
     ///
     /// # Safety
     /// Every span of the steps lies in what `send` and `recv` describe, under the contract of [`raw`](crate::raw), until
-    /// the schedule has been polled to its end; nothing is written to `send`.
+    /// the schedule has been run to its end; nothing is written to `send`.
     pub(crate) unsafe fn new(comm: &Comm, call: Call, plan: Plan) -> Result<Self> {
         let Plan { steps, send, recv, temp, op } = plan;
         let uses_more = |step: &Step| matches!(step, Step::Recv { into, .. } if into.area == Area::More);
@@ -91,14 +104,20 @@ impl Schedule {
     /// Runs to the end.
     pub(crate) fn run(mut self) -> Result<()> {
         let engine = Arc::clone(self.comm.engine());
-        engine.wait_for(&mut self, Schedule::poll, |run| {
+        let what = |run: &Schedule| {
             run.patience.sleep();
             Wait::collective(run.call.name, run.comm.coll())
-        })
+        };
+        loop {
+            match engine.wait_for(&mut self, Schedule::poll, what) {
+                Reached::End(outcome) => return outcome,
+                Reached::Work(step) => self.work(step),
+            }
+        }
     }
 
-    /// Goes on as far as possible; `Some` at the end, when nothing touches the buffers any more.
-    pub(crate) fn poll(&mut self) -> Option<Result<()>> {
+    /// Goes on as far as possible.
+    fn poll(&mut self) -> Option<Reached> {
         loop {
             if self.at_line || self.failed.is_some() {
                 self.settle();
@@ -113,19 +132,20 @@ impl Schedule {
                     return None;
                 }
                 if let Some(error) = self.failed.take() {
-                    return Some(Err(error));
+                    return Some(Reached::End(Err(error)));
                 }
                 self.at_line = false;
                 self.patience.restart();
             }
             match self.steps.next() {
                 Some(Step::Wait) => self.at_line = true,
+                Some(step) if self.is_long(&step) => return Some(Reached::Work(step)),
                 Some(step) => {
                     if let Err(error) = self.start(step) {
                         self.fail(error);
                     }
                 }
-                None if self.pending.is_empty() => return Some(Ok(())),
+                None if self.pending.is_empty() => return Some(Reached::End(Ok(()))),
                 None => self.at_line = true,
             }
         }
@@ -218,11 +238,29 @@ impl Schedule {
                     Err(fault) => judge(&self.call, expected, &Err(fault))?,
                 }
             }
-            Step::Copy { from, into } => self.source(from).copy_items(self.target(into)),
-            Step::Fold { from, into, order } => self.fold(from, into, order),
-            Step::Wait => (),
+            step => self.work(step),
         }
         Ok(())
+    }
+
+    /// Runs a local step.
+    fn work(&self, step: Step) {
+        match step {
+            Step::Copy { from, into } => self.source(from).copy_items(self.target(into)),
+            Step::Fold { from, into, order } => self.fold(from, into, order),
+            Step::Send { .. } | Step::Recv { .. } | Step::Wait => (),
+        }
+    }
+
+    /// Whether other threads of this rank should be able to make progress during a step.
+    #[inline]
+    fn is_long(&self, step: &Step) -> bool {
+        let (into, is_users) = match step {
+            Step::Copy { into, .. } => (into, false),
+            Step::Fold { into, .. } => (into, matches!(self.op, Some(Op::User(_)))),
+            _ => return false,
+        };
+        is_users || self.shape(*into).bytes(into.count).is_none_or(|bytes| bytes > BRIEF)
     }
 
     fn base(&self, span: Span) -> *mut u8 {
@@ -236,7 +274,7 @@ impl Schedule {
     }
 
     fn source(&self, span: Span) -> Source {
-        // SAFETY: the contract of `new`: the span lies in its area, and the schedule is polled to its end.
+        // SAFETY: the contract of `new`: the span lies in its area, and the schedule runs to its end.
         let source = unsafe { Source::new(self.base(span), span.count, self.shape(span), None) };
         source.expect("the area's size was checked")
     }

@@ -59,7 +59,7 @@ impl Turn<'_> {
     /// The contract of [`Schedule::new`].
     pub(crate) unsafe fn run(&mut self, label: Label, plan: Plan) -> Result<()> {
         let call = Call { name: self.name, number: self.number, label };
-        // SAFETY: the caller's contract; `run` polls to the end.
+        // SAFETY: the caller's contract; `run` goes to the end.
         let schedule = unsafe { Schedule::new(self.comm, call, plan) }?;
         if self.call.replace(call).is_none() {
             Course::look(self.comm, &call, self.number, false)?;
