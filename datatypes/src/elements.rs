@@ -1,6 +1,6 @@
 //! Counting and hashing parts of a message: how many primitives a number of packed bytes holds, what they are.
 
-use crate::{Datatype, Envelope, Signature};
+use crate::{Datatype, Envelope, Primitive, Signature};
 
 impl Datatype {
     /// Returns the signature of the first `leaves` primitives of `count` items, or `None` if there are fewer. A
@@ -138,6 +138,32 @@ impl Datatype {
         Some(done)
     }
 
+    /// Returns whether an item of each names the same primitives in the same order. What equal [signatures](Self::signature),
+    /// which are hashes, make likely, this makes certain; it takes time for each primitive, unless there is but one sort.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// let (number, flag) = (Datatype::of::<u8>(), Datatype::of::<bool>());
+    /// let mixed = Datatype::structure(&[(1, 0, number.clone()), (2, 1, flag.clone())])?;
+    /// let nested = Datatype::structure(&[(1, 0, mixed.clone()), (1, 8, number.clone())])?;
+    /// let flat = [(1, 0, number.clone()), (1, 2, flag.clone()), (1, 4, flag), (1, 6, number)];
+    /// assert!(nested.has_same_elements(&Datatype::structure(&flat)?));
+    /// assert!(!nested.has_same_elements(&mixed));
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    pub fn has_same_elements(&self, other: &Datatype) -> bool {
+        if core::ptr::eq(self.node(), other.node()) {
+            return true;
+        }
+        let rows = |datatype: &Datatype| {
+            let mut rows = Vec::new();
+            add_rows(datatype, 1, &mut rows);
+            rows
+        };
+        self.elements() == other.elements() && rows(self) == rows(other)
+    }
+
     /// Returns, for a packed position inside of `count` items: how wide the numbers there are, how many bytes of the one
     /// there lie before the position, and how many packed bytes of such numbers follow it at least.
     pub(crate) fn numbers_at(&self, count: usize, position: usize) -> Option<(usize, usize, usize)> {
@@ -159,6 +185,26 @@ impl Datatype {
                 inside
             })?;
         }
+    }
+}
+
+/// Adds the primitives of `count` items, as rows of equal ones.
+fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>) {
+    if let Some(primitive) = datatype.homogeneous() {
+        let more = datatype.elements() * count as u64;
+        match rows.last_mut() {
+            Some((last, row)) if *last == primitive => *row += more,
+            _ if more > 0 => rows.push((primitive, more)),
+            _ => (),
+        }
+        return;
+    }
+    for _ in 0..count {
+        // It ends in no piece: all are gone through.
+        cut(datatype, |len, inner| {
+            add_rows(inner, len, rows);
+            false
+        });
     }
 }
 

@@ -208,9 +208,14 @@ impl Source {
 }
 
 impl Source {
-    /// Copies items into memory of the same type, where they are values as they are here.
+    /// Copies items into memory of the same type, where they are values as they are here. That a type is the same is
+    /// believed of primitives alone: of others, what turns out to be no value becomes zero.
     pub fn copy_items(&self, mut target: Target) {
         self.copy_to(&mut target);
+        let is_alike = self.shape.primitive().is_some() && self.shape.primitive() == target.shape.primitive();
+        if !is_alike {
+            target.check_landed();
+        }
         // Invariant 2 of `Target`.
         target.landed = 0;
     }
@@ -375,6 +380,15 @@ impl Target {
         // SAFETY: invariant 1.
         let valid = unsafe { self.shape.datatype().validate(self.base, self.count, message.bytes) };
         valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
+    }
+
+    /// Replaces what has landed and is no value.
+    #[cold]
+    fn check_landed(&mut self) {
+        if self.shape.needs_check() {
+            // SAFETY: invariant 1, and what has landed is initialised.
+            let _ = unsafe { self.shape.datatype().validate(self.base, self.count, self.landed) };
+        }
     }
 
     /// Overwrites what has landed of a message that will not come to its end with zeros, which are values of every

@@ -133,9 +133,11 @@ impl Op {
         if let Op::User(user) = self {
             // Same elements in the same places: the function is given items as they lie in memory.
             let (own, items) = (&user.datatype, datatype);
+            // A signature is a hash: what may be no value of another type must not rest on it.
             let same = own.signature() == items.signature()
                 && own.extent() == items.extent()
-                && own.runs(1).eq(items.runs(1));
+                && own.runs(1).eq(items.runs(1))
+                && (!own.needs_check() || own.has_same_elements(items));
             return (!same).then(|| format!("the operation is one on {}, not on this datatype", user.name));
         }
         let Some(primitive) = datatype.homogeneous() else {

@@ -1,0 +1,79 @@
+//! Types whose signatures are the same hash by a trick: memory safety does not rest on signatures.
+
+use std::mem::MaybeUninit;
+
+use mpj::{Class, Datatype, Op};
+
+macro_rules! field {
+    (0) => {
+        u8
+    };
+    (1) => {
+        bool
+    };
+}
+
+macro_rules! structure {
+    ($name:ident: $($bit:tt)*) => {
+        #[repr(C)]
+        #[derive(Clone, Copy, mpj::Datatype)]
+        struct $name($(field!($bit)),*);
+    };
+}
+
+// Two sums of the same powers of the base of signatures are equal: what is `bool` in one is a number in the other.
+structure! {
+    One:
+     0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+     0 1 0 1 0 0 0 0 0 1 0 1 1 0 1 1 1 0 1 1 1 1 1 1 1 0 0 0 0 1 0 1 1 1 1 1 0 1 0 0
+}
+structure! {
+    Other:
+     0 0 0 1 0 0 1 1 1 0 0 0 0 0 1 1 1 0 1 0 1 1 1 1 1 0 0 1 0 0 0 1 0 1 0 0 0 1 0 1
+     0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+}
+
+/// Returns whether every `bool` of the item is one, and makes those `false` that are none.
+fn is_valid<T: mpj::Receivable>(item: &mut MaybeUninit<T>) -> bool {
+    // SAFETY: the item is ours, and every test fills it.
+    #[expect(unsafe_code, reason = "a bool must not be looked at as one before it is known to be one")]
+    let found = unsafe { T::datatype().validate(item.as_mut_ptr().cast(), 1, size_of::<T>()) };
+    found.is_ok()
+}
+
+/// An item of which every byte is this one, but for `bool`s that would be none.
+fn filled<T: mpj::Receivable>(byte: u8) -> T {
+    let mut item = MaybeUninit::<T>::uninit();
+    // SAFETY: all of the item is written.
+    #[expect(unsafe_code, reason = "eighty fields at once")]
+    unsafe {
+        item.as_mut_ptr().write_bytes(byte, 1);
+    }
+    is_valid(&mut item);
+    // SAFETY: it is valid now.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe {
+        item.assume_init()
+    }
+}
+
+#[mpj::test(ranks = 1)]
+fn a_copy_of_ones_own_part_leaves_no_bool_that_is_none(world: mpj::World) -> mpj::Result<()> {
+    assert_eq!(Datatype::of::<One>().signature(), Datatype::of::<Other>().signature(), "the trick works");
+    let mut got = MaybeUninit::new(filled::<Other>(0));
+    // SAFETY: it was made of an item, which a sound library leaves there.
+    #[expect(unsafe_code, reason = "an unsound one must not leave a reference to something else")]
+    let outcome = world.allgather(&filled::<One>(7), unsafe { got.assume_init_mut() });
+    assert!(is_valid(&mut got), "{outcome:?}, and bools that are neither true nor false");
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn a_function_of_the_users_is_given_no_items_of_another_type(world: mpj::World) -> mpj::Result<()> {
+    let sent = filled::<One>(7);
+    let mut got = sent;
+    let op = Op::user(true, |a: &Other, _: &Other| *a);
+    let refused = world.allreduce(&sent, &mut got, op).expect_err("items of another type");
+    assert_eq!(refused.class(), Class::Op);
+    world.allreduce(&sent, &mut got, Op::user(true, |a: &One, _: &One| *a))
+}
