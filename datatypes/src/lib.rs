@@ -29,10 +29,11 @@
 //! | `cursor` | what packers and unpackers share |
 //! | `runs` `elements` `overlap` | iovecs; counting parts of a message; what cannot be received into |
 //! | `transpack` `external32` | layout to layout; the portable form |
-//! | `equivalent` `derived` `views` | which Rust types may be sent, which received; structures; `ndarray` |
+//! | `equivalent` `derived` `pod` `views` | which Rust types may be sent, which received; structures; those of other crates; `ndarray` |
 //!
 //! # Features
 //! * `derive`, on by default: `#[derive(Datatype)]` for structures;
+//! * `bytemuck`: `Pod`, for structures of other crates;
 //! * `half`, `num-complex`: their numbers may be sent;
 //! * `ndarray`: datatypes of its views.
 //!
@@ -72,6 +73,9 @@ mod overlap;
 #[allow(unsafe_code)] // The raw face of the kernels.
 mod pack;
 mod plan;
+#[cfg(feature = "bytemuck")]
+#[allow(unsafe_code)] // Traits whose contract memory safety rests on.
+mod pod;
 mod primitive;
 #[allow(unsafe_code)] // Slices seen as bytes.
 mod range;
@@ -179,6 +183,8 @@ pub use equivalent::{Equivalent, Receivable};
 pub use error::{InvalidValue, OutOfRange, Overlap, TooLong, TypeError};
 pub use node::Datatype;
 pub use pack::Packer;
+#[cfg(feature = "bytemuck")]
+pub use pod::Pod;
 pub use primitive::Primitive;
 pub use runs::{Run, Runs};
 pub use signature::Signature;

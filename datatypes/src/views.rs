@@ -8,7 +8,7 @@ impl Datatype {
     /// first element, at `view.as_ptr()`.
     ///
     /// # Errors
-    /// [`TypeError`] if there are more dimensions than types may be deep.
+    /// [`TypeError`] if the view repeats its elements, by strides of 0, to more bytes than can be counted.
     ///
     /// # Examples
     /// ```
@@ -24,10 +24,14 @@ impl Datatype {
     /// ```
     pub fn of_view<T: Equivalent, D: Dimension>(view: &ArrayView<'_, T, D>) -> Result<Datatype, TypeError> {
         let mut datatype = T::datatype();
-        for (&count, &stride) in view.shape().iter().zip(view.strides()).rev() {
-            // A stride that is never taken may be anything.
-            let bytes = if count < 2 { 0 } else { (stride as i64).wrapping_mul(size_of::<T>() as i64) };
-            datatype = datatype.hvector(count, 1, bytes)?;
+        if view.is_empty() {
+            return datatype.contiguous(0);
+        }
+        // A stride that is never taken may be anything. Without those, as many dimensions as memory has elements for are no
+        // deeper than types may be.
+        let taken = view.shape().iter().zip(view.strides()).filter(|(count, _)| **count > 1);
+        for (&count, &stride) in taken.rev() {
+            datatype = datatype.hvector(count, 1, (stride as i64).wrapping_mul(size_of::<T>() as i64))?;
         }
         Ok(datatype)
     }
@@ -37,7 +41,7 @@ impl<'a> Packer<'a> {
     /// Starts to pack all elements of a view, in the order of their indices.
     ///
     /// # Errors
-    /// [`TypeError`] if there are more dimensions than types may be deep.
+    /// As [`Datatype::of_view`].
     ///
     /// # Examples
     /// ```
@@ -60,8 +64,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into all elements of a view, in the order of their indices.
     ///
     /// # Errors
-    /// [`OutOfRange`] for types that [need a check](Datatype::needs_check), as for [`Unpacker::typed`], and for more
-    /// dimensions than types may be deep.
+    /// [`OutOfRange`] for types that [need a check](Datatype::needs_check), as for [`Unpacker::typed`].
     ///
     /// # Examples
     /// ```

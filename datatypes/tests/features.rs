@@ -70,10 +70,65 @@ mod views {
         assert_eq!(line.to_vec(), [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
     }
 
+    /// Dimensions of one element, however many, and those of a view without elements make no type deeper.
+    #[test]
+    fn dimensions_without_a_second_element_cost_nothing() {
+        let cell = Array::from_elem(vec![1; 1000], 7u8);
+        let (one, plain) = (Datatype::of_view(&cell.view()).unwrap(), Datatype::of::<u8>());
+        assert_eq!((one.size(), one.signature()), (1, plain.signature()));
+        let none = Array::from_elem(vec![0; 1000], 7u8);
+        assert_eq!(Datatype::of_view(&none.view()).unwrap().size(), 0);
+    }
+
+    /// A view may repeat its elements; more bytes than can be counted are refused.
+    #[test]
+    fn repeated_elements() {
+        let one = Array::from_elem(1, 7u64);
+        let thrice = one.broadcast(3).unwrap();
+        let mut got = [0; 24];
+        Packer::view(thrice).unwrap().fill_bytes(&mut got);
+        assert_eq!(got.as_chunks().0.iter().map(|b| u64::from_ne_bytes(*b)).sum::<u64>(), 21);
+        assert!(Datatype::of_view(&one.broadcast(isize::MAX as usize).unwrap()).is_err());
+    }
+
     #[test]
     fn what_must_be_checked_is_refused() {
         let mut flags = Array::from_elem(4, false);
         assert!(Unpacker::view(flags.view_mut()).is_err());
         assert!(Datatype::of_view(&flags.view()).unwrap().needs_check());
+    }
+}
+
+#[cfg(feature = "bytemuck")]
+mod pods {
+    use mpj_datatypes::{Datatype, Equivalent, Packer, Pod, Primitive, Unpacker};
+
+    #[repr(C)]
+    #[derive(Clone, Copy, PartialEq, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
+    struct Foreign {
+        at: [f32; 2],
+        id: u32,
+    }
+
+    /// It travels as its bytes, alone and in a structure of one's own.
+    #[test]
+    fn foreign_structures_are_elements() {
+        #[repr(C)]
+        #[derive(Clone, Copy, PartialEq, Debug, Default, Datatype)]
+        struct Own {
+            flag: bool,
+            foreign: Pod<Foreign>,
+        }
+        let datatype = Datatype::of::<Pod<Foreign>>();
+        assert_eq!((datatype.size(), datatype.extent()), (12, 12));
+        assert_eq!((datatype.homogeneous(), Pod::<Foreign>::PRIMITIVE), (Some(Primitive::Byte), None));
+        assert_eq!((Own::datatype().size(), Own::datatype().extent()), (13, 16));
+
+        let sent = [Foreign { at: [0.5, -1.5], id: 7 }, Foreign { at: [2.5, 0.0], id: 8 }];
+        let mut got = [Foreign::default(); 2];
+        let mut packed = [0u8; 24];
+        Packer::typed(Pod::of(&sent)).unwrap().fill_bytes(&mut packed);
+        Unpacker::typed(Pod::of_mut(&mut got)).unwrap().feed(&packed).unwrap();
+        assert_eq!(got, sent);
     }
 }

@@ -46,6 +46,14 @@
 //! | `MPIException` | [`Error`] with its [`Class`] | |
 //!
 //! Jobs run on one host, as threads or as the processes that `mpjrun` starts.
+//!
+//! # Features
+//! One crate is enough: [`datatypes`], [`buffer`] and [`pool`] are the crates underneath, and a feature of this one is
+//! theirs, too. None is on by default, and none compiles C.
+//! * `half`, `num-complex`: their numbers as elements and as single values;
+//! * `bytemuck`: `Pod`, for structures of other crates;
+//! * `ndarray`: arrays, and any view of one, as buffers;
+//! * `bytes`: `Bytes` and `BytesMut` as buffers, and what `buffer` and `pool` have for them.
 
 pub mod boot;
 #[allow(unsafe_code, reason = "schedules work on the memory of `raw`'s callers")]
@@ -54,6 +62,8 @@ mod collective;
 mod comm;
 mod endpoint;
 mod error;
+#[allow(unsafe_code, reason = "vouches for the memory of other crates' types")]
+mod foreign;
 #[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]
 mod op;
 #[allow(unsafe_code, reason = "the erased core")]
@@ -111,6 +121,8 @@ pub use error::{Class, Error, Result};
 pub use mpj_attr::test;
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
 pub use mpj_buffer as buffer;
+#[cfg(feature = "bytemuck")]
+pub use mpj_datatypes::Pod;
 #[doc(hidden)]
 pub use mpj_datatypes::derived;
 pub use mpj_datatypes::{

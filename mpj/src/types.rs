@@ -25,6 +25,8 @@ pub struct RecvParts {
 ///   `#[derive(Datatype)]`;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
 /// * parts of a slice: [`View`](crate::View)s, or [`Pieces`](crate::Pieces) of one;
+/// * with a [feature](crate#features): numbers of `half` and `num-complex`, structures that `bytemuck` vouches for, arrays
+///   of `ndarray` and views of them, `Bytes` and `BytesMut`;
 /// * a `Box`, `Arc` or reference of any of these.
 ///
 /// A tuple is none: the language does not say where its fields lie, so that it may be laid out otherwise in the program
@@ -162,4 +164,30 @@ macro_rules! single {
     )*};
 }
 
+#[cfg(feature = "half")]
+single!(half::bf16, half::f16);
+#[cfg(feature = "num-complex")]
+single!(num_complex::Complex32, num_complex::Complex64);
 single!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64, bool, char);
+
+#[cfg(feature = "bytemuck")]
+// SAFETY: one element, whose bytes are initialised.
+unsafe impl<T> SendBuf for mpj_datatypes::Pod<T>
+where
+    Self: Equivalent,
+{
+    fn send_parts(&self) -> SendParts {
+        std::slice::from_ref(self).send_parts()
+    }
+}
+
+#[cfg(feature = "bytemuck")]
+// SAFETY: one element of a `Receivable` type.
+unsafe impl<T> RecvBuf for mpj_datatypes::Pod<T>
+where
+    Self: Receivable,
+{
+    fn recv_parts(&mut self) -> RecvParts {
+        std::slice::from_mut(self).recv_parts()
+    }
+}

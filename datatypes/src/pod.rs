@@ -1,0 +1,65 @@
+//! Structures of other crates, which can have no `#[derive(Datatype)]`: as the bytes that they are.
+
+use crate::{Datatype, Equivalent, Primitive, Receivable};
+
+/// A [`bytemuck::Pod`] type as an element: a vector of `glam`, a colour, whatever another crate has.
+///
+/// It travels as its bytes: [`Primitive::Byte`] as often as it is long. Nothing swaps them for a rank of another byte
+/// order, and a receive of another type with as many bytes takes them, too; a structure of your own has its fields
+/// checked with [`#[derive(Datatype)]`](macro@crate::Datatype), and may have a `Pod` as one of them.
+///
+/// # Examples
+/// ```
+/// use mpj_datatypes::{Packer, Pod};
+///
+/// #[repr(C)]
+/// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+/// struct Foreign {
+///     at: [f32; 2],
+///     id: u32,
+/// }
+/// let points = [Foreign { at: [0.5, 1.5], id: 7 }; 3];
+/// let packer = Packer::typed(Pod::of(&points))?;
+/// assert_eq!(packer.remaining(), 36);
+/// # Ok::<(), mpj_datatypes::OutOfRange>(())
+/// ```
+/// What has padding, or bits that are no value of it, is no `Pod`:
+/// ```compile_fail,E0277
+/// mpj_datatypes::Datatype::of::<mpj_datatypes::Pod<bool>>();
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+#[repr(transparent)]
+pub struct Pod<T>(pub T);
+
+// SAFETY: a `#[repr(transparent)]` structure with the one field `T`.
+unsafe impl<T> bytemuck::TransparentWrapper<T> for Pod<T> {}
+
+impl<T: bytemuck::Pod> Pod<T> {
+    /// Returns a slice as elements: nothing is copied.
+    pub fn of(slice: &[T]) -> &[Self] {
+        bytemuck::TransparentWrapper::wrap_slice(slice)
+    }
+
+    /// Returns a slice as elements that can be received.
+    pub fn of_mut(slice: &mut [T]) -> &mut [Self] {
+        bytemuck::TransparentWrapper::wrap_slice_mut(slice)
+    }
+}
+
+// SAFETY: `bytemuck::Pod` vouches that every byte of every value is initialised (there is no padding) and that none
+// changes behind a shared reference. The datatype names each byte once, and its extent is the size of the type.
+unsafe impl<T: bytemuck::Pod> Equivalent for Pod<T> {
+    const PRIMITIVE: Option<Primitive> = None;
+
+    /// # Panics
+    /// Never: the bytes of a Rust type always fit.
+    fn datatype() -> Datatype {
+        match Datatype::primitive(Primitive::Byte).contiguous(size_of::<T>()) {
+            Ok(datatype) => datatype,
+            Err(why) => unreachable!("bytes of a type: {why}"),
+        }
+    }
+}
+
+// SAFETY: `bytemuck::Pod` vouches that any bytes are a value.
+unsafe impl<T: bytemuck::Pod> Receivable for Pod<T> {}
