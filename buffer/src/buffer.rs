@@ -249,7 +249,7 @@ impl<R: RawBuffer, M> Buffer<R, M> {
         &mut self.block.bytes_mut()[..room]
     }
 
-    /// Returns the key of the registered or shared region in which the static part lies, and the offset of the message
+    /// Returns the key of the shared region in which the static part lies, and the offset of the message
     /// there.
     pub fn region(&self) -> Option<(RegionKey, usize)> {
         let (key, block) = self.block.region()?;

@@ -9,6 +9,7 @@ use crate::block::Block;
 use crate::buddy::Map;
 use crate::cache::{self, Budget, Depot, Home, PLAIN, Remains};
 use crate::class::{Class, MAX_ALIGN, MOST, alignment};
+use crate::registration::Known;
 use crate::sync::{Lock, Stock};
 use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, StorageError};
 
@@ -25,7 +26,7 @@ pub(crate) type Source<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send 
 #[derive(Debug)]
 #[repr(align(256))]
 pub(crate) struct Region<S: Storage> {
-    pub(crate) storage: S,
+    pub(crate) storage: Known<S>,
     pub(crate) arena: NonNull<Arena<S>>,
     /// The number of the arena, which no other arena ever has, or `PLAIN`.
     pub(crate) id: u64,

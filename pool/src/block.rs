@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use crate::arena::{Arena, Region};
 use crate::cache::Entry;
 use crate::class::MIN_BLOCK;
-use crate::{RawBuffer, RegionKey, Storage};
+use crate::{RawBuffer, RegionKey, Storage, registration};
 
 /// One block of a [`Buddy`](crate::Buddy) pool; dropping it, on any thread, gives the memory back.
 ///
@@ -135,8 +135,8 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
         region.storage.key().map(|key| (key, region.offset(self.entry.base)))
     }
 
-    fn local_key(&self) -> Option<u32> {
-        self.region_of().storage.local_key()
+    fn registrable(&self) -> Option<registration::Region<'_>> {
+        Some(self.region_of().storage.as_region())
     }
 }
 

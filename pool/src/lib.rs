@@ -24,17 +24,19 @@
 //! | [`Heap`] | the global allocator, faulted in when touched | for small pools, and under tools that watch the allocator |
 //! | [`Huge`] | huge pages of the system's reserve, or [`Pages`] if it has none | for regions of gigabytes |
 //! | [`File`] | a file with a name; its functions are unsafe | for pools larger than memory, to be found by name |
-//! | [`Registered`] | any of these, known to a device | for zero copies by RDMA |
 //! | [`Shared`] | a sealed memfd that other processes may map | to send blocks to other processes of the host by offset |
 //!
 //! Yours: implement [`Storage`]; it says what you must promise.
+//!
+//! Any of them can be known to devices: a device registers the [region](RawBuffer::registrable) of a block when it is first
+//! given one, once for all blocks of the region, whatever other devices have made of it ([`Registrations`]).
 //!
 //! # Which pool?
 //! | pool | what it is | take it |
 //! |---|---|---|
 //! | [`global()`] | the process's own [`DefaultPool`] | by default |
 //! | [`Magazine::growing`] | a pool of your own, with a limit if you like | to bound or to separate memory |
-//! | [`Magazine::fixed`] | a pool over one storage | for a shared segment or a registered region |
+//! | [`Magazine::fixed`] | a pool over one storage | for a shared segment, or a region registered in advance |
 //! | [`Buddy1`], [`Buddy2`], [`Unpooled`] | the mpjbuf paper's pools, and none | to compare; see [`strategy::visit`] |
 //! | [`Buddy`] | the same without magazines: one lock, nothing kept | where the last byte of a small pool counts |
 //!
@@ -111,6 +113,8 @@ mod block;
 #[cfg(feature = "allocator-api2")]
 #[allow(unsafe_code, reason = "keeps a handle in front of a collection's bytes")]
 mod collect;
+#[allow(unsafe_code, reason = "drops a storage unless a device may still write to it")]
+mod registration;
 #[allow(unsafe_code, reason = "the cell under the lock")]
 mod sync;
 #[allow(unsafe_code, reason = "knows which bytes are written")]
@@ -124,11 +128,9 @@ pub use class::{MAX_ALIGN, MIN_BLOCK, alignment};
 pub use collect::InPool;
 pub use error::{AllocError, Shortage};
 pub use raw::{Pool, RawBuffer, RegionKey};
+pub use registration::{Access, Region, RegisterError, Registered, Registrations};
 pub use stats::PoolStats;
-pub use storage::{
-    Access, Backing, DeviceKeys, File, Heap, Huge, Pages, RegisterError, Registered, Registrar, Shared,
-    SharedView, Storage, StorageError,
-};
+pub use storage::{Backing, File, Heap, Huge, Pages, Shared, SharedView, Storage, StorageError};
 pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, Private, Unpooled};
 pub use written::{NoRoom, Written};
 

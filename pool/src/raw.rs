@@ -5,11 +5,12 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::registration::Region;
 use crate::{AllocError, PoolStats};
 
-/// Names a region of memory to a peer or a device: a segment id, or an rkey.
+/// Names a region of memory to another process that has it mapped.
 ///
-/// Together with an offset it names a byte to somebody who has the region mapped or may reach it remotely.
+/// Together with an offset it names a byte. What a device calls a region is in its [`Registrations`](crate::Registrations).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RegionKey(pub u64);
 
@@ -33,13 +34,13 @@ pub unsafe trait RawBuffer: Send {
     /// Returns the usable length in bytes, at least what was asked for.
     fn capacity(&self) -> usize;
 
-    /// Returns the key of the registered or shared region the block lies in, and the block's offset there in bytes.
+    /// Returns the key of the shared region the block lies in, and the block's offset there in bytes.
     fn region(&self) -> Option<(RegionKey, usize)> {
         None
     }
 
-    /// Returns the key that a device wants with the block's address, if its memory is registered with one.
-    fn local_key(&self) -> Option<u32> {
+    /// Returns the region the block lies in, which a device registers once for all its blocks.
+    fn registrable(&self) -> Option<Region<'_>> {
         None
     }
 

@@ -7,6 +7,7 @@ use super::{Arena, Region};
 use crate::buddy::Leaf;
 use crate::cache::{self, Ledger, Local};
 use crate::class::Class;
+use crate::registration::Known;
 use crate::{MIN_BLOCK, PoolStats, Storage};
 
 /// The regions of an arena, and its counters.
@@ -66,7 +67,7 @@ impl<S: Storage> State<S> {
         if free.is_none() {
             self.slots.push(None);
         }
-        let region = Owned::new(Region { storage, arena, id, slot });
+        let region = Owned::new(Region { storage: Known::new(storage), arena, id, slot });
         self.slots[slot] = Some(Entry { region, plan, live: 0, idle_since: 0 });
         let more = self.split().map(Entry::size).sum::<usize>().saturating_sub(self.most_bytes);
         self.most_bytes += more;

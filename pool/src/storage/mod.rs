@@ -14,8 +14,6 @@ mod heap;
 mod huge;
 #[allow(unsafe_code, reason = "promises that the mapping obeys the contract of Storage")]
 mod pages;
-#[allow(unsafe_code, reason = "lets a device know memory for just as long as it lives")]
-mod registered;
 #[allow(unsafe_code, reason = "promises that the mapping obeys the contract of Storage")]
 mod shared;
 
@@ -23,7 +21,6 @@ pub use file::File;
 pub use heap::Heap;
 pub use huge::Huge;
 pub use pages::Pages;
-pub use registered::{Access, DeviceKeys, RegisterError, Registered, Registrar};
 pub use shared::{Shared, SharedView};
 
 /// What lies under a [`Storage`].
@@ -76,13 +73,8 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Returns what lies under it.
     fn backing(&self) -> Backing;
 
-    /// Returns the name under which a peer or a device knows this memory, if one does.
+    /// Returns the name under which other processes know this memory, if they do.
     fn key(&self) -> Option<RegionKey> {
-        None
-    }
-
-    /// Returns the key that a device wants with addresses in this memory, if one knows it.
-    fn local_key(&self) -> Option<u32> {
         None
     }
 }

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::class::MAX_ALIGN;
+use crate::registration::{Known, Region};
 use crate::{AllocError, Pool, PoolStats, RawBuffer, RegionKey, Shortage, Storage, StorageError};
 
 /// Makes a storage for each block and ends it with the block: what pools are compared with.
@@ -24,7 +25,7 @@ pub struct Unpooled<S: Storage> {
 
 /// A block of [`Unpooled`].
 pub struct UnpooledBlock<S: Storage> {
-    storage: S,
+    storage: Known<S>,
     stats: Arc<Mutex<PoolStats>>,
 }
 
@@ -71,7 +72,7 @@ impl<S: Storage> Pool for Unpooled<S> {
         stats.region_bytes += storage.size() as u64;
         stats.peak_granted = stats.peak_granted.max(stats.live_granted);
         drop(stats);
-        Ok(UnpooledBlock { storage, stats: Arc::clone(&self.stats) })
+        Ok(UnpooledBlock { storage: Known::new(storage), stats: Arc::clone(&self.stats) })
     }
 
     fn max_block(&self) -> usize {
@@ -117,8 +118,8 @@ unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
         self.storage.key().map(|key| (key, 0))
     }
 
-    fn local_key(&self) -> Option<u32> {
-        self.storage.local_key()
+    fn registrable(&self) -> Option<Region<'_>> {
+        Some(self.storage.as_region())
     }
 }
 
