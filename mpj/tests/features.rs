@@ -128,6 +128,20 @@ mod arrays {
     /// What cannot be counted is an error; views without elements, with more dimensions than types are deep, and of flags
     /// are not.
     #[mpj::test(ranks = 2)]
+    fn parts_of_an_endless_view_are_its_one_element(world: World) -> mpj::Result<()> {
+        let one = Array1::from_elem(1, 7u64);
+        let endless = one.broadcast(isize::MAX as usize).expect("one element, often");
+        let comm = world.dup()?;
+        let mut wide = [0u128];
+        let refused = world.scatterv(&endless, &[1, 1], &[0, 1 << 40], &mut wide, 0).expect_err("no u128");
+        assert_eq!((refused.class(), wide), (Class::Count, [0]));
+        let mut mine = [0u64];
+        comm.scatterv(&endless, &[1, 1], &[0, 1 << 40], &mut mine, 0)?;
+        assert_eq!(mine, [7]);
+        Ok(())
+    }
+
+    #[mpj::test(ranks = 2)]
     fn views_of_any_shape_travel_or_are_refused(world: World) -> mpj::Result<()> {
         let one = Array1::from_elem(1, 7u64);
         let endless = one.broadcast(isize::MAX as usize).expect("one element, often");

@@ -1,6 +1,6 @@
 //! Arrays of `ndarray` and views of them, however strided: all of their elements in the order of their indices.
 
-use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+use mpj_datatypes::{Datatype, Equivalent, Receivable};
 use mpj_devices::Shape;
 use ndarray::{ArrayBase, ArrayRef, Data, DataMut, Dimension};
 
@@ -50,7 +50,11 @@ unsafe impl<T: Receivable, S: DataMut<Elem = T>, D: Dimension> RecvBuf for Array
 fn strided<T: Equivalent, D: Dimension>(array: &ArrayRef<T, D>) -> (usize, Shape) {
     match Datatype::of_view(&array.view()) {
         Ok(datatype) => (1, Shape::of(&datatype)),
-        // One element repeated more often than bytes can be counted. So is this, and no byte of it is ever read.
-        Err(_) => (usize::MAX, Shape::Flat(Primitive::U128)),
+        // Some element is repeated more often than bytes can be counted. So is the first one here, which is where every
+        // part of it lies, too: calls that send parts read no other memory.
+        Err(_) => match T::datatype().resized(0, 0) {
+            Ok(first) => (usize::MAX, Shape::Typed(first)),
+            Err(why) => unreachable!("no extent: {why}"),
+        },
     }
 }
