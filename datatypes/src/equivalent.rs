@@ -55,6 +55,7 @@ macro_rules! primitives {
         unsafe impl Equivalent for $type {
             const PRIMITIVE: Option<Primitive> = Some(Primitive::$primitive);
 
+            #[inline]
             fn datatype() -> Datatype {
                 Datatype::primitive(Primitive::$primitive)
             }

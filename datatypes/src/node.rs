@@ -44,12 +44,22 @@ pub(crate) struct Node {
     /// The same layout in simpler constructors, where the places of its items are not plain from the envelope.
     pub(crate) lowered: Option<Datatype>,
     pub(crate) apart: Apart,
+    /// Answers [`Datatype::is_contiguous`]; written by [`Datatype::from_node`].
+    pub(crate) contiguous: bool,
+}
+
+impl Node {
+    fn is_contiguous(&self) -> bool {
+        let dense = self.extent.lb() == 0 && i64::try_from(self.size) == Ok(self.extent.extent());
+        dense && (self.size == 0 || self.plan.run() == Some((0, self.size)))
+    }
 }
 
 /// A layout of memory: which primitives lie where, in which order they travel (MPI 4.1 §5.1).
 ///
 /// A datatype is a value: immutable, cheap to clone, sent between threads freely. It is ready for use
-/// as soon as it is built (`MPI_Type_commit` has no counterpart), and freed when the last clone is gone.
+/// as soon as it is built (`MPI_Type_commit` has no counterpart), and freed when the last clone is gone. A primitive is
+/// no more than its name: what a message asks of it is answered without touching memory.
 ///
 /// # Examples
 /// A column of a 3 × 4 matrix, rows first:
@@ -69,13 +79,14 @@ pub(crate) struct Node {
 #[derive(Clone)]
 pub struct Datatype(Handle);
 
-/// Primitives are used in every call, so that they are static: cloning one touches no shared counter.
+/// Primitives are used in every call, so that their names are enough; cloning one touches no shared counter.
 #[derive(Clone)]
 enum Handle {
-    Static(&'static Node),
+    Primitive(Primitive),
     Shared(Arc<Node>),
 }
 
+/// The nodes of the primitives, for who builds types of them or walks over types.
 static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     Primitive::ALL.map(|p| Node {
         envelope: Envelope::Primitive(p),
@@ -89,13 +100,15 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
         depth: 0,
         lowered: None,
         apart: Apart::default(),
+        contiguous: true,
     })
 });
 
 impl Datatype {
     /// Returns the datatype of one primitive.
-    pub fn primitive(primitive: Primitive) -> Datatype {
-        Datatype(Handle::Static(&PRIMITIVES[primitive as usize - 1]))
+    #[inline]
+    pub const fn primitive(primitive: Primitive) -> Datatype {
+        Datatype(Handle::Primitive(primitive))
     }
 
     /// Returns the datatype of a Rust type.
@@ -105,18 +118,29 @@ impl Datatype {
     /// use mpj_datatypes::Datatype;
     /// assert_eq!(Datatype::of::<[f32; 3]>().size(), 12);
     /// ```
+    #[inline]
     pub fn of<T: Equivalent>() -> Datatype {
         T::datatype()
     }
 
-    pub(crate) fn from_node(node: Node) -> Datatype {
+    pub(crate) fn from_node(mut node: Node) -> Datatype {
+        node.contiguous = node.is_contiguous();
         Datatype(Handle::Shared(Arc::new(node)))
+    }
+
+    /// The primitive that this is, if it is not built of others.
+    #[inline]
+    pub(crate) fn as_primitive(&self) -> Option<Primitive> {
+        match self.0 {
+            Handle::Primitive(primitive) => Some(primitive),
+            Handle::Shared(_) => None,
+        }
     }
 
     #[inline]
     pub(crate) fn node(&self) -> &Node {
         match &self.0 {
-            Handle::Static(node) => node,
+            Handle::Primitive(primitive) => &PRIMITIVES[*primitive as usize - 1],
             Handle::Shared(node) => node,
         }
     }
@@ -127,8 +151,12 @@ impl Datatype {
     }
 
     /// Returns the packed bytes of one item, gaps not counted (`MPI_Type_size`, MPI 4.1 §5.1.5).
+    #[inline]
     pub fn size(&self) -> usize {
-        self.node().size
+        match &self.0 {
+            Handle::Primitive(primitive) => primitive.size(),
+            Handle::Shared(node) => node.size,
+        }
     }
 
     /// Returns the lower bound in bytes: where an item begins, relative to its origin (MPI 4.1 §5.1.7).
@@ -138,8 +166,12 @@ impl Datatype {
 
     /// Returns the extent in bytes: the distance between items that follow one another. It may be negative or
     /// smaller than the bytes touched (MPI 4.1 §5.1.7).
+    #[inline]
     pub fn extent(&self) -> i64 {
-        self.node().extent.extent()
+        match &self.0 {
+            Handle::Primitive(primitive) => primitive.size() as i64,
+            Handle::Shared(node) => node.extent.extent(),
+        }
     }
 
     /// Returns the lowest byte touched, relative to the origin; 0 if none is (MPI 4.1 §5.1.8).
@@ -154,15 +186,23 @@ impl Datatype {
     }
 
     /// Returns the type signature of one item (MPI 4.1 §5.1).
+    #[inline]
     pub fn signature(&self) -> Signature {
-        self.node().signature
+        match &self.0 {
+            Handle::Primitive(primitive) => Signature::of(*primitive),
+            Handle::Shared(node) => node.signature,
+        }
     }
 
     /// Returns the primitive of which the type consists, or `None` if it names several or none.
+    #[inline]
     pub fn homogeneous(&self) -> Option<Primitive> {
-        match self.node().leaves {
-            Leaves::One(primitive) => Some(primitive),
-            Leaves::None | Leaves::Mixed => None,
+        match &self.0 {
+            Handle::Primitive(primitive) => Some(*primitive),
+            Handle::Shared(node) => match node.leaves {
+                Leaves::One(primitive) => Some(primitive),
+                Leaves::None | Leaves::Mixed => None,
+            },
         }
     }
 
@@ -173,16 +213,22 @@ impl Datatype {
 
     /// Returns whether any number of items is one run of `count * size()` bytes at offset 0, in pack order: then
     /// memory already looks like the packed form.
+    #[inline]
     pub fn is_contiguous(&self) -> bool {
-        let node = self.node();
-        let dense = node.extent.lb() == 0 && i64::try_from(node.size) == Ok(node.extent.extent());
-        dense && (node.size == 0 || node.plan.run() == Some((0, node.size)))
+        match &self.0 {
+            Handle::Primitive(_) => true,
+            Handle::Shared(node) => node.contiguous,
+        }
     }
 
     /// Returns whether the type names a `bool` or `char`, so that received bytes must be
     /// [validated](Datatype::validate).
+    #[inline]
     pub fn needs_check(&self) -> bool {
-        self.node().needs_check
+        match &self.0 {
+            Handle::Primitive(primitive) => primitive.needs_check(),
+            Handle::Shared(node) => node.needs_check,
+        }
     }
 
     /// Returns the lowest and one past the highest byte that `count` items touch, relative to the origin of the
@@ -227,6 +273,20 @@ impl Datatype {
     #[inline]
     pub(crate) fn plan(&self) -> &Plan {
         &self.node().plan
+    }
+}
+
+impl From<Primitive> for Datatype {
+    #[inline]
+    fn from(primitive: Primitive) -> Self {
+        Datatype::primitive(primitive)
+    }
+}
+
+impl From<&Datatype> for Datatype {
+    #[inline]
+    fn from(datatype: &Datatype) -> Self {
+        datatype.clone()
     }
 }
 

@@ -36,9 +36,8 @@ impl Datatype {
     /// ```
     #[inline]
     pub fn check_overlap(&self, count: usize) -> Result<(), Overlap> {
-        let node = self.node();
-        // Relaxed: a number, and whoever reads an older one looks again. A primitive is its own item.
-        if count <= node.apart.0.load(Ordering::Relaxed) || self.is_contiguous() {
+        // Relaxed: a number, and whoever reads an older one looks again.
+        if self.is_contiguous() || count <= self.node().apart.0.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.look_for_overlap(count)

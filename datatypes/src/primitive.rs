@@ -72,6 +72,7 @@ impl Primitive {
     };
 
     /// Returns the number of bytes of one value.
+    #[inline]
     pub const fn size(self) -> usize {
         match self {
             Primitive::Byte | Primitive::I8 | Primitive::U8 | Primitive::Bool | Primitive::Packed => 1,
@@ -151,6 +152,7 @@ impl Primitive {
     }
 
     /// Returns whether some bit patterns are no values, so that received bytes must be checked.
+    #[inline]
     pub const fn needs_check(self) -> bool {
         matches!(self, Primitive::Bool | Primitive::Char)
     }

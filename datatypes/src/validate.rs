@@ -52,14 +52,13 @@ impl Scan {
     /// # Safety
     /// That of [`Datatype::validate`] for `count` items at `at`.
     unsafe fn items(&mut self, datatype: &Datatype, at: *mut u8, count: usize) {
-        let node = datatype.node();
-        if !node.needs_check {
+        if !datatype.needs_check() {
             self.position = self.position.saturating_add(datatype.packed_size_or_max(count));
             return;
         }
-        if let Envelope::Primitive(primitive) = node.envelope {
+        if let Some(primitive) = datatype.as_primitive() {
             let left = self.bytes.saturating_sub(self.position);
-            let n = count.min(left.div_ceil(node.size));
+            let n = count.min(left.div_ceil(primitive.size()));
             // SAFETY: the elements are adjacent (the extent of a primitive is its size), and n of the `count` that
             // the caller promises.
             let found = unsafe { check::elements(primitive, at, n, self.position) };
@@ -67,6 +66,7 @@ impl Scan {
             self.position = self.position.saturating_add(datatype.packed_size_or_max(count));
             return;
         }
+        let node = datatype.node();
         for i in 0..count {
             if self.done() {
                 return;

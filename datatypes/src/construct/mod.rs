@@ -184,6 +184,7 @@ impl Build {
             depth: self.depth,
             lowered: None,
             apart: Apart::default(),
+            contiguous: false,
         }))
     }
 }
