@@ -6,12 +6,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, Pattern, Registry, Roster, Shape, Site, Source,
-    Target,
+    Buf, Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, Pattern, Registry, Roster, Site, Source, Target,
 };
 
 struct Rank {
@@ -24,7 +22,7 @@ impl Rank {
     #[expect(unsafe_code, reason = "the engine takes pointers")]
     fn send(&self, bytes: &[u8]) {
         // SAFETY: the bytes stay borrowed until the wait below has returned.
-        let source = unsafe { Source::new(bytes.as_ptr(), bytes.len(), Shape::Flat(Primitive::U8), None) };
+        let source = unsafe { Source::new(Buf::slice(bytes), None) };
         let started =
             self.engine.send(&self.channel, self.other, 1, source.unwrap(), Mode::Standard).unwrap();
         self.engine.wait(started).unwrap();
@@ -33,8 +31,7 @@ impl Rank {
     #[expect(unsafe_code, reason = "the engine takes pointers")]
     fn recv(&self, bytes: &mut [u8]) {
         // SAFETY: as above, and exclusively.
-        let target =
-            unsafe { Target::new(bytes.as_mut_ptr(), bytes.len(), Shape::Flat(Primitive::U8), None) };
+        let target = unsafe { Target::new(Buf::slice_mut(bytes), None) };
         let pattern = Pattern { source: self.other.cast_signed(), tag: 1 };
         let started = self.engine.recv(&self.channel, pattern, target.unwrap()).unwrap();
         self.engine.wait(started).unwrap();

@@ -83,27 +83,34 @@ impl fmt::Debug for Body<'_> {
     }
 }
 
+/// Bytes that are packed where they are wanted.
+///
+/// # Safety
+/// [`pack`](Self::pack) initialises every byte of its room: a device sends what is there then.
+#[expect(unsafe_code, reason = "a device takes its memory for written")]
+pub unsafe trait Packed {
+    /// Writes the bytes from `position` on to `room`, which reaches no further than they do.
+    fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]);
+}
+
 /// A body that does not lie in one piece: who posts it packs it where the device wants it.
 pub struct Fill<'a> {
+    packed: &'a dyn Packed,
+    position: usize,
     len: usize,
-    write: &'a mut dyn FnMut(&mut [MaybeUninit<u8>]),
 }
 
 impl<'a> Fill<'a> {
-    /// Makes a body of `len` bytes.
-    ///
-    /// # Safety
-    /// `write` initialises every byte of a slice of `len` bytes: the device sends what is there then.
+    /// Makes a body of `len` bytes from `position` on.
     #[inline]
-    #[expect(unsafe_code, reason = "a device takes its memory for written")]
-    pub unsafe fn new(len: usize, write: &'a mut dyn FnMut(&mut [MaybeUninit<u8>])) -> Self {
-        Fill { len, write }
+    pub fn new(packed: &'a dyn Packed, position: usize, len: usize) -> Self {
+        Fill { packed, position, len }
     }
 
     /// Writes the body to `room`, which is as long as the [body](Body::len); its bytes are initialised then.
     #[inline]
     pub fn write(self, room: &mut [MaybeUninit<u8>]) {
-        (self.write)(room);
+        self.packed.pack(self.position, room);
     }
 }
 

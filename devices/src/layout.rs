@@ -11,87 +11,17 @@ use std::sync::Arc;
 
 use mpj_datatypes::{Datatype, Primitive, Signature};
 
+use crate::buf::{Buf, BufError};
+use crate::device::{Body, Fill, Packed};
 use crate::fault::{Content, Fault};
 
 /// Keeps an owned buffer alive for as long as an operation needs it.
 pub type Keep = Arc<dyn Any + Send + Sync>;
 
-/// What the memory is made of.
-#[derive(Clone, Debug)]
-pub enum Shape {
-    /// Primitives without gaps.
-    Flat(Primitive),
-    /// Items of a derived type.
-    Typed(Datatype),
-}
-
-impl Shape {
-    /// Returns the shape of items of `datatype`, flat where it can be.
-    pub fn of(datatype: &Datatype) -> Self {
-        match datatype.homogeneous() {
-            Some(primitive) if datatype.is_contiguous() && datatype.size() == primitive.size() => {
-                Shape::Flat(primitive)
-            }
-            _ => Shape::Typed(datatype.clone()),
-        }
-    }
-
-    /// Returns the packed length of `count` items in bytes; `None` if it overflows.
-    #[inline]
-    pub fn bytes(&self, count: usize) -> Option<usize> {
-        match self {
-            Shape::Flat(primitive) => count.checked_mul(primitive.size()),
-            Shape::Typed(datatype) => datatype.packed_size(count).ok(),
-        }
-    }
-
-    /// Returns the distance from one item to the next in bytes.
-    pub fn extent(&self) -> i64 {
-        match self {
-            Shape::Flat(primitive) => primitive.size() as i64,
-            Shape::Typed(datatype) => datatype.extent(),
-        }
-    }
-
-    /// Returns the datatype of an item.
-    pub fn datatype(&self) -> Datatype {
-        match self {
-            Shape::Flat(primitive) => Datatype::primitive(*primitive),
-            Shape::Typed(datatype) => datatype.clone(),
-        }
-    }
-
-    /// Whether there are bytes that are no value of it.
-    #[inline]
-    fn needs_check(&self) -> bool {
-        match self {
-            Shape::Flat(primitive) => primitive.needs_check(),
-            Shape::Typed(datatype) => datatype.needs_check(),
-        }
-    }
-
-    #[inline]
-    fn is_contiguous(&self) -> bool {
-        match self {
-            Shape::Flat(_) => true,
-            Shape::Typed(datatype) => datatype.is_contiguous(),
-        }
-    }
-
-    /// The primitive all of it is made of.
-    #[inline]
-    fn primitive(&self) -> Option<Primitive> {
-        match self {
-            Shape::Flat(primitive) => Some(*primitive),
-            Shape::Typed(datatype) => datatype.homogeneous(),
-        }
-    }
-
-    fn content(&self, bytes: usize) -> Content {
-        match self.primitive() {
-            Some(primitive) => Content::Of(primitive, bytes / primitive.size()),
-            None => Content::Mixed(bytes),
-        }
+fn content(datatype: &Datatype, bytes: usize) -> Content {
+    match datatype.homogeneous() {
+        Some(primitive) => Content::Of(primitive, bytes / primitive.size()),
+        None => Content::Mixed(bytes),
     }
 }
 
@@ -132,13 +62,11 @@ impl Envelope {
 /// Memory to send from.
 ///
 /// # Invariants
-/// 1. Until it is dropped, the bytes that `count` items of `shape` at `base` name are initialised, and nobody writes
-///    them.
+/// 1. Until it is dropped, the bytes that the items of `buf` name are initialised, and nobody writes them.
+/// 2. They are `bytes` bytes when packed.
 pub struct Source {
-    base: *const u8,
-    count: usize,
+    buf: Buf,
     bytes: usize,
-    shape: Shape,
     _keep: Option<Keep>,
 }
 
@@ -148,14 +76,17 @@ unsafe impl Send for Source {}
 unsafe impl Sync for Source {}
 
 impl Source {
-    /// Describes `count` items at `base`; `None` if their size overflows.
+    /// Takes items to send.
+    ///
+    /// # Errors
+    /// As [`Buf::bytes`].
     ///
     /// # Safety
     /// Invariant 1 of [`Source`].
     #[inline]
-    pub unsafe fn new(base: *const u8, count: usize, shape: Shape, keep: Option<Keep>) -> Option<Self> {
-        let bytes = shape.bytes(count)?;
-        Some(Source { base, count, bytes, shape, _keep: keep })
+    pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
+        let bytes = buf.bytes()?;
+        Ok(Source { buf, bytes, _keep: keep })
     }
 
     /// Returns the length of the message in bytes.
@@ -165,21 +96,12 @@ impl Source {
     }
 
     #[inline]
-    pub(crate) fn code(&self) -> u8 {
-        self.shape.primitive().map_or(0, |p| p as u8)
-    }
-
-    pub(crate) fn signature(&self) -> Signature {
-        match &self.shape {
-            Shape::Typed(datatype) => datatype.signature().repeat(self.count as u64),
-            Shape::Flat(_) => Signature::EMPTY,
-        }
-    }
-
-    #[inline]
     pub(crate) fn envelope(&self, source: u32, tag: i32) -> Envelope {
-        let code = self.code();
-        let signature = if code == 0 { self.signature() } else { Signature::EMPTY };
+        let datatype = self.buf.datatype();
+        let (code, signature) = match datatype.homogeneous() {
+            Some(primitive) => (primitive as u8, Signature::EMPTY),
+            None => (0, datatype.signature().repeat(self.buf.count() as u64)),
+        };
         Envelope { source, tag, code, signature, bytes: self.bytes }
     }
 
@@ -189,8 +111,18 @@ impl Source {
         if self.bytes == 0 {
             return Some(&[]);
         }
-        // SAFETY: invariant 1; contiguous items are `bytes` bytes from `base`.
-        self.shape.is_contiguous().then(|| unsafe { std::slice::from_raw_parts(self.base, self.bytes) })
+        let is_run = self.buf.datatype().is_contiguous() && self.buf.pieces().is_none();
+        // SAFETY: invariants 1 and 2; contiguous items are `bytes` bytes from the base.
+        is_run.then(|| unsafe { std::slice::from_raw_parts(self.buf.base(), self.bytes) })
+    }
+
+    /// Returns `len` bytes from `position` on, as a device takes them.
+    #[inline]
+    pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
+        match self.contiguous() {
+            Some(bytes) => Body::Bytes(&bytes[position..position + len]),
+            None => Body::Fill(Fill::new(self, position, len)),
+        }
     }
 
     /// Writes the packed bytes from `position` on to `out`, as many as fit; returns how many.
@@ -201,9 +133,25 @@ impl Source {
             out[..len].write_copy_of_slice(&rest[..len]);
             return len;
         }
-        let Shape::Typed(datatype) = &self.shape else { return 0 };
+        if let Some(chain) = self.buf.pieces() {
+            let mut end = 0;
+            for segment in chain.cut(position, out.len()) {
+                // SAFETY: invariant 1.
+                let bytes = unsafe { std::slice::from_raw_parts(segment.base, segment.len) };
+                out[end..end + bytes.len()].write_copy_of_slice(bytes);
+                end += bytes.len();
+            }
+            return end;
+        }
         // SAFETY: invariant 1.
-        unsafe { datatype.pack(self.base, self.count, position, out) }
+        unsafe { self.buf.datatype().pack(self.buf.base(), self.buf.count(), position, out) }
+    }
+}
+
+// SAFETY: by invariant 2 `pack` writes all there is room for, up to the end of the message.
+unsafe impl Packed for Source {
+    fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
+        Source::pack(self, position, room);
     }
 }
 
@@ -212,8 +160,8 @@ impl Source {
     /// believed of primitives alone: of others, what turns out to be no value becomes zero.
     pub fn copy_items(&self, mut target: Target) {
         self.copy_to(&mut target);
-        let is_alike = self.shape.primitive().is_some() && self.shape.primitive() == target.shape.primitive();
-        if !is_alike {
+        let primitive = |buf: &Buf| buf.datatype().homogeneous();
+        if primitive(&self.buf).is_none() || primitive(&self.buf) != primitive(&target.buf) {
             target.check_landed();
         }
         // Invariant 2 of `Target`.
@@ -251,14 +199,13 @@ impl fmt::Debug for Source {
 /// Memory to receive into.
 ///
 /// # Invariants
-/// 1. Until it is dropped, the bytes that `count` items of `shape` at `base` name may be written by the engine, and
+/// 1. Until it is dropped, the bytes that the items of `buf`, which is no chain, name may be written by the engine, and
 ///    nobody else reads or writes them.
 /// 2. Only the first `landed` packed bytes may have been written since they were last known to be values.
+/// 3. The items are `bytes` bytes when packed.
 pub struct Target {
-    base: *mut u8,
-    count: usize,
+    buf: Buf,
     bytes: usize,
-    shape: Shape,
     landed: usize,
     _keep: Option<Keep>,
 }
@@ -269,14 +216,20 @@ unsafe impl Send for Target {}
 unsafe impl Sync for Target {}
 
 impl Target {
-    /// Describes room for `count` items at `base`; `None` if their size overflows.
+    /// Takes room to receive into.
+    ///
+    /// # Errors
+    /// As [`Buf::bytes`]; [`BufError::Chain`].
     ///
     /// # Safety
     /// Invariant 1 of [`Target`].
     #[inline]
-    pub unsafe fn new(base: *mut u8, count: usize, shape: Shape, keep: Option<Keep>) -> Option<Self> {
-        let bytes = shape.bytes(count)?;
-        Some(Target { base, count, bytes, shape, landed: 0, _keep: keep })
+    pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
+        let bytes = buf.bytes()?;
+        if buf.pieces().is_some() {
+            return Err(BufError::Chain);
+        }
+        Ok(Target { buf, bytes, landed: 0, _keep: keep })
     }
 
     /// Returns the bytes there is room for.
@@ -288,7 +241,7 @@ impl Target {
     /// Checks length and type of a message before one byte of it lands.
     #[inline]
     pub(crate) fn accepts(&self, message: &Envelope) -> Result<(), Fault> {
-        let mine = self.shape.primitive().map_or(0, |p| p as u8);
+        let mine = self.primitive().map_or(0, |p| p as u8);
         let alike = message.code == mine && mine != 0;
         if alike && message.bytes <= self.bytes && self.whole(message.bytes) {
             return Ok(());
@@ -296,10 +249,16 @@ impl Target {
         self.judge(message)
     }
 
+    /// The primitive all of it is made of.
+    #[inline]
+    fn primitive(&self) -> Option<Primitive> {
+        self.buf.datatype().homogeneous()
+    }
+
     /// Whether `bytes` is a whole number of this target's primitives.
     #[inline]
     fn whole(&self, bytes: usize) -> bool {
-        self.shape.primitive().is_some_and(|p| bytes & (p.size() - 1) == 0)
+        self.primitive().is_some_and(|p| bytes & (p.size() - 1) == 0)
     }
 
     #[cold]
@@ -309,16 +268,12 @@ impl Target {
         let same = || {
             let Some(sent) = message.full_signature() else { return false };
             // What so many bytes are here: a count from outside is compared, not used.
-            let expected = match &self.shape {
-                Shape::Flat(p) if !message.bytes.is_multiple_of(p.size()) => None,
-                Shape::Flat(p) => Some(Signature::of(*p).repeat((message.bytes / p.size()) as u64)),
-                Shape::Typed(datatype) => datatype
-                    .leaves_in(self.count, message.bytes)
-                    .and_then(|leaves| datatype.signature_prefix(self.count, leaves)),
-            };
+            let (datatype, count) = (self.buf.datatype(), self.buf.count());
+            let leaves = datatype.leaves_in(count, message.bytes);
+            let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
             expected == Some(sent)
         };
-        let wild = message.code == packed || self.shape.primitive() == Some(Primitive::Packed);
+        let wild = message.code == packed || self.primitive() == Some(Primitive::Packed);
         if message.bytes > self.bytes {
             return Err(Fault::Truncated { source, tag, sent: message.bytes, room: self.bytes });
         }
@@ -329,7 +284,7 @@ impl Target {
             source,
             tag,
             sent: message.content(),
-            expected: self.shape.content(self.bytes),
+            expected: content(self.buf.datatype(), self.bytes),
         })
     }
 
@@ -337,12 +292,12 @@ impl Target {
     #[inline]
     pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
         let end = position.checked_add(len)?;
-        if !self.shape.is_contiguous() || end > self.bytes {
+        if !self.buf.datatype().is_contiguous() || end > self.bytes {
             return None;
         }
         // Who is given the run may write any part of it.
         self.landed = self.landed.max(end);
-        Some(self.base.wrapping_add(position))
+        Some(self.buf.base().wrapping_add(position))
     }
 
     /// Lands packed bytes at `position`; bytes beyond the end are dropped. Returns how many landed.
@@ -353,23 +308,22 @@ impl Target {
             return 0;
         }
         self.landed = self.landed.max(position + len);
-        if self.shape.is_contiguous() {
+        if self.buf.datatype().is_contiguous() {
             // SAFETY: invariant 1, and `position + len` was cut to the length of the items.
-            let to = unsafe { self.base.add(position) };
+            let to = unsafe { self.buf.base().add(position) };
             // SAFETY: invariant 1 for `to`. `from` is a message body: a ring cell, a fragment, a pool block, or the
             // source of a self-send, which a sound program does not overlap with a receive; `copy` allows even that.
             unsafe { std::ptr::copy(from.as_ptr(), to, len) };
             return len;
         }
-        let Shape::Typed(datatype) = &self.shape else { return 0 };
         // SAFETY: invariant 1.
-        unsafe { datatype.unpack(self.base, self.count, position, &from[..len]) }
+        unsafe { self.buf.datatype().unpack(self.buf.base(), self.buf.count(), position, &from[..len]) }
     }
 
     /// Checks what must be checked before the user may look at the first `bytes` bytes.
     #[inline]
     pub(crate) fn finish(mut self, message: &Envelope) -> Result<(), Fault> {
-        let valid = if self.shape.needs_check() { self.validate(message) } else { Ok(()) };
+        let valid = if self.buf.datatype().needs_check() { self.validate(message) } else { Ok(()) };
         // Invariant 2: all of it was checked just now, or any bits are values.
         self.landed = 0;
         valid
@@ -378,16 +332,17 @@ impl Target {
     #[cold]
     fn validate(&mut self, message: &Envelope) -> Result<(), Fault> {
         // SAFETY: invariant 1.
-        let valid = unsafe { self.shape.datatype().validate(self.base, self.count, message.bytes) };
+        let valid = unsafe { self.buf.datatype().validate(self.buf.base(), self.buf.count(), message.bytes) };
         valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
     }
 
     /// Replaces what has landed and is no value.
     #[cold]
     fn check_landed(&mut self) {
-        if self.shape.needs_check() {
+        let (datatype, count) = (self.buf.datatype(), self.buf.count());
+        if datatype.needs_check() {
             // SAFETY: invariant 1, and what has landed is initialised.
-            let _ = unsafe { self.shape.datatype().validate(self.base, self.count, self.landed) };
+            let _ = unsafe { datatype.validate(self.buf.base(), count, self.landed) };
         }
     }
 
@@ -395,18 +350,18 @@ impl Target {
     /// primitive: what has landed may be none, and what was there before is gone.
     #[cold]
     fn scrub(&mut self) {
-        if !self.shape.needs_check() {
+        if !self.buf.datatype().needs_check() {
             return;
         }
-        let datatype = self.shape.datatype();
+        let (datatype, count) = (self.buf.datatype(), self.buf.count());
         // The primitive in whose middle the last byte landed is scrubbed as a whole.
-        let is_end = |end: &usize| datatype.leaves_in(self.count, *end).is_some();
+        let is_end = |end: &usize| datatype.leaves_in(count, *end).is_some();
         let end = (self.landed..self.bytes).find(is_end).unwrap_or(self.bytes);
         const ZEROS: [u8; 4096] = [0; 4096];
         for position in (0..end).step_by(ZEROS.len()) {
             let len = ZEROS.len().min(end - position);
             // SAFETY: invariant 1.
-            unsafe { datatype.unpack(self.base, self.count, position, &ZEROS[..len]) };
+            unsafe { datatype.unpack(self.buf.base(), count, position, &ZEROS[..len]) };
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Message devices, matching and protocols: what lies under `mpj`.
 //!
 //! A [`Device`] moves frames and, where it can, memory; everything MPI means by matching, ordering and completion is
-//! written once above it, in the [`Engine`] of a rank. Devices never see a typed buffer, only bytes and closures that
-//! fill bytes.
+//! written once above it, in the [`Engine`] of a rank. Devices never see a typed buffer, only bytes and what
+//! packs bytes where they want them.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`device`] | the traits a transport implements |
+//! | [`Buf`] | a buffer as its caller describes it: pointer, count, datatype, kind of memory |
 //! | `engine` | channels, outboxes, the turn; eager, announced and synchronous messages; failures |
 //! | `matching` | posted receives and early messages, in MPI's order |
 //! | `ring` | the wait-free cache-line ring between two ranks, and fragments for longer bodies |
@@ -24,6 +25,7 @@
 //!    written. A device that has no [`Device::get`] and hands over whole frames has nothing to prove.
 //! 6. Add the driver to [`Registry::builtin`] and one line to `tests/conformance.rs`, one row to the README's table.
 
+mod buf;
 #[allow(unsafe_code, reason = "a cell between two handles")]
 mod completion;
 pub mod config;
@@ -55,6 +57,7 @@ pub mod stub;
 mod sync;
 mod wait;
 
+pub use buf::{Buf, BufError, Chain, ChainSegment, Origin};
 pub use completion::{Completion, Outcome, Started};
 pub use device::{
     Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink,
@@ -63,7 +66,7 @@ pub use doorbell::Doorbell;
 pub use engine::{Cards, Channel, Engine, Message, Mode, Wait, Waiting};
 pub use fault::{Content, Fault};
 pub use group::Group;
-pub use layout::{Envelope, Keep, Shape, Source, Target};
+pub use layout::{Envelope, Keep, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};
 pub use niodev::NioDriver;

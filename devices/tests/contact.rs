@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Member, Pinboard, Sending};
 use mpj_devices::{
-    Address, Cards, Doorbell, End, Engine, Fault, Hub, Keep, Mode, Registry, Roster, Shape, Site, Source,
+    Address, Buf, Cards, Doorbell, End, Engine, Fault, Hub, Keep, Mode, Registry, Roster, Site, Source,
     Started, Then,
 };
 
@@ -172,7 +171,7 @@ fn what_was_sent_to_who_is_not_met_is_taken_back() {
             let keep: Keep = Arc::clone(&memory) as Keep;
             // SAFETY: `keep` keeps the bytes, and nobody writes them.
             #[expect(unsafe_code, reason = "see above")]
-            let source = unsafe { Source::new(memory.as_ptr(), len, Shape::Flat(Primitive::U8), Some(keep)) };
+            let source = unsafe { Source::new(Buf::slice(&memory[..len]), Some(keep)) };
             let started = zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode).unwrap();
             let Started::Pending(completion) = started else { panic!("it was sent") };
             assert!(zero.engine.withdraw(&zero.world, &completion));

@@ -6,7 +6,7 @@ use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Doorbell, End, Engine, Group, Hub, Keep, Mode, Pattern, Registry, Roster, Shape, Site, Source, Target,
+    Buf, Doorbell, End, Engine, Group, Hub, Keep, Mode, Pattern, Registry, Roster, Site, Source, Target,
 };
 
 #[test]
@@ -29,7 +29,7 @@ fn announced_messages_go_with_their_engine() {
     let keep: Keep = Arc::clone(&held) as Keep;
     // SAFETY: the bytes are written only after `held` says that the source is gone.
     #[expect(unsafe_code, reason = "see above")]
-    let source = unsafe { Source::new(memory.as_ptr(), LEN, Shape::Flat(Primitive::Byte), Some(keep)) };
+    let source = unsafe { Source::new(Buf::read_only(memory.as_ptr(), LEN, Primitive::Byte), Some(keep)) };
     let started = sender.send(&to, 1, 1, source.unwrap(), Mode::Standard).unwrap();
     receiver.progress();
     drop(sender);
@@ -43,7 +43,7 @@ fn announced_messages_go_with_their_engine() {
     let keep: Keep = Arc::clone(&got) as Keep;
     // SAFETY: nobody looks into the mutex before the receive has ended.
     #[expect(unsafe_code, reason = "see above")]
-    let target = unsafe { Target::new(base, LEN, Shape::Flat(Primitive::Byte), Some(keep)) };
+    let target = unsafe { Target::new(Buf::new(base, LEN, Primitive::Byte), Some(keep)) };
     let pattern = Pattern { source: 0, tag: 1 };
     let receive = receiver.recv(&from, pattern, target.unwrap());
     roster.report(0, End::Died("its thread is gone".into()));

@@ -1,7 +1,7 @@
 //! Messages of any type into receives of any other.
 
 use mpj_datatypes::{Primitive, Signature};
-use mpj_devices::{Fault, Pattern, Shape};
+use mpj_devices::{Fault, Pattern};
 
 use crate::bench::{Bench, Posted, WORLD};
 use crate::device::Step;
@@ -64,8 +64,7 @@ pub fn envelopes(bytes: &[u8]) {
         return;
     }
     let bench = Bench::new();
-    let posted =
-        bench.post(&bench.world, Pattern { source: 1, tag: 1 }, Shape::of(&datatype), high as usize, count);
+    let posted = bench.post(&bench.world, Pattern { source: 1, tag: 1 }, datatype, high as usize, count);
     let mut message = head(EAGER, code, 0, 1, words);
     if code != 0 && input.flag() {
         message.truncate(8);

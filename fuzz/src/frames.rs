@@ -1,7 +1,7 @@
 //! An engine in the middle of everything, and a peer that sends anything.
 
 use mpj_datatypes::{Datatype, Primitive};
-use mpj_devices::{ANY_SOURCE, Pattern, Shape, Started};
+use mpj_devices::{ANY_SOURCE, Pattern, Started};
 
 use crate::bench::{REST, WORLD};
 use crate::device::Step;
@@ -17,8 +17,8 @@ pub fn frames(bytes: &[u8]) {
     let numbers = [scene.sync, scene.send, scene.recv];
     let strided = Datatype::of::<u8>().vector(100, 1, 2).expect("small numbers");
     let any = Pattern { source: ANY_SOURCE, tag: 1 };
-    let more = scene.bench.post(&scene.bench.world, any, Shape::Typed(strided), 200, 1);
-    let chars = scene.bench.post(&scene.bench.world, any, Shape::Flat(Primitive::Char), 80, 20);
+    let more = scene.bench.post(&scene.bench.world, any, strided, 200, 1);
+    let chars = scene.bench.post(&scene.bench.world, any, Datatype::primitive(Primitive::Char), 80, 20);
     let mut left: Option<usize> = None;
     for _ in 0..40 {
         if input.is_empty() {

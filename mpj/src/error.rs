@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mpj_datatypes::{InvalidValue, OutOfRange, Overlap, TooLong, TypeError};
-use mpj_devices::{Fault, OpenError};
+use mpj_devices::{BufError, Fault, OpenError};
 use mpj_pool::AllocError;
 
 use crate::view::{OutOfSlice, PieceError};
@@ -91,6 +91,23 @@ impl Error {
             _ => Class::Other,
         };
         Error { inner: Box::new(Inner { class, call, why: Why::Fault(fault) }) }
+    }
+
+    /// The error of a call that works through the one that failed.
+    #[cold]
+    pub(crate) fn within(mut self, call: &'static str) -> Self {
+        self.inner.call = call;
+        self
+    }
+
+    /// A buffer that cannot be used.
+    #[cold]
+    pub(crate) fn buf(call: &'static str, error: BufError) -> Self {
+        let class = match error {
+            BufError::TooLarge { .. } | BufError::Ragged { .. } => Class::Count,
+            _ => Class::Buffer,
+        };
+        Error::new(class, call, error.to_string())
     }
 
     /// Returns the MPI class.

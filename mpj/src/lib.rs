@@ -141,6 +141,6 @@ pub use request::{
 };
 pub use run::{JobError, Launch, init, run, run_with, threads};
 pub use status::Status;
-pub use types::{RecvBuf, RecvParts, SendBuf, SendParts};
+pub use types::{RecvBuf, SendBuf};
 pub use view::{OutOfSlice, Piece, PieceError, PieceId, Pieces, View, ViewMut};
 pub use world::{World, wtick, wtime};

@@ -1,23 +1,8 @@
 //! What can be sent and what can be received.
 
 use mpj_datatypes::{Equivalent, Receivable};
-use mpj_devices::Shape;
 
-/// The pointer, count and type of a buffer to send.
-#[derive(Debug)]
-pub struct SendParts {
-    pub(crate) base: *const u8,
-    pub(crate) count: usize,
-    pub(crate) shape: Shape,
-}
-
-/// The pointer, count and type of a buffer to receive into.
-#[derive(Debug)]
-pub struct RecvParts {
-    pub(crate) base: *mut u8,
-    pub(crate) count: usize,
-    pub(crate) shape: Shape,
-}
+use crate::raw::Buf;
 
 /// A buffer that can be sent.
 ///
@@ -38,8 +23,56 @@ pub struct RecvParts {
 /// # }
 /// ```
 ///
+/// Others may implement it for types of their own. The buffer may also lie in pieces that are sent one after the other and
+/// never joined, as here:
+/// ```
+/// use mpj::raw::{Buf, ChainSegment};
+/// use mpj::{Primitive, RecvBuf, SendBuf};
+///
+/// /// A ring of bytes, which may lie in two pieces.
+/// struct Ring(std::collections::VecDeque<u8>);
+///
+/// // SAFETY: both pieces are initialised, and stay where they are until the ring is changed.
+/// unsafe impl SendBuf for Ring {
+///     fn send_buf(&self) -> Buf {
+///         let (front, back) = self.0.as_slices();
+///         Buf::chain([front, back].map(ChainSegment::from), Primitive::U8)
+///     }
+/// }
+///
+/// /// So many numbers, of which the first is received into.
+/// struct First(Box<[u8; 8]>, usize);
+///
+/// // SAFETY: the numbers are initialised, and on the heap. What are no more than 8 stay within them.
+/// unsafe impl SendBuf for First {
+///     fn send_buf(&self) -> Buf {
+///         Buf::slice(&self.0[..self.1])
+///     }
+/// }
+///
+/// // SAFETY: as above; any byte is a number.
+/// unsafe impl RecvBuf for First {
+///     fn recv_buf(&mut self) -> Buf {
+///         Buf::slice_mut(&mut self.0[..self.1])
+///     }
+/// }
+///
+/// # mpj::threads(2, |world| {
+/// if world.rank() == 0 {
+///     let mut ring = Ring([3, 4].into());
+///     ring.0.push_front(2);
+///     world.send(&ring, 1, 0)?;
+/// } else {
+///     let mut got = First(Box::new([9; 8]), 4);
+///     assert_eq!(world.recv(&mut got, 0, 0)?.bytes(), 3);
+///     assert_eq!(*got.0, [2, 3, 4, 9, 9, 9, 9, 9]);
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+/// Items that are more bytes than can be counted are refused with [`Class::Count`](crate::Class::Count).
+///
 /// # Safety
-/// The items that the parts describe are initialised and stay where they are for as long as `self` is neither moved
+/// The items that the [`Buf`] describes are initialised and stay where they are for as long as `self` is neither moved
 /// nor changed; for buffers on the heap (`Vec`, `Box`) also when it is moved.
 #[expect(unsafe_code, reason = "the engine reads through the pointer")]
 #[diagnostic::on_unimplemented(
@@ -49,7 +82,7 @@ pub struct RecvParts {
 )]
 pub unsafe trait SendBuf {
     /// Returns where the buffer is and what it is made of.
-    fn send_parts(&self) -> SendParts;
+    fn send_buf(&self) -> Buf;
 }
 
 /// A buffer that can be received into: as [`SendBuf`], of elements that are [`Receivable`], and not shared.
@@ -65,30 +98,22 @@ pub unsafe trait SendBuf {
 )]
 pub unsafe trait RecvBuf: SendBuf {
     /// Returns where the buffer is and what it is made of.
-    fn recv_parts(&mut self) -> RecvParts;
-}
-
-/// The shape of elements `T`.
-pub(crate) fn shape<T: Equivalent>() -> Shape {
-    match T::PRIMITIVE {
-        Some(primitive) => Shape::Flat(primitive),
-        None => Shape::of(&T::datatype()),
-    }
+    fn recv_buf(&mut self) -> Buf;
 }
 
 // SAFETY: `Equivalent` says that every byte of the type map is initialised; a slice does not move while it is borrowed.
 unsafe impl<T: Equivalent> SendBuf for [T] {
     #[inline]
-    fn send_parts(&self) -> SendParts {
-        SendParts { base: self.as_ptr().cast(), count: self.len(), shape: shape::<T>() }
+    fn send_buf(&self) -> Buf {
+        Buf::slice(self)
     }
 }
 
 // SAFETY: as above, and `Receivable` allows the writes.
 unsafe impl<T: Receivable> RecvBuf for [T] {
     #[inline]
-    fn recv_parts(&mut self) -> RecvParts {
-        RecvParts { base: self.as_mut_ptr().cast(), count: self.len(), shape: shape::<T>() }
+    fn recv_buf(&mut self) -> Buf {
+        Buf::slice_mut(self)
     }
 }
 
@@ -97,16 +122,16 @@ macro_rules! by_slice {
         // SAFETY: its slice is a `SendBuf`; the elements move only when the buffer itself is moved (arrays) or never.
         unsafe impl<T: Equivalent, $($generics)*> SendBuf for $buffer {
             #[inline]
-            fn send_parts(&self) -> SendParts {
-                <[T]>::send_parts(self)
+            fn send_buf(&self) -> Buf {
+                <[T]>::send_buf(self)
             }
         }
 
         // SAFETY: its slice is a `RecvBuf`.
         unsafe impl<T: Receivable, $($generics)*> RecvBuf for $buffer {
             #[inline]
-            fn recv_parts(&mut self) -> RecvParts {
-                <[T]>::recv_parts(self)
+            fn recv_buf(&mut self) -> Buf {
+                <[T]>::recv_buf(self)
             }
         }
     )*};
@@ -119,8 +144,8 @@ macro_rules! by_pointer {
         // SAFETY: what it points at is a `SendBuf`, which moves and changes only by this pointer, or not at all.
         unsafe impl<B: SendBuf + ?Sized> SendBuf for $pointer {
             #[inline]
-            fn send_parts(&self) -> SendParts {
-                B::send_parts(self)
+            fn send_buf(&self) -> Buf {
+                B::send_buf(self)
             }
         }
     )*};
@@ -131,16 +156,16 @@ by_pointer!(Box<B>, std::sync::Arc<B>, &B, &mut B);
 // SAFETY: a `RecvBuf` that nobody else points at.
 unsafe impl<B: RecvBuf + ?Sized> RecvBuf for Box<B> {
     #[inline]
-    fn recv_parts(&mut self) -> RecvParts {
-        B::recv_parts(self)
+    fn recv_buf(&mut self) -> Buf {
+        B::recv_buf(self)
     }
 }
 
 // SAFETY: as above.
 unsafe impl<B: RecvBuf + ?Sized> RecvBuf for &mut B {
     #[inline]
-    fn recv_parts(&mut self) -> RecvParts {
-        B::recv_parts(self)
+    fn recv_buf(&mut self) -> Buf {
+        B::recv_buf(self)
     }
 }
 
@@ -149,16 +174,16 @@ macro_rules! single {
         // SAFETY: one initialised element.
         unsafe impl SendBuf for $primitive {
             #[inline]
-            fn send_parts(&self) -> SendParts {
-                std::slice::from_ref(self).send_parts()
+            fn send_buf(&self) -> Buf {
+                std::slice::from_ref(self).send_buf()
             }
         }
 
         // SAFETY: one element of a `Receivable` type.
         unsafe impl RecvBuf for $primitive {
             #[inline]
-            fn recv_parts(&mut self) -> RecvParts {
-                std::slice::from_mut(self).recv_parts()
+            fn recv_buf(&mut self) -> Buf {
+                std::slice::from_mut(self).recv_buf()
             }
         }
     )*};

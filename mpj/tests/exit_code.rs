@@ -75,12 +75,10 @@ fn unwound(world: &World) -> mpj::Result<()> {
     }
     let big = vec![1u8; 1 << 20].leak();
     let keep: mpj::raw::Keep = Arc::new(Grenade);
-    let (comm, byte) = (world.as_raw(), mpj::datatypes::Datatype::of::<u8>());
+    let buf = mpj::raw::Buf::slice(big);
     // SAFETY: the bytes are never freed.
     #[expect(unsafe_code, reason = "the raw face, as only it takes such a buffer")]
-    let send = unsafe {
-        mpj::raw::isend(comm, big.as_ptr(), big.len(), &byte, 1, 1, mpj::raw::Mode::Standard, Some(keep))?
-    };
+    let send = unsafe { mpj::raw::isend(world.as_raw(), buf, 1, 1, mpj::raw::Mode::Standard, Some(keep))? };
     drop(send);
     world.recv(&mut [0u8], 1, 3).map(drop)
 }

@@ -6,9 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use common::samples;
-use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Comm, Items, Layout, Mode, PROC_NULL, Side, UNDEFINED};
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Buf, Comm, Layout, Mode, PROC_NULL, UNDEFINED};
 use mpj::{Class, Datatype, Op, Primitive, World};
-use mpj_devices::Shape;
 
 /// A struct with padding that is never named: { u8, pad, f64, u16, pad }.
 #[repr(C)]
@@ -36,13 +35,12 @@ fn into<T>(of: &mut [T]) -> *mut u8 {
     of.as_mut_ptr().cast()
 }
 
-/// Items to send: nothing is written through the pointer.
-fn from<T>(of: &[T], datatype: &Datatype) -> Items {
-    Items::new(out(of).cast_mut(), of.len(), datatype)
+fn from<T>(of: &[T], datatype: &Datatype) -> Buf {
+    Buf::read_only(out(of), of.len(), datatype)
 }
 
-fn to<T>(of: &mut [T], datatype: &Datatype) -> Items {
-    Items::new(into(of), of.len(), datatype)
+fn to<T>(of: &mut [T], datatype: &Datatype) -> Buf {
+    Buf::new(into(of), of.len(), datatype)
 }
 
 #[mpj::test(ranks = 2)]
@@ -55,27 +53,23 @@ fn messages(world: World) -> mpj::Result<()> {
         for mode in [Mode::Standard, Mode::Synchronous] {
             if me == 0 {
                 // SAFETY: `mine` holds `len` items and outlives the call.
-                unsafe { raw::send(comm, out(&mine), len, &mixed, 1, 3, mode) }?;
+                unsafe { raw::send(comm, from(&mine, &mixed), 1, 3, mode) }?;
                 // SAFETY: `got` has room for `len` items and is ours.
-                let status = unsafe { raw::recv(comm, into(&mut got), len, &mixed, 1, ANY_TAG) }?;
+                let status = unsafe { raw::recv(comm, to(&mut got, &mixed), 1, ANY_TAG) }?;
                 assert_eq!((status.rank(), status.tag(), status.bytes()), (1, 4, 11 * len));
                 assert_eq!((status.primitive(), status.count(&mixed)), (None, Some(len)));
             } else {
                 // SAFETY: as above.
-                unsafe { raw::recv(comm, into(&mut got), len, &mixed, ANY_SOURCE, 3) }?;
+                unsafe { raw::recv(comm, to(&mut got, &mixed), ANY_SOURCE, 3) }?;
                 // SAFETY: as above.
-                unsafe { raw::send(comm, out(&mine), len, &mixed, 0, 4, mode) }?;
+                unsafe { raw::send(comm, from(&mine, &mixed), 0, 4, mode) }?;
             }
             assert_eq!(got, mixes(other, len));
         }
         got.fill(Mixed(0, 0.0, 0));
-        let side = |peer, tag| (len, Shape::of(&mixed), peer, tag);
-        let (count, shape, peer, tag) = side(other, 7);
-        let send = Side { buf: out(&mine), count, shape, peer, tag };
-        let (count, shape, peer, tag) = side(ANY_SOURCE, 7);
-        let recv = Side { buf: into(&mut got), count, shape, peer, tag };
+        let (send, recv) = (from(&mine, &mixed), to(&mut got, &mixed));
         // SAFETY: two buffers of `len` items that do not overlap.
-        let status = unsafe { raw::sendrecv(comm, send, recv) }?;
+        let status = unsafe { raw::sendrecv(comm, send, other, 7, recv, ANY_SOURCE, 7) }?;
         assert_eq!((status.rank() as i32, &got), (other, &mixes(other, len)));
     }
     Ok(())
@@ -91,9 +85,11 @@ fn requests(world: World) -> mpj::Result<()> {
     let mut got = vec![0u32; 3000];
     let (first, last) = (mine.as_ptr().wrapping_add(2999), got.as_mut_ptr().wrapping_add(2999));
     // SAFETY: the items lie in `got`, which nobody touches until the wait below.
-    let receiving = unsafe { raw::irecv(comm, last.cast(), 1, &strided, other, 0, None) }?;
+    let receiving = unsafe { raw::irecv(comm, Buf::new(last.cast(), 1, &strided), other, 0, None) }?;
     // SAFETY: the items lie in `mine`, which outlives the wait below.
-    let sending = unsafe { raw::isend(comm, first.cast(), 1, &strided, other, 0, Mode::Standard, None) }?;
+    let sending = unsafe {
+        raw::isend(comm, Buf::read_only(first.cast(), 1, &strided), other, 0, Mode::Standard, None)
+    }?;
     assert_eq!(receiving.wait()?.bytes(), 4000);
     sending.wait()?;
     let theirs = samples::<u32>(other as usize, 0, 3000);
@@ -103,21 +99,24 @@ fn requests(world: World) -> mpj::Result<()> {
     let bytes = Datatype::of::<u8>();
     let (keep, base): (raw::Keep, _) = (Arc::new(Arc::clone(&owned)), owned.as_ptr());
     // SAFETY: `keep` holds the bytes.
-    let sending = unsafe { raw::isend(comm, base, 70_000, &bytes, other, 1, Mode::Synchronous, Some(keep)) }?;
+    let sending = unsafe {
+        raw::isend(comm, Buf::read_only(base, 70_000, &bytes), other, 1, Mode::Synchronous, Some(keep))
+    }?;
     let mut room = vec![9u8; 70_000];
     // SAFETY: `room` is ours until the request has ended.
-    let receiving = unsafe { raw::irecv(comm, room.as_mut_ptr(), 70_000, &bytes, other, 1, None) }?;
+    let receiving = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 70_000, &bytes), other, 1, None) }?;
     while receiving.test()?.is_none() {}
     assert_eq!(receiving.test()?.map(|status| status.bytes()), Some(70_000), "it stays ended");
     assert!(!receiving.cancel() && !sending.cancel());
     sending.wait()?;
     assert_eq!((Arc::strong_count(&owned), room[69_999] as i32), (1, other));
     // SAFETY: `room` is ours until the request has ended.
-    let taken_back = unsafe { raw::irecv(comm, room.as_mut_ptr(), 1, &bytes, other, 2, None) }?;
+    let taken_back = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 1, &bytes), other, 2, None) }?;
     assert!(taken_back.test()?.is_none() && taken_back.cancel());
     assert_eq!(taken_back.wait().expect_err("cancelled").class(), Class::Request);
     // SAFETY: nobody writes to the pointer: there is no such message.
-    let nobody = unsafe { raw::irecv(comm, std::ptr::null_mut(), 4, &bytes, PROC_NULL, ANY_TAG, None) }?;
+    let nobody =
+        unsafe { raw::irecv(comm, Buf::new(std::ptr::null_mut(), 4, &bytes), PROC_NULL, ANY_TAG, None) }?;
     assert_eq!(nobody.wait()?.bytes(), 0);
     raw::barrier(comm)
 }
@@ -128,7 +127,7 @@ fn probes(world: World) -> mpj::Result<()> {
     if comm.rank() == 0 {
         for tag in 0..3 {
             // SAFETY: three numbers.
-            unsafe { raw::send(comm, out(&[1i64, 2, 3]), 3, &of, 1, tag, Mode::Standard) }?;
+            unsafe { raw::send(comm, Buf::read_only(out(&[1i64, 2, 3]), 3, &of), 1, tag, Mode::Standard) }?;
         }
         return raw::barrier(comm);
     }
@@ -138,17 +137,18 @@ fn probes(world: World) -> mpj::Result<()> {
     assert_eq!((message.envelope().bytes, message.envelope().tag), (24, 0));
     let mut got = [0i64; 3];
     // SAFETY: room for three.
-    assert_eq!(unsafe { raw::mrecv(comm, into(&mut got), 3, &of, message) }?, status);
+    assert_eq!(unsafe { raw::mrecv(comm, Buf::new(into(&mut got), 3, &of), message) }?, status);
     let message = loop {
         if let Some(message) = raw::improbe(comm, 0, ANY_TAG)? {
             break message;
         }
     };
     // SAFETY: room for one.
-    let error = unsafe { raw::mrecv(comm, into(&mut got), 1, &of, message) }.expect_err("too short");
+    let error =
+        unsafe { raw::mrecv(comm, Buf::new(into(&mut got), 1, &of), message) }.expect_err("too short");
     assert_eq!((error.class(), got), (Class::Truncate, [1, 2, 3]));
     // SAFETY: room for three.
-    unsafe { raw::recv(comm, into(&mut got), 3, &of, 0, 2) }?;
+    unsafe { raw::recv(comm, Buf::new(into(&mut got), 3, &of), 0, 2) }?;
     assert_eq!(
         (raw::improbe(comm, 0, ANY_TAG)?.is_none(), raw::iprobe(comm, ANY_SOURCE, ANY_TAG)?),
         (true, None)
@@ -170,38 +170,28 @@ fn collectives(world: World) -> mpj::Result<()> {
         assert_eq!(one, of(1));
         let mut all = vec![blank; len * size];
         // SAFETY: two buffers that do not overlap.
-        unsafe {
-            raw::gather(comm, Some(&from(&of(me), &mixed)), &to(&mut all, &mixed), Layout::Even(len), 2)
-        }?;
+        unsafe { raw::gather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), Layout::Even(len), 2) }?;
         let everything: Vec<Mixed> = (0..size).flat_map(of).collect();
         assert!(me != 2 || all == everything);
         // SAFETY: as above.
-        unsafe {
-            raw::scatter(comm, &from(&all, &mixed), Layout::Even(len), Some(&to(&mut one, &mixed)), 2)
-        }?;
+        unsafe { raw::scatter(comm, &from(&all, &mixed), Layout::Even(len), &to(&mut one, &mixed), 2) }?;
         assert_eq!(one, of(me));
         let (counts, reversed) = (vec![len; size], (0..size).rev().map(|r| r * len).collect::<Vec<_>>());
         let layout = Layout::Varying { counts: &counts, displacements: &reversed };
         // SAFETY: as above.
-        unsafe { raw::allgather(comm, Some(&from(&of(me), &mixed)), &to(&mut all, &mixed), layout) }?;
+        unsafe { raw::allgather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), layout) }?;
         assert_eq!(all, (0..size).rev().flat_map(of).collect::<Vec<_>>());
         let mut back = vec![blank; len * size];
         // SAFETY: as above.
         unsafe {
-            raw::alltoall(
-                comm,
-                Some((&from(&all, &mixed), layout)),
-                &to(&mut back, &mixed),
-                Layout::Even(len),
-            )
+            raw::alltoall(comm, &from(&all, &mixed), layout, &to(&mut back, &mixed), Layout::Even(len))
         }?;
         assert_eq!(back, of(me).repeat(size), "everybody has part {me} of the same");
     }
     // No predefined operation is one on mixed items.
     let (mine, mut sum) = (mixes(0, 1), mixes(0, 1));
     // SAFETY: as above.
-    let refused =
-        unsafe { raw::allreduce(comm, Some(&from(&mine, &mixed)), &to(&mut sum, &mixed), &Op::Sum) };
+    let refused = unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut sum, &mixed), &Op::Sum) };
     assert_eq!(refused.expect_err("not defined").class(), Class::Op);
     raw::barrier(comm)
 }
@@ -212,22 +202,21 @@ fn reductions(world: World) -> mpj::Result<()> {
     let (me, of, bytes) = (comm.rank() as u64, Datatype::of::<u64>(), Datatype::primitive(Primitive::Byte));
     let (mine, mut got) = ([me + 1, 10 * me], [0u64; 2]);
     // SAFETY: two buffers that do not overlap.
-    unsafe { raw::reduce(comm, Some(&from(&mine, &of)), &to(&mut got, &of), &Op::Prod, 2) }?;
+    unsafe { raw::reduce(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Prod, 2) }?;
     assert_eq!(got, if me == 2 { [6, 0] } else { [0, 0] });
     // SAFETY: as above.
-    unsafe { raw::allreduce(comm, Some(&from(&mine, &of)), &to(&mut got, &of), &Op::Sum) }?;
+    unsafe { raw::allreduce(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Sum) }?;
     assert_eq!(got, [6, 30]);
     // SAFETY: as above.
-    unsafe { raw::scan(comm, Some(&from(&mine, &of)), &to(&mut got, &of), &Op::Max) }?;
+    unsafe { raw::scan(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Max) }?;
     assert_eq!(got, mine);
     // Raw bytes have bits and no sum.
     let (mine, mut got) = ([1u8 << me, 0xF0], [0u8; 2]);
     // SAFETY: as above.
-    unsafe { raw::allreduce(comm, Some(&from(&mine, &bytes)), &to(&mut got, &bytes), &Op::Bor) }?;
+    unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Bor) }?;
     assert_eq!(got, [7, 0xF0]);
     // SAFETY: as above.
-    let refused =
-        unsafe { raw::allreduce(comm, Some(&from(&mine, &bytes)), &to(&mut got, &bytes), &Op::Sum) };
+    let refused = unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Sum) };
     assert_eq!(refused.expect_err("not defined").class(), Class::Op);
     Ok(())
 }
@@ -238,29 +227,30 @@ fn buffers_that_overlap(world: World) -> mpj::Result<()> {
     let (comm, of, me) = (world.as_raw(), Datatype::of::<u64>(), world.rank() as u64);
     let mut memory = [me + 1; 8];
     let base = into(&mut memory);
-    let items = |at: usize, count| Items::new(base.wrapping_add(8 * at), count, &of);
+    let items = |at: usize, count| Buf::new(base.wrapping_add(8 * at), count, &of);
     let class = |outcome: mpj::Result<()>| outcome.expect_err("refused").class();
     let part = items(me as usize, 1);
     let (low, high) = (items(0, 2), items(1, 2));
     // SAFETY: all items lie in the array, and what overlaps is refused; also below.
-    assert_eq!(class(unsafe { raw::scan(comm, Some(&low), &high, &Op::Sum) }), Class::Buffer);
+    assert_eq!(class(unsafe { raw::scan(comm, &low, &high, &Op::Sum) }), Class::Buffer);
     // SAFETY: as above.
-    assert_eq!(class(unsafe { raw::scan(comm, Some(&high), &low, &Op::Sum) }), Class::Buffer);
+    assert_eq!(class(unsafe { raw::scan(comm, &high, &low, &Op::Sum) }), Class::Buffer);
     // SAFETY: as above.
-    let refused = unsafe { raw::allgather(comm, Some(&part), &items(0, 3), Layout::Dealt) };
+    let refused = unsafe { raw::allgather(comm, &part, &items(0, 3), Layout::Dealt) };
     assert_eq!(class(refused), Class::Buffer);
     let (out, back) = (items(0, 3), items(2, 3));
     // SAFETY: as above.
-    let refused = unsafe { raw::alltoall(comm, Some((&out, Layout::Dealt)), &back, Layout::Dealt) };
+    let refused = unsafe { raw::alltoall(comm, &out, Layout::Dealt, &back, Layout::Dealt) };
     assert_eq!(class(refused), Class::Buffer);
     // SAFETY: as above; side by side.
-    unsafe { raw::allreduce(comm, Some(&items(0, 2)), &items(2, 2), &Op::Sum) }?;
+    unsafe { raw::allreduce(comm, &items(0, 2), &items(2, 2), &Op::Sum) }?;
     // SAFETY: as above.
-    unsafe { raw::allgather(comm, None, &items(5, 3), Layout::Even(1)) }?;
+    unsafe { raw::allgather(comm, &Buf::in_place(), &items(5, 3), Layout::Even(1)) }?;
     assert_eq!(memory, [me + 1, me + 1, 6, 6, me + 1, 1, 2, 3]);
     // Only a root has its items in place.
     // SAFETY: as above.
-    let refused = unsafe { raw::gather(comm, None, &items(0, 3), Layout::Dealt, (me as i32 + 1) % 3) };
+    let refused =
+        unsafe { raw::gather(comm, &Buf::in_place(), &items(0, 3), Layout::Dealt, (me as i32 + 1) % 3) };
     assert_eq!(class(refused), Class::Buffer);
     raw::barrier(comm)
 }
@@ -296,20 +286,34 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
             let mut flags = vec![1u8; len];
             flags[len - 2] = 2;
             // SAFETY: initialised bytes; that they are no `bool`s is the point.
-            unsafe { raw::send(comm, flags.as_ptr(), len, &Datatype::of::<bool>(), 1, 0, Mode::Standard) }?;
+            unsafe {
+                raw::send(
+                    comm,
+                    Buf::read_only(flags.as_ptr(), len, &Datatype::of::<bool>()),
+                    1,
+                    0,
+                    Mode::Standard,
+                )
+            }?;
             let mut chars = vec![0x61u32; len];
             chars[1] = 0xD800;
             // SAFETY: as above.
-            unsafe { raw::send(comm, out(&chars), len, &Datatype::of::<char>(), 1, 0, Mode::Standard) }?;
+            unsafe {
+                raw::send(
+                    comm,
+                    Buf::read_only(out(&chars), len, &Datatype::of::<char>()),
+                    1,
+                    0,
+                    Mode::Standard,
+                )
+            }?;
         }
         // Packed bytes fit every type, also half of a char: 0x10FFFF becomes 0x10D800 or no char at all.
         // SAFETY: as above.
         unsafe {
             raw::send(
                 comm,
-                [0u8, 0xD8, 0].as_ptr(),
-                3,
-                &Datatype::primitive(Primitive::Packed),
+                Buf::read_only([0u8, 0xD8, 0].as_ptr(), 3, Primitive::Packed),
                 1,
                 0,
                 Mode::Standard,
@@ -340,26 +344,27 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     let (mut got, bytes) = ([7u8; 4], Datatype::of::<u8>());
     let twice = bytes.indexed(&[(2, 0), (2, 1)]).expect("fits");
     // SAFETY: all that the type names lies in the array.
-    let error = unsafe { raw::recv(comm, into(&mut got), 1, &twice, 0, 1) }.expect_err("an overlap");
+    let error =
+        unsafe { raw::recv(comm, Buf::new(into(&mut got), 1, &twice), 0, 1) }.expect_err("an overlap");
     let text = "recv: the type names byte 1 more than once: it cannot be received into";
     assert_eq!((error.class(), error.to_string().as_str(), got), (Class::Type, text, [7; 4]));
-    let mine = Items::new(out(&[1u8, 2, 3, 4]).cast_mut(), 1, &twice);
-    let room = Items::new(into(&mut got), 1, &twice);
+    let mine = Buf::read_only(out(&[1u8, 2, 3, 4]), 1, &twice);
+    let room = Buf::new(into(&mut got), 1, &twice);
     for (call, outcome) in [
         // SAFETY: all that the type names lies in the arrays, also below.
-        ("allgather", unsafe { raw::allgather(comm, Some(&mine), &room, Layout::Even(1)) }),
+        ("allgather", unsafe { raw::allgather(comm, &mine, &room, Layout::Even(1)) }),
         // SAFETY: as above.
-        ("alltoall", unsafe { raw::alltoall(comm, Some((&mine, Layout::Even(1))), &room, Layout::Even(1)) }),
+        ("alltoall", unsafe { raw::alltoall(comm, &mine, Layout::Even(1), &room, Layout::Even(1)) }),
         // SAFETY: as above.
-        ("gather", unsafe { raw::gather(comm, Some(&mine), &room, Layout::Even(1), 0) }),
+        ("gather", unsafe { raw::gather(comm, &mine, &room, Layout::Even(1), 0) }),
         // SAFETY: as above.
-        ("scatter", unsafe { raw::scatter(comm, &mine, Layout::Even(1), Some(&room), 0) }),
+        ("scatter", unsafe { raw::scatter(comm, &mine, Layout::Even(1), &room, 0) }),
         // SAFETY: as above.
-        ("reduce", unsafe { raw::reduce(comm, Some(&mine), &room, &Op::Sum, 0) }),
+        ("reduce", unsafe { raw::reduce(comm, &mine, &room, &Op::Sum, 0) }),
         // SAFETY: as above.
-        ("allreduce", unsafe { raw::allreduce(comm, Some(&mine), &room, &Op::Sum) }),
+        ("allreduce", unsafe { raw::allreduce(comm, &mine, &room, &Op::Sum) }),
         // SAFETY: as above.
-        ("scan", unsafe { raw::scan(comm, Some(&mine), &room, &Op::Sum) }),
+        ("scan", unsafe { raw::scan(comm, &mine, &room, &Op::Sum) }),
         // SAFETY: as above.
         ("reduce_scatter", unsafe { raw::reduce_scatter(comm, &mine, &room, &[1], &Op::Sum) }),
     ] {
@@ -369,9 +374,9 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     assert_eq!(got, [7; 4]);
     // Sending is another matter.
     // SAFETY: room for four.
-    let request = unsafe { raw::irecv(comm, into(&mut got), 4, &bytes, 0, 1, None) }?;
+    let request = unsafe { raw::irecv(comm, Buf::new(into(&mut got), 4, &bytes), 0, 1, None) }?;
     // SAFETY: as above.
-    unsafe { raw::send(comm, out(&[1u8, 2, 3]), 1, &twice, 0, 1, Mode::Standard) }?;
+    unsafe { raw::send(comm, Buf::read_only(out(&[1u8, 2, 3]), 1, &twice), 0, 1, Mode::Standard) }?;
     assert_eq!((request.wait()?.bytes(), got), (4, [1, 2, 2, 3]));
     Ok(())
 }

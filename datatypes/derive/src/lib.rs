@@ -87,16 +87,16 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
             // SAFETY: one initialised item, as a slice of it is.
             #[automatically_derived]
             unsafe impl #impl_generics #krate::SendBuf for #name #type_generics #sent_clause {
-                fn send_parts(&self) -> #krate::SendParts {
-                    #krate::SendBuf::send_parts(::core::slice::from_ref(self))
+                fn send_buf(&self) -> #krate::raw::Buf {
+                    #krate::SendBuf::send_buf(::core::slice::from_ref(self))
                 }
             }
 
             // SAFETY: one item of a `Receivable` type, as a slice of it is.
             #[automatically_derived]
             unsafe impl #impl_generics #krate::RecvBuf for #name #type_generics #received_clause {
-                fn recv_parts(&mut self) -> #krate::RecvParts {
-                    #krate::RecvBuf::recv_parts(::core::slice::from_mut(self))
+                fn recv_buf(&mut self) -> #krate::raw::Buf {
+                    #krate::RecvBuf::recv_buf(::core::slice::from_mut(self))
                 }
             }
         }

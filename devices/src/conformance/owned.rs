@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 
 use super::Member;
-use crate::{Envelope, Fault, Keep, Shape, Source, Started, Target};
+use crate::{Buf, Envelope, Fault, Keep, Source, Started, Target};
 
 /// What cases send.
 pub trait Item: Receivable + Send + Sync + PartialEq + fmt::Debug + Default {}
@@ -16,29 +16,25 @@ impl<T: Receivable + Send + Sync + PartialEq + fmt::Debug + Default> Item for T 
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) count: usize,
-    pub(super) shape: Shape,
+    pub(super) datatype: Datatype,
 }
 
 impl Layout {
     pub(super) fn all<T: Equivalent>(items: &[T]) -> Self {
-        Layout { count: items.len(), shape: Shape::of(&T::datatype()) }
+        Layout { count: items.len(), datatype: T::datatype() }
     }
 
     pub(super) fn typed(count: usize, datatype: &Datatype) -> Self {
-        Layout { count, shape: Shape::of(datatype) }
+        Layout { count, datatype: datatype.clone() }
     }
 
     pub(super) fn packed(count: usize) -> Self {
-        Layout { count, shape: Shape::Flat(Primitive::Packed) }
+        Layout { count, datatype: Datatype::primitive(Primitive::Packed) }
     }
 
     /// Panics unless everything the layout names lies in `bytes` bytes.
     fn check(&self, bytes: usize) {
-        let datatype = match &self.shape {
-            Shape::Flat(primitive) => Datatype::primitive(*primitive),
-            Shape::Typed(datatype) => datatype.clone(),
-        };
-        let (low, high) = datatype.bounds(self.count).expect("a case's layout");
+        let (low, high) = self.datatype.bounds(self.count).expect("a case's layout");
         assert!(low >= 0 && high <= bytes as i64, "a case's layout lies in its buffer");
     }
 }
@@ -59,10 +55,10 @@ impl<T: Item> Sending<T> {
         layout.check(size_of_val(data.as_slice()));
         let data = Arc::new(data);
         let keep: Keep = Arc::clone(&data) as Keep;
-        let base = data.as_ptr().cast();
+        let buf = Buf::read_only(data.as_ptr().cast(), layout.count, layout.datatype);
         // SAFETY: the layout was checked to lie in the vector; `keep` keeps it, and nobody has `&mut` to it.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
-        let source = unsafe { Source::new(base, layout.count, layout.shape, Some(keep)) };
+        let source = unsafe { Source::new(buf, Some(keep)) };
         Ok(Sending { started: send(source.expect("a case's sizes are small"))?, data })
     }
 
@@ -99,13 +95,13 @@ impl<T: Item> Receiving<T> {
         recv: impl FnOnce(Target) -> Result<Started, Fault>,
     ) -> Self {
         layout.check(size_of_val(memory.as_slice()));
-        let base = memory.as_mut_ptr().cast();
+        let buf = Buf::new(memory.as_mut_ptr().cast(), layout.count, layout.datatype);
         let memory = Arc::new(Mutex::new(memory));
         let keep: Keep = Arc::clone(&memory) as Keep;
         // SAFETY: the layout was checked to lie in the vector; `keep` keeps it, and nobody looks into the mutex
         // before the target is gone: `wait` takes the vector out only when it holds the last reference.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
-        let target = unsafe { Target::new(base, layout.count, layout.shape, Some(keep)) };
+        let target = unsafe { Target::new(buf, Some(keep)) };
         Receiving { started: recv(target.expect("a case's sizes are small")), memory }
     }
 

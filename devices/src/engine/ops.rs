@@ -185,8 +185,8 @@ mod tests {
     use mpj_datatypes::{Primitive, Signature};
 
     use super::*;
+    use crate::buf::Buf;
     use crate::completion::{Completion, pair};
-    use crate::layout::Shape;
 
     const PEER: PeerId = PeerId(3);
     const FREED: Fault = Fault::Freed;
@@ -194,8 +194,7 @@ mod tests {
     fn receive(memory: &mut [u8]) -> (Ops, u64, Completion) {
         // SAFETY: the memory outlives the operation in every test.
         #[expect(unsafe_code, reason = "see above")]
-        let target =
-            unsafe { Target::new(memory.as_mut_ptr(), memory.len(), Shape::Flat(Primitive::U8), None) };
+        let target = unsafe { Target::new(Buf::new(memory.as_mut_ptr(), memory.len(), Primitive::U8), None) };
         let (ender, completion) = pair();
         let message = Envelope {
             source: 0,

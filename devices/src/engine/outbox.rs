@@ -11,7 +11,7 @@ use super::Engine;
 use super::channel::Channel;
 use super::peer::{Contact, Outbox, Peer, Stream, Waiting};
 use crate::completion::Ender;
-use crate::device::{Body, Fill, PeerId, PostError};
+use crate::device::{PeerId, PostError};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
@@ -260,20 +260,7 @@ impl Engine {
             let mut head = Head::new(Kind::Data, 0, stream.channel.number(), 0);
             head.op.set(stream.op);
             head.extra.set(stream.sent as u64);
-            let source = &stream.source;
-            let sent = stream.sent;
-            match source.contiguous() {
-                Some(bytes) => link.post(head.bytes(), Body::Bytes(&bytes[sent..sent + len]))?,
-                None => {
-                    let mut pack = |room: &mut [MaybeUninit<u8>]| {
-                        source.pack(sent, room);
-                    };
-                    // SAFETY: from `sent` on the source has `len` bytes and more, and `pack` writes all there is room for.
-                    #[expect(unsafe_code, reason = "see above")]
-                    let fill = unsafe { Fill::new(len, &mut pack) };
-                    link.post(head.bytes(), Body::Fill(fill))?;
-                }
-            }
+            link.post(head.bytes(), stream.source.body(stream.sent, len))?;
             stream.sent += len;
             reach(Step::PieceSent, self.site.rank);
             *moved += 1;

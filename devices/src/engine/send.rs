@@ -1,6 +1,5 @@
 //! Starting a message: eager, or announced and fetched; to oneself.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +9,7 @@ use super::ops::Op;
 use super::outbox::{cost, note_announced};
 use super::peer::{Contact, Outbox, Peer, Unsent};
 use crate::completion::{Ender, Started, pair};
-use crate::device::{Body, Fill, PeerId, PostError};
+use crate::device::{Body, PeerId, PostError};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
@@ -269,17 +268,6 @@ impl Outbox {
     #[inline]
     pub(crate) fn post(&mut self, head: &Head, source: Option<&Source>) -> Result<(), PostError> {
         let Some(source) = source else { return self.link.post(head.bytes(), Body::Empty) };
-        match source.contiguous() {
-            Some(bytes) => self.link.post(head.bytes(), Body::Bytes(bytes)),
-            None => {
-                let mut pack = |room: &mut [MaybeUninit<u8>]| {
-                    source.pack(0, room);
-                };
-                // SAFETY: `pack` writes all the bytes of the source.
-                #[expect(unsafe_code, reason = "see above")]
-                let fill = unsafe { Fill::new(source.bytes(), &mut pack) };
-                self.link.post(head.bytes(), Body::Fill(fill))
-            }
-        }
+        self.link.post(head.bytes(), source.body(0, source.bytes()))
     }
 }

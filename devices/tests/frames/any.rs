@@ -1,7 +1,7 @@
 //! Any frames at all, in any order.
 
 use mpj_datatypes::{Datatype, Primitive};
-use mpj_devices::{ANY_SOURCE, Pattern, Shape, Started};
+use mpj_devices::{ANY_SOURCE, Pattern, Started};
 use proptest::prelude::*;
 
 use crate::bench::{REST, WORLD};
@@ -92,8 +92,8 @@ proptest! {
         let scene = scene();
         let strided = Datatype::of::<u8>().vector(100, 1, 2).unwrap();
         let any = Pattern { source: ANY_SOURCE, tag: 1 };
-        let more = scene.bench.post(&scene.bench.world, any, Shape::Typed(strided), 200, 1);
-        let chars = scene.bench.post(&scene.bench.world, any, Shape::Flat(Primitive::Char), 80, 20);
+        let more = scene.bench.post(&scene.bench.world, any, strided, 200, 1);
+        let chars = scene.bench.post(&scene.bench.world, any, Datatype::primitive(Primitive::Char), 80, 20);
         for step in well_ordered(steps) {
             scene.bench.play([step]);
         }

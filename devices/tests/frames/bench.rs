@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use mpj_datatypes::Datatype;
 use mpj_devices::Site;
 use mpj_devices::config::Config;
 use mpj_devices::{
-    Address, Cards, Channel, Completion, Doorbell, End, Engine, Envelope, Fault, Group, Keep, Mode, Pattern,
-    Registry, Roster, Shape, Source, Started, Target, Then,
+    Address, Buf, Cards, Channel, Completion, Doorbell, End, Engine, Envelope, Fault, Group, Keep, Mode,
+    Pattern, Registry, Roster, Source, Started, Target, Then,
 };
 
 use crate::device::{FakeDriver, Sent, Step, Wire, lock};
@@ -100,7 +101,7 @@ impl Bench {
         let keep: Keep = Arc::clone(&data) as Keep;
         // SAFETY: `keep` keeps the bytes, and nobody writes them.
         #[expect(unsafe_code, reason = "see above")]
-        let source = unsafe { Source::new(data.as_ptr(), data.len(), Shape::Flat(BYTES), Some(keep)) };
+        let source = unsafe { Source::new(Buf::read_only(data.as_ptr(), data.len(), BYTES), Some(keep)) };
         self.engine.send(channel, to, 1, source.unwrap(), mode)
     }
 
@@ -109,7 +110,7 @@ impl Bench {
         &self,
         channel: &Arc<Channel>,
         pattern: Pattern,
-        shape: Shape,
+        datatype: Datatype,
         bytes: usize,
         count: usize,
     ) -> Posted {
@@ -117,14 +118,14 @@ impl Bench {
         let base = memory.as_mut_ptr().wrapping_add(64);
         let memory = Arc::new(Mutex::new(memory));
         let keep: Keep = Arc::clone(&memory) as Keep;
-        // SAFETY: the test's shape names `bytes` bytes from `base`; nobody looks before the target is gone.
+        // SAFETY: the test's items are `bytes` bytes from `base`; nobody looks before the target is gone.
         #[expect(unsafe_code, reason = "see above")]
-        let target = unsafe { Target::new(base, count, shape, Some(keep)) };
+        let target = unsafe { Target::new(Buf::new(base, count, datatype), Some(keep)) };
         Posted { started: self.engine.recv(channel, pattern, target.unwrap()), memory }
     }
 
     pub(crate) fn post_bytes(&self, source: i32, bytes: usize) -> Posted {
-        self.post(&self.world, Pattern { source, tag: 1 }, Shape::Flat(BYTES), bytes, bytes)
+        self.post(&self.world, Pattern { source, tag: 1 }, Datatype::primitive(BYTES), bytes, bytes)
     }
 
     pub(crate) fn death(&self) -> Option<u32> {
@@ -134,7 +135,7 @@ impl Bench {
     /// Checks that rank 2 can still be talked to on a channel without rank 1.
     pub(crate) fn others_go_on(&self) {
         let rest = self.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
-        let posted = self.post(&rest, Pattern { source: 1, tag: 1 }, Shape::Flat(BYTES), 5, 5);
+        let posted = self.post(&rest, Pattern { source: 1, tag: 1 }, Datatype::primitive(BYTES), 5, 5);
         self.play([Step::Frame(2, bind(40, REST, 1), vec![]), Step::Frame(2, eager(40), b"hello".to_vec())]);
         let (outcome, memory) = posted.finish().expect("the others go on");
         assert_eq!((outcome.map(|e| e.bytes), memory), (Ok(5), b"hello".to_vec()));

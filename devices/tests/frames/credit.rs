@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Fault, Mode, Shape, Source};
+use mpj_devices::{Buf, Fault, Mode, Source};
 use mpj_pool::Pool;
 
 use crate::bench::{Bench, WORLD};
@@ -128,13 +128,13 @@ fn who_announces_without_end_is_accused() {
 #[test]
 fn too_many_announcements_are_refused_where_they_are_made() {
     let bench = bench();
-    let shape = Shape::Flat(BYTES);
     let body = Arc::new(vec![1; EAGER + 1]);
     let send = || {
         let keep = Arc::clone(&body) as mpj_devices::Keep;
         // SAFETY: `keep` keeps the bytes, and nobody writes them.
         #[expect(unsafe_code, reason = "see above")]
-        let source = unsafe { Source::new(body.as_ptr(), EAGER + 1, shape.clone(), Some(keep)) }.unwrap();
+        let source =
+            unsafe { Source::new(Buf::read_only(body.as_ptr(), EAGER + 1, BYTES), Some(keep)) }.unwrap();
         bench.engine.send(&bench.world, 1, 1, source, Mode::Standard)
     };
     let mut ops = Vec::new();

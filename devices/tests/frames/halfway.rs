@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mpj_datatypes::{Datatype, Primitive};
-use mpj_devices::{Channel, End, Fault, Pattern, Shape};
+use mpj_devices::{Channel, End, Fault, Pattern};
 
 use crate::bench::{Bench, Posted, WORLD};
 use crate::device::Step;
@@ -24,7 +24,7 @@ fn bench(get: bool) -> (Bench, Arc<Channel>) {
 }
 
 fn post(bench: &Bench, channel: &Arc<Channel>, primitive: Primitive) -> Posted {
-    let shape = Shape::Flat(primitive);
+    let shape = Datatype::primitive(primitive);
     bench.post(channel, Pattern { source: 1, tag: 1 }, shape, LEN, LEN / primitive.size())
 }
 
@@ -102,7 +102,7 @@ fn a_copy_that_failed_half_way() {
 #[test]
 fn an_engine_that_goes_while_a_device_writes() {
     let (bench, sub) = bench(false);
-    let shape = Shape::Flat(Primitive::Bool);
+    let shape = Datatype::primitive(Primitive::Bool);
     let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, shape, 500, 500);
     bench.play([Step::Begin(1, of(Primitive::Bool, eager(1)), 500), Step::Bytes(1, vec![BAD; 100])]);
     drop((bench, sub));
@@ -115,7 +115,7 @@ fn an_engine_that_goes_while_a_device_writes() {
 fn a_connection_that_breaks_inside_of_a_char() {
     let apart = Datatype::of::<char>().vector(100, 1, 2).unwrap();
     let body: Vec<u8> = std::iter::repeat_n(0x1d800u32.to_ne_bytes(), 100).flatten().collect();
-    for (shape, count, stride) in [(Shape::Flat(Primitive::Char), 100, 4), (Shape::Typed(apart), 1, 8)] {
+    for (shape, count, stride) in [(Datatype::primitive(Primitive::Char), 100, 4), (apart, 1, 8)] {
         for cut in 200..=204 {
             let (bench, sub) = bench(false);
             let pattern = Pattern { source: 1, tag: 1 };
@@ -138,7 +138,7 @@ fn a_connection_that_breaks_inside_of_a_char() {
 fn structures_with_a_bool() {
     let pair =
         Datatype::structure(&[(1, 0, Datatype::of::<bool>()), (1, 4, Datatype::of::<char>())]).unwrap();
-    let pairs = Shape::Typed(pair.resized(0, 8).unwrap());
+    let pairs = pair.resized(0, 8).unwrap();
     // Each pair is 5 bytes on the way: the cut runs through every place of it.
     for cut in 10..=15 {
         let (bench, sub) = bench(false);

@@ -1,7 +1,7 @@
 //! Frames no honest peer sends, one by one.
 
 use mpj_datatypes::{Datatype, Primitive};
-use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern, Shape, Started};
+use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern, Started};
 
 use crate::bench::{Bench, WORLD};
 use crate::device::{EAGER, Step};
@@ -143,7 +143,7 @@ fn announced_lengths_are_only_numbers() {
 
 #[test]
 fn types_that_make_no_sense_match_nothing() {
-    let real = || Shape::Flat(Primitive::F64);
+    let real = || Datatype::primitive(Primitive::F64);
     let pair = Datatype::structure(&[(1, 0, Datatype::of::<i32>()), (1, 8, Datatype::of::<f64>())]).unwrap();
     for (code, words) in [
         (99, [0; 5]),
@@ -154,7 +154,7 @@ fn types_that_make_no_sense_match_nothing() {
         (0, [0, 1, 0, 0, 0]),
         (Primitive::F64 as u8, [0; 5]),
     ] {
-        for shape in [real(), Shape::Typed(pair.clone()), Shape::Flat(Primitive::Bool)] {
+        for shape in [real(), pair.clone(), Datatype::primitive(Primitive::Bool)] {
             let bench = Bench::new();
             let posted = bench.post(&bench.world, Pattern { source: 1, tag: 1 }, shape, 16 * 16, 16);
             bench.play([frame(bind(0, WORLD, 1), 0), frame(head(2, code, 0, 1, words), 13)]);
@@ -171,7 +171,7 @@ fn nobody_speaks_under_anothers_rank_before_we_join() {
     bench.play([frame(bind(5, 70, 2), 0), frame(eager(5), 8), frame(ready(5, 1, 50_000, 2), 0)]);
     bench.play([Step::Frame(2, bind(6, 70, 2), vec![]), Step::Frame(2, eager(6), b"mine".to_vec())]);
     let late = bench.engine.join(70, [0, 1, 2].into_iter().collect(), 0).unwrap();
-    let posted = bench.post(&late, Pattern { source: 2, tag: 1 }, Shape::Flat(BYTES), 100, 100);
+    let posted = bench.post(&late, Pattern { source: 2, tag: 1 }, Datatype::primitive(BYTES), 100, 100);
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!((outcome.map(|e| e.bytes), &memory[..4]), (Ok(4), &b"mine"[..]));
     assert_eq!(bench.death(), Some(1));

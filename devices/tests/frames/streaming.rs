@@ -1,7 +1,7 @@
 //! A device that hands over a body piece by piece, as sockets do: `begin`, `piece`, `landed`, `lost`.
 
 use mpj_datatypes::Datatype;
-use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern, Shape};
+use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern};
 
 use crate::bench::{Bench, WORLD, dies};
 use crate::device::{EAGER, FRAGMENT, Step};
@@ -74,7 +74,7 @@ fn strided_memory_is_filled_piece_by_piece() {
     let bench = bench();
     let strided = Datatype::of::<[u8; 3]>().vector(200, 1, 2).unwrap();
     let pattern = Pattern { source: 1, tag: 1 };
-    let posted = bench.post(&bench.world, pattern, Shape::Typed(strided), 199 * 6 + 3, 1);
+    let posted = bench.post(&bench.world, pattern, strided, 199 * 6 + 3, 1);
     // The pieces are numbers, as the items are.
     let code = mpj_datatypes::Primitive::U8 as u8;
     bench.play(streamed(1, head(2, code, 0, 1, [0; 5]), &data(600)));

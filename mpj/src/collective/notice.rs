@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use mpj_datatypes::Primitive;
-use mpj_devices::{Engine, Fault, Keep, Message, Mode, Shape, Source, Target};
+use mpj_devices::{Buf, Engine, Fault, Keep, Message, Mode, Source, Target};
 
 use super::label::{self, Label};
 use crate::error::{Class, Error};
@@ -129,10 +129,11 @@ impl Notice {
         let tag = (1 << 31 | self.kind() << 19 | label::travelling(number)).cast_signed();
         for rank in to {
             let keep: Keep = Arc::clone(&body) as Keep;
-            let shape = Shape::Flat(Primitive::Byte);
             // SAFETY: the operation keeps the bytes, and nobody writes them.
-            let source = unsafe { Source::new(body.as_ptr(), body.len(), shape, Some(keep)) };
-            if let Some(source) = source {
+            let source = unsafe {
+                Source::new(Buf::read_only(body.as_ptr(), body.len(), Primitive::Byte), Some(keep))
+            };
+            if let Ok(source) = source {
                 let _ = comm.engine().send(comm.coll(), rank, tag, source, Mode::Standard);
             }
         }
@@ -150,7 +151,7 @@ impl Notice {
         // One whose body did not come with it is thrown away: its tag says enough.
         let room = if message.is_here() { LONGEST } else { 0 };
         // SAFETY: the body outlives the receive, which ends at once: what is here is copied, for the rest is no room.
-        let target = unsafe { Target::new(body.as_mut_ptr(), room, Shape::Flat(Primitive::Byte), None) }?;
+        let target = unsafe { Target::new(Buf::new(body.as_mut_ptr(), room, Primitive::Byte), None) }.ok()?;
         let len = engine.recv_message(message, target).map_or(0, |_| envelope.bytes.min(room));
         let (rank, body) = (envelope.source, &body[..len]);
         let notice = match envelope.tag.cast_unsigned() >> 19 & 0xfff {

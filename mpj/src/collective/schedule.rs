@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Completion, Mode, Pattern, Shape, Source, Started, Target, Wait};
+use mpj_datatypes::Datatype;
+use mpj_devices::{Buf, BufError, Completion, Mode, Pattern, Source, Started, Target, Wait};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use super::course::{Call, Course};
@@ -14,26 +15,12 @@ use crate::error::{Class, Error, Result};
 use crate::op::{Op, Order};
 use crate::raw::{Comm, abort_on_unwind};
 
-/// The memory of an area.
-#[derive(Clone, Debug)]
-pub(crate) struct Memory {
-    pub(crate) base: *mut u8,
-    pub(crate) shape: Shape,
-}
-
-impl Memory {
-    /// No memory, for schedules that move none.
-    pub(crate) fn none() -> Self {
-        Memory { base: std::ptr::null_mut(), shape: Shape::Flat(mpj_datatypes::Primitive::Byte) }
-    }
-}
-
 /// What one rank does in a collective: steps, and the memory they work on.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
-    pub(crate) send: Memory,
-    pub(crate) recv: Memory,
+    pub(crate) send: Buf,
+    pub(crate) recv: Buf,
     /// How many items of the receive type the schedule's own areas hold.
     pub(crate) temp: usize,
     pub(crate) op: Option<Op>,
@@ -45,7 +32,7 @@ pub(crate) struct Schedule {
     comm: Comm,
     call: Call,
     steps: std::vec::IntoIter<Step>,
-    areas: [Memory; 4],
+    areas: [Buf; 4],
     op: Option<Op>,
     pending: Vec<Pending>,
     /// Whether a [`Step::Wait`] has been reached and not yet crossed.
@@ -84,8 +71,9 @@ impl Schedule {
     pub(crate) unsafe fn new(comm: &Comm, call: Call, plan: Plan) -> Result<Self> {
         let Plan { steps, send, recv, temp, op } = plan;
         let uses_more = |step: &Step| matches!(step, Step::Recv { into, .. } if into.area == Area::More);
-        let own =
-            |wanted| if wanted { allocate(call.name, &recv.shape, temp) } else { Ok((Memory::none(), None)) };
+        let own = |wanted| {
+            if wanted { allocate(call.name, recv.datatype(), temp) } else { Ok((Buf::empty(), None)) }
+        };
         let ((first, one), (second, other)) = (own(temp > 0)?, own(temp > 0 && steps.iter().any(uses_more))?);
         Ok(Schedule {
             comm: comm.clone(),
@@ -111,7 +99,11 @@ impl Schedule {
         loop {
             match engine.wait_for(&mut self, Schedule::poll, what) {
                 Reached::End(outcome) => return outcome,
-                Reached::Work(step) => self.work(step),
+                Reached::Work(step) => {
+                    if let Err(error) = self.work(step) {
+                        self.fail(error);
+                    }
+                }
             }
         }
     }
@@ -238,18 +230,19 @@ impl Schedule {
                     Err(fault) => judge(&self.call, expected, &Err(fault))?,
                 }
             }
-            step => self.work(step),
+            step => self.work(step)?,
         }
         Ok(())
     }
 
     /// Runs a local step.
-    fn work(&self, step: Step) {
+    fn work(&self, step: Step) -> Result<()> {
         match step {
             Step::Copy { from, into } => self.source(from).copy_items(self.target(into)),
-            Step::Fold { from, into, order } => self.fold(from, into, order),
+            Step::Fold { from, into, order } => self.fold(from, into, order)?,
             Step::Send { .. } | Step::Recv { .. } | Step::Wait => (),
         }
+        Ok(())
     }
 
     /// Whether other threads of this rank should be able to make progress during a step.
@@ -260,36 +253,38 @@ impl Schedule {
             Step::Fold { into, .. } => (into, matches!(self.op, Some(Op::User(_)))),
             _ => return false,
         };
-        is_users || self.shape(*into).bytes(into.count).is_none_or(|bytes| bytes > BRIEF)
+        is_users || self.buf(*into).bytes().is_ok_and(|bytes| bytes > BRIEF)
     }
 
-    fn base(&self, span: Span) -> *mut u8 {
-        let memory = &self.areas[span.area as usize];
-        let offset = (span.at as isize).wrapping_mul(memory.shape.extent() as isize);
-        memory.base.wrapping_offset(offset)
-    }
-
-    fn shape(&self, span: Span) -> Shape {
-        self.areas[span.area as usize].shape.clone()
+    fn buf(&self, span: Span) -> Buf {
+        self.areas[span.area as usize].part(span.at, span.count)
     }
 
     fn source(&self, span: Span) -> Source {
         // SAFETY: the contract of `new`: the span lies in its area, and the schedule runs to its end.
-        let source = unsafe { Source::new(self.base(span), span.count, self.shape(span), None) };
-        source.expect("the area's size was checked")
+        unsafe { Source::new(self.buf(span), None) }.expect("the area's size was checked")
     }
 
     fn target(&self, span: Span) -> Target {
         // SAFETY: as for `source`; the steps of one schedule do not receive twice into the same items at once.
-        let target = unsafe { Target::new(self.base(span), span.count, self.shape(span), None) };
-        target.expect("the area's size was checked")
+        unsafe { Target::new(self.buf(span), None) }.expect("the area's size was checked")
     }
 
-    fn fold(&self, from: Span, into: Span, order: Order) {
-        let Some(op) = &self.op else { return };
-        let datatype = self.shape(into).datatype();
+    fn fold(&self, from: Span, into: Span, order: Order) -> Result<()> {
+        let Some(op) = &self.op else { return Ok(()) };
+        let (mut items, into) = (self.buf(from), self.buf(into));
+        let mut own = None;
+        if items.pieces().is_some() {
+            // The operation is given items as they lie in memory.
+            (items, own) = allocate(self.call.name, into.datatype(), from.count)?;
+            // SAFETY: the memory was made for them, and is ours.
+            let target = unsafe { Target::new(items.clone(), None) }.expect("it was allocated");
+            self.source(from).copy_items(target);
+        }
         // SAFETY: the contract of `new`; a fold comes after the wait for what it reads.
-        unsafe { op.fold(self.base(from), self.base(into), into.count, &datatype, order) };
+        unsafe { op.fold(items.base(), into.base(), into.count(), into.datatype(), order) };
+        drop(own);
+        Ok(())
     }
 }
 
@@ -307,32 +302,25 @@ impl Drop for Schedule {
 // SAFETY: the memory behind the pointers is the schedule's to use, on whichever thread, by the contract of `new`.
 unsafe impl Send for Schedule {}
 
-/// Makes memory for `count` items of a shape: where item 0 is, and the block it lies in.
-fn allocate(call: &'static str, shape: &Shape, count: usize) -> Result<(Memory, Option<DefaultBlock>)> {
-    let too_large =
-        || Error::new(Class::Count, call, format!("{count} items are more bytes than can be counted"));
-    let (low, high) = shape.datatype().bounds(count).map_err(|_| too_large())?;
+/// Makes memory for `count` items, and returns the block it lies in, too.
+fn allocate(call: &'static str, datatype: &Datatype, count: usize) -> Result<(Buf, Option<DefaultBlock>)> {
+    let too_large = || Error::buf(call, BufError::TooLarge { count });
+    let (low, high) = datatype.bounds(count).map_err(|_| too_large())?;
     let bytes = usize::try_from(high - low).map_err(|_| too_large())?;
     let block = mpj_pool::global().alloc(bytes).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
     let base = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
-    Ok((Memory { base, shape: shape.clone() }, Some(block)))
+    Ok((Buf::new(base, count, datatype), Some(block)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use mpj_datatypes::Primitive;
-
     use super::super::label::{Label, Operation};
     use super::*;
 
-    fn words(memory: &mut [u64]) -> Memory {
-        Memory { base: memory.as_mut_ptr().cast(), shape: Shape::Flat(Primitive::U64) }
-    }
-
     fn schedule(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<Op>) -> Schedule {
-        let [send, recv] = memory.map(words);
+        let [send, recv] = memory.map(Buf::slice_mut);
         let call = Call { name: "test", number: 1, label: Label::new(Operation::Allreduce, 0) };
         // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
         unsafe { Schedule::new(comm, call, Plan { steps, send, recv, temp: 0, op }) }.expect("it is small")

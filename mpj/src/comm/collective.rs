@@ -8,18 +8,8 @@ use super::Intracomm;
 use crate::endpoint::number;
 use crate::error::Result;
 use crate::op::Op;
-use crate::raw::{self, Items, Layout};
+use crate::raw::{self, Layout};
 use crate::types::{RecvBuf, SendBuf};
-
-fn sending<B: SendBuf + ?Sized>(buf: &B) -> Items {
-    let parts = buf.send_parts();
-    Items { base: parts.base.cast_mut(), count: parts.count, shape: parts.shape }
-}
-
-pub(super) fn receiving<B: RecvBuf + ?Sized>(buf: &mut B) -> Items {
-    let parts = buf.recv_parts();
-    Items { base: parts.base, count: parts.count, shape: parts.shape }
-}
 
 impl Intracomm {
     /// Waits until every rank has called it (MPI_Barrier).
@@ -50,7 +40,7 @@ impl Intracomm {
     ///   since an earlier collective failed. Only a communicator made before, or of another one, helps then.
     pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
         // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for its parts.
-        unsafe { raw::bcast(self.as_raw(), &receiving(buf), number(root)) }
+        unsafe { raw::bcast(self.as_raw(), &buf.recv_buf(), number(root)) }
     }
 
     /// Combines the buffers of all ranks at `root`, element by element, in order of rank (MPI_Reduce). `recv` is used at
@@ -66,7 +56,7 @@ impl Intracomm {
         root: usize,
     ) -> Result<()> {
         // SAFETY: both buffers are borrowed until we return, one of them mutably: they do not overlap.
-        unsafe { raw::reduce(self.as_raw(), Some(&sending(send)), &receiving(recv), &op, number(root)) }
+        unsafe { raw::reduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op, number(root)) }
     }
 
     /// Combines the buffers of all ranks everywhere, in order of rank, with the same bits on each (MPI_Allreduce).
@@ -80,7 +70,7 @@ impl Intracomm {
         op: Op,
     ) -> Result<()> {
         // SAFETY: as in `reduce`.
-        unsafe { raw::allreduce(self.as_raw(), Some(&sending(send)), &receiving(recv), &op) }
+        unsafe { raw::allreduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 
     /// Combines the buffers of all ranks, element by element, in order of rank, and deals the result out: rank `r` gets
@@ -106,7 +96,7 @@ impl Intracomm {
         op: Op,
     ) -> Result<()> {
         // SAFETY: as in `reduce`.
-        unsafe { raw::reduce_scatter(self.as_raw(), &sending(send), &receiving(recv), counts, &op) }
+        unsafe { raw::reduce_scatter(self.as_raw(), &send.send_buf(), &recv.recv_buf(), counts, &op) }
     }
 
     /// Gives rank `r` the combination of ranks 0 to `r` (MPI_Scan).
@@ -128,7 +118,7 @@ impl Intracomm {
         op: Op,
     ) -> Result<()> {
         // SAFETY: as in `reduce`.
-        unsafe { raw::scan(self.as_raw(), Some(&sending(send)), &receiving(recv), &op) }
+        unsafe { raw::scan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 
     /// Collects the buffers of all ranks at `root`, one after the other (MPI_Gather). `recv` is used at the root alone
@@ -152,9 +142,9 @@ impl Intracomm {
         recv: &mut R,
         root: usize,
     ) -> Result<()> {
-        let (send, recv) = (sending(send), receiving(recv));
+        let (send, recv) = (send.send_buf(), recv.recv_buf());
         // SAFETY: as in `reduce`.
-        unsafe { raw::gather(self.as_raw(), Some(&send), &recv, Layout::Dealt, number(root)) }
+        unsafe { raw::gather(self.as_raw(), &send, &recv, Layout::Dealt, number(root)) }
     }
 
     /// Collects buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element `displacements[r]`
@@ -173,7 +163,7 @@ impl Intracomm {
     ) -> Result<()> {
         let layout = Layout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
-        unsafe { raw::gather(self.as_raw(), Some(&sending(send)), &receiving(recv), layout, number(root)) }
+        unsafe { raw::gather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout, number(root)) }
     }
 
     /// Deals the buffer of `root` out in equal parts (MPI_Scatter). `send` is used at the root alone and is `size` times
@@ -187,9 +177,9 @@ impl Intracomm {
         recv: &mut R,
         root: usize,
     ) -> Result<()> {
-        let (send, recv) = (sending(send), receiving(recv));
+        let (send, recv) = (send.send_buf(), recv.recv_buf());
         // SAFETY: as in `reduce`.
-        unsafe { raw::scatter(self.as_raw(), &send, Layout::Dealt, Some(&recv), number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &send, Layout::Dealt, &recv, number(root)) }
     }
 
     /// Deals the buffer of `root` out in parts of different lengths (MPI_Scatterv); see [`gatherv`](Self::gatherv).
@@ -206,7 +196,7 @@ impl Intracomm {
     ) -> Result<()> {
         let layout = Layout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
-        unsafe { raw::scatter(self.as_raw(), &sending(send), layout, Some(&receiving(recv)), number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &send.send_buf(), layout, &recv.recv_buf(), number(root)) }
     }
 
     /// Collects the buffers of all ranks everywhere (MPI_Allgather); `recv` is `size` times as long as `send`.
@@ -215,7 +205,7 @@ impl Intracomm {
     /// As [`gather`](Self::gather).
     pub fn allgather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(&self, send: &S, recv: &mut R) -> Result<()> {
         // SAFETY: as in `reduce`.
-        unsafe { raw::allgather(self.as_raw(), Some(&sending(send)), &receiving(recv), Layout::Dealt) }
+        unsafe { raw::allgather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), Layout::Dealt) }
     }
 
     /// Collects buffers of different lengths everywhere (MPI_Allgatherv); see [`gatherv`](Self::gatherv).
@@ -231,7 +221,7 @@ impl Intracomm {
     ) -> Result<()> {
         let layout = Layout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
-        unsafe { raw::allgather(self.as_raw(), Some(&sending(send)), &receiving(recv), layout) }
+        unsafe { raw::allgather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout) }
     }
 
     /// Sends the `r`-th part of `send` to rank `r` and gets a part from each (MPI_Alltoall).
@@ -248,9 +238,9 @@ impl Intracomm {
     /// # Errors
     /// As [`gather`](Self::gather).
     pub fn alltoall<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(&self, send: &S, recv: &mut R) -> Result<()> {
-        let (send, recv) = (sending(send), receiving(recv));
+        let (send, recv) = (send.send_buf(), recv.recv_buf());
         // SAFETY: as in `reduce`.
-        unsafe { raw::alltoall(self.as_raw(), Some((&send, Layout::Dealt)), &recv, Layout::Dealt) }
+        unsafe { raw::alltoall(self.as_raw(), &send, Layout::Dealt, &recv, Layout::Dealt) }
     }
 
     /// Sends parts of different lengths and gets some (MPI_Alltoallv); see [`gatherv`](Self::gatherv).
@@ -267,6 +257,6 @@ impl Intracomm {
         let out = Layout::Varying { counts: send_parts.0, displacements: send_parts.1 };
         let back = Layout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
         // SAFETY: as in `reduce`.
-        unsafe { raw::alltoall(self.as_raw(), Some((&sending(send), out)), &receiving(recv), back) }
+        unsafe { raw::alltoall(self.as_raw(), &send.send_buf(), out, &recv.recv_buf(), back) }
     }
 }

@@ -1,11 +1,10 @@
 //! Collectives in place, typed (`MPI_IN_PLACE`): one buffer, in which the rank's own items lie already.
 
 use super::Intracomm;
-use super::collective::receiving;
 use crate::endpoint::number;
 use crate::error::Result;
 use crate::op::Op;
-use crate::raw::{self, Layout};
+use crate::raw::{self, Buf, Layout};
 use crate::types::RecvBuf;
 
 impl Intracomm {
@@ -15,10 +14,10 @@ impl Intracomm {
     /// # Errors
     /// As [`reduce`](Self::reduce).
     pub fn reduce_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op, root: usize) -> Result<()> {
-        let items = receiving(buf);
-        let send = (self.rank() != root).then_some(&items);
+        let items = buf.recv_buf();
+        let send = if self.rank() == root { Buf::in_place() } else { items.clone() };
         // SAFETY: `buf` is borrowed mutably until we return; only the root's is written to.
-        unsafe { raw::reduce(self.as_raw(), send, &items, &op, number(root)) }
+        unsafe { raw::reduce(self.as_raw(), &send, &items, &op, number(root)) }
     }
 
     /// Combines the buffers of all ranks everywhere: each becomes the result. See [`allreduce`](Self::allreduce).
@@ -35,7 +34,7 @@ impl Intracomm {
     /// As [`allreduce`](Self::allreduce).
     pub fn allreduce_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op) -> Result<()> {
         // SAFETY: `buf` is borrowed mutably until we return.
-        unsafe { raw::allreduce(self.as_raw(), None, &receiving(buf), &op) }
+        unsafe { raw::allreduce(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), &op) }
     }
 
     /// Makes the buffer of rank `r` the combination of those of ranks 0 to `r`. See [`scan`](Self::scan).
@@ -44,7 +43,7 @@ impl Intracomm {
     /// As [`scan`](Self::scan).
     pub fn scan_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op) -> Result<()> {
         // SAFETY: as in `allreduce_in_place`.
-        unsafe { raw::scan(self.as_raw(), None, &receiving(buf), &op) }
+        unsafe { raw::scan(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), &op) }
     }
 
     /// Collects the buffers of all ranks in that of `root`, which is `size` times as long and holds the root's own part
@@ -61,10 +60,10 @@ impl Intracomm {
     /// # Errors
     /// As [`gather`](Self::gather).
     pub fn gather_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
-        let items = receiving(buf);
-        let send = (self.rank() != root).then_some(&items);
+        let items = buf.recv_buf();
+        let send = if self.rank() == root { Buf::in_place() } else { items.clone() };
         // SAFETY: as in `reduce_in_place`.
-        unsafe { raw::gather(self.as_raw(), send, &items, Layout::Dealt, number(root)) }
+        unsafe { raw::gather(self.as_raw(), &send, &items, Layout::Dealt, number(root)) }
     }
 
     /// Deals the buffer of `root` out in equal parts; its own part stays where it is, and the others' buffers become
@@ -73,10 +72,10 @@ impl Intracomm {
     /// # Errors
     /// As [`scatter`](Self::scatter).
     pub fn scatter_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
-        let items = receiving(buf);
-        let recv = (self.rank() != root).then_some(&items);
+        let items = buf.recv_buf();
+        let recv = if self.rank() == root { Buf::in_place() } else { items.clone() };
         // SAFETY: `buf` is borrowed mutably until we return; the root's is only read.
-        unsafe { raw::scatter(self.as_raw(), &items, Layout::Dealt, recv, number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &items, Layout::Dealt, &recv, number(root)) }
     }
 
     /// Collects a part of every rank everywhere: part `r` of rank `r`'s buffer is its own already. See
@@ -95,7 +94,7 @@ impl Intracomm {
     /// As [`allgather`](Self::allgather).
     pub fn allgather_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B) -> Result<()> {
         // SAFETY: as in `allreduce_in_place`.
-        unsafe { raw::allgather(self.as_raw(), None, &receiving(buf), Layout::Dealt) }
+        unsafe { raw::allgather(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), Layout::Dealt) }
     }
 
     /// Sends part `r` of the buffer to rank `r`, and replaces it by what comes from there. See
@@ -105,6 +104,8 @@ impl Intracomm {
     /// As [`alltoall`](Self::alltoall).
     pub fn alltoall_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B) -> Result<()> {
         // SAFETY: as in `allreduce_in_place`.
-        unsafe { raw::alltoall(self.as_raw(), None, &receiving(buf), Layout::Dealt) }
+        unsafe {
+            raw::alltoall(self.as_raw(), &Buf::in_place(), Layout::Dealt, &buf.recv_buf(), Layout::Dealt)
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use mpj_buffer::Buffer;
 use mpj_datatypes::Primitive;
-use mpj_devices::{Mode, Shape};
-use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+use mpj_devices::Mode;
+use mpj_pool::{DefaultBlock, Pool};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -12,7 +12,7 @@ use crate::collective::label::{Label, Operation};
 use crate::collective::turn::collective;
 use crate::endpoint::{Dest, Source, Tag, number};
 use crate::error::{Class, Error, Result};
-use crate::raw::{self, Items};
+use crate::raw::{self, Buf};
 use crate::status::Status;
 
 /// The static part of an object's message: its headers.
@@ -42,21 +42,10 @@ impl Intracomm {
         tag: i32,
     ) -> Result<()> {
         let bytes = encode("send_object", value)?;
-        let shape = Shape::Flat(Primitive::Packed);
-        let dest = dest.into().number();
+        let buf = Buf::read_only(bytes.as_ptr(), bytes.len(), Primitive::Packed);
         // SAFETY: the bytes are ours until the call returns.
-        unsafe {
-            raw::send_shape(
-                self.as_raw(),
-                "send_object",
-                bytes.as_ptr(),
-                bytes.len(),
-                shape,
-                dest,
-                tag,
-                Mode::Standard,
-            )
-        }
+        unsafe { raw::send(self.as_raw(), buf, dest.into().number(), tag, Mode::Standard) }
+            .map_err(|error| error.within("send_object"))
     }
 
     /// Receives a value.
@@ -80,10 +69,9 @@ impl Intracomm {
                 return Err(error);
             }
         };
-        let items =
-            Items { base: block.as_ptr().as_ptr(), count: bytes, shape: Shape::Flat(Primitive::Packed) };
+        let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
         // SAFETY: the block is ours, holds `bytes` bytes, and is touched by nobody else until the call returns.
-        let status = unsafe { raw::mrecv_shape(comm, CALL, items, message)? };
+        let status = unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.within(CALL))?;
         // SAFETY: the receive has filled the first `status.bytes()` bytes of the block.
         let buffer = unsafe { Buffer::from_block(block, 0, status.bytes()) };
         let mut buffer = buffer.map_err(|e| malformed(CALL, e.error))?;
@@ -105,15 +93,14 @@ impl Intracomm {
             let mut len = [sent.len() as u64];
             turn.bcast_words(label, &mut len, root)?;
             let len = usize::try_from(len[0]).map_err(|_| raw::too_large(CALL, usize::MAX))?;
-            let shape = Shape::Flat(Primitive::Packed);
             if is_root {
-                let items = Items { base: sent.as_ptr().cast_mut(), count: len, shape };
+                let items = Buf::read_only(sent.as_ptr(), len, Primitive::Packed);
                 // SAFETY: the root only reads, and `sent` lives until the call returns.
                 unsafe { turn.bcast(label, &items, root)? };
                 return Ok(None);
             }
             let block = room(CALL, len)?;
-            let items = Items { base: block.as_ptr().as_ptr(), count: len, shape };
+            let items = Buf::in_block(&block, 0, len, Primitive::Packed);
             // SAFETY: the block is ours, holds `len` bytes, and is touched by nobody else until the call returns.
             unsafe { turn.bcast(label, &items, root)? };
             Ok(Some((block, len)))

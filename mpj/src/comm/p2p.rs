@@ -7,10 +7,10 @@ use mpj_devices::{Message, Mode};
 use super::Intracomm;
 use crate::endpoint::{Dest, Source, Tag};
 use crate::error::Result;
-use crate::raw::{self, Side};
+use crate::raw;
 use crate::request::{OwnedCell, Request, Scope};
 use crate::status::Status;
-use crate::types::{RecvBuf, RecvParts, SendBuf, SendParts};
+use crate::types::{RecvBuf, SendBuf};
 
 impl Intracomm {
     /// Sends a buffer and returns when it can be used again (MPI_Send).
@@ -32,7 +32,8 @@ impl Intracomm {
     /// A rank outside the communicator, a negative tag, a freed communicator, a dead or departed rank.
     #[inline]
     pub fn send<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl Into<Dest>, tag: i32) -> Result<()> {
-        self.send_as("send", buf, dest.into(), tag, Mode::Standard)
+        // SAFETY: `buf` is borrowed until we return, and `SendBuf` vouches for what it describes.
+        unsafe { raw::send(self.as_raw(), buf.send_buf(), dest.into().number(), tag, Mode::Standard) }
     }
 
     /// Sends a buffer and returns when the message has been matched (MPI_Ssend).
@@ -40,21 +41,8 @@ impl Intracomm {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn ssend<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl Into<Dest>, tag: i32) -> Result<()> {
-        self.send_as("ssend", buf, dest.into(), tag, Mode::Synchronous)
-    }
-
-    #[inline]
-    fn send_as<B: SendBuf + ?Sized>(
-        &self,
-        call: &'static str,
-        buf: &B,
-        dest: Dest,
-        tag: i32,
-        mode: Mode,
-    ) -> Result<()> {
-        let SendParts { base, count, shape } = buf.send_parts();
-        // SAFETY: `buf` is borrowed until we return, and `SendBuf` vouches for its parts.
-        unsafe { raw::send_shape(self.as_raw(), call, base, count, shape, dest.number(), tag, mode) }
+        // SAFETY: as in `send`.
+        unsafe { raw::send(self.as_raw(), buf.send_buf(), dest.into().number(), tag, Mode::Synchronous) }
     }
 
     /// Receives a message into a buffer that is long enough for it (MPI_Recv).
@@ -69,10 +57,9 @@ impl Intracomm {
         source: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status> {
-        let RecvParts { base, count, shape } = buf.recv_parts();
         let (source, tag) = (source.into().number(), tag.into().number());
-        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for its parts.
-        unsafe { raw::recv_shape(self.as_raw(), "recv", base, count, shape, source, tag) }
+        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for what it describes.
+        unsafe { raw::recv(self.as_raw(), buf.recv_buf(), source, tag) }
     }
 
     /// Sends and receives at once, so that ranks can exchange without an order between them (MPI_Sendrecv).
@@ -88,18 +75,11 @@ impl Intracomm {
         source: impl Into<Source>,
         recv_tag: impl Into<Tag>,
     ) -> Result<Status> {
-        let (out, back) = (send.send_parts(), recv.recv_parts());
-        let out = Side {
-            buf: out.base,
-            count: out.count,
-            shape: out.shape,
-            peer: dest.into().number(),
-            tag: send_tag,
-        };
-        let (peer, tag) = (source.into().number(), recv_tag.into().number());
-        let back = Side { buf: back.base, count: back.count, shape: back.shape, peer, tag };
+        let (send, recv) = (send.send_buf(), recv.recv_buf());
+        let (dest, source, recv_tag) =
+            (dest.into().number(), source.into().number(), recv_tag.into().number());
         // SAFETY: both buffers are borrowed until we return, one of them mutably: they do not overlap.
-        unsafe { raw::sendrecv(self.as_raw(), out, back) }
+        unsafe { raw::sendrecv(self.as_raw(), send, dest, send_tag, recv, source, recv_tag) }
     }
 
     /// Starts a send of a buffer that the operation owns until it has ended (MPI_Isend).
@@ -123,7 +103,7 @@ impl Intracomm {
         dest: impl Into<Dest>,
         tag: i32,
     ) -> Result<Request<B>> {
-        self.isend_as("isend", buf, dest.into(), tag, Mode::Standard)
+        self.isend_as(buf, dest.into(), tag, Mode::Standard)
     }
 
     /// Starts a send that ends when the message has been matched (MPI_Issend).
@@ -136,24 +116,21 @@ impl Intracomm {
         dest: impl Into<Dest>,
         tag: i32,
     ) -> Result<Request<B>> {
-        self.isend_as("issend", buf, dest.into(), tag, Mode::Synchronous)
+        self.isend_as(buf, dest.into(), tag, Mode::Synchronous)
     }
 
     fn isend_as<B: SendBuf + Send + Sync + 'static>(
         &self,
-        call: &'static str,
         buf: B,
         dest: Dest,
         tag: i32,
         mode: Mode,
     ) -> Result<Request<B>> {
         let cell = Arc::new(OwnedCell::new(buf));
-        let SendParts { base, count, shape } = cell.send_parts();
+        let buf = cell.send_buf();
         let keep: raw::Keep = cell.clone();
         // SAFETY: the operation keeps the cell, in which the buffer neither moves nor is touched until it has ended.
-        let raw = unsafe {
-            raw::isend_shape(self.as_raw(), call, base, count, shape, dest.number(), tag, mode, Some(keep))?
-        };
+        let raw = unsafe { raw::isend(self.as_raw(), buf, dest.number(), tag, mode, Some(keep))? };
         Ok(Request::new(raw, cell, false))
     }
 
@@ -169,12 +146,11 @@ impl Intracomm {
         tag: impl Into<Tag>,
     ) -> Result<Request<B>> {
         let cell = Arc::new(OwnedCell::new(buf));
-        let RecvParts { base, count, shape } = cell.recv_parts();
+        let buf = cell.recv_buf();
         let keep: raw::Keep = cell.clone();
         let (source, tag) = (source.into().number(), tag.into().number());
         // SAFETY: as in `isend_as`, and nobody else reads or writes the buffer.
-        let raw =
-            unsafe { raw::irecv_shape(self.as_raw(), "irecv", base, count, shape, source, tag, Some(keep))? };
+        let raw = unsafe { raw::irecv(self.as_raw(), buf, source, tag, Some(keep))? };
         Ok(Request::new(raw, cell, true))
     }
 
@@ -292,9 +268,8 @@ impl Matched {
     /// # Errors
     /// As [`Intracomm::recv`].
     pub fn recv<B: RecvBuf + ?Sized>(mut self, buf: &mut B) -> Result<Status> {
-        let RecvParts { base, count, shape } = buf.recv_parts();
         let Some(message) = self.message.take() else { return Ok(Status::empty()) };
-        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for its parts.
-        unsafe { raw::mrecv(self.comm.as_raw(), base, count, &shape.datatype(), message) }
+        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for what it describes.
+        unsafe { raw::mrecv(self.comm.as_raw(), buf.recv_buf(), message) }
     }
 }

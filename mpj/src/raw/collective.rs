@@ -5,16 +5,15 @@
 //! with it; from then on the communicator takes no more collectives. Arguments that are refused on all ranks leave it as
 //! it was.
 //!
-//! Where `send` (of [`scatter`], `recv`) may be `None`, that says `MPI_IN_PLACE`: the rank's own items are in the other
-//! buffer already.
+//! Where `send` (of [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are in the other buffer already
+//! (`MPI_IN_PLACE`).
 
-use mpj_datatypes::Primitive;
-use mpj_devices::Shape;
+use mpj_devices::Buf;
 
 use super::comm::Comm;
 use super::items::{Items, Layout};
 use crate::collective::label::{Label, Operation};
-use crate::collective::schedule::{Memory, Plan};
+use crate::collective::schedule::Plan;
 use crate::collective::step::{Area, Span, Step};
 use crate::collective::turn::{Turn, collective};
 use crate::collective::{all, reduce as reduction, rooted, scan as prefix};
@@ -27,13 +26,13 @@ const AT_ONCE: usize = 64 << 10;
 /// Bytes from which an allreduce goes around a ring.
 const RING: usize = 32 << 10;
 
-fn plan(steps: Vec<Step>, send: Option<&Items>, recv: &Items) -> Plan {
-    let send = send.map_or_else(Memory::none, Items::memory);
-    Plan { steps, send, recv: recv.memory(), temp: 0, op: None }
+fn plan(steps: Vec<Step>, send: Option<&Buf>, recv: &Buf) -> Plan {
+    let send = send.cloned().unwrap_or_else(Buf::empty);
+    Plan { steps, send, recv: recv.clone(), temp: 0, op: None }
 }
 
 /// Checks what a reduction on this rank works on; returns what it contributes.
-fn check_reduction(call: &'static str, send: Option<&Items>, recv: &Items, op: &Op) -> Result<Span> {
+fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) -> Result<Span> {
     if let Some(send) = send {
         send.like(call, recv)?;
         send.apart(call, recv)?;
@@ -50,7 +49,7 @@ fn check_reduction(call: &'static str, send: Option<&Items>, recv: &Items, op: &
 pub fn barrier(comm: &Comm) -> Result<()> {
     collective(comm, "barrier", |turn| {
         let steps = rooted::barrier(comm.rank(), comm.size());
-        let plan = Plan { steps, send: Memory::none(), recv: Memory::none(), temp: 0, op: None };
+        let plan = Plan { steps, send: Buf::empty(), recv: Buf::empty(), temp: 0, op: None };
         // SAFETY: no memory is named.
         unsafe { turn.run(Label::new(Operation::Barrier, 0), plan) }
     })
@@ -64,10 +63,10 @@ pub fn barrier(comm: &Comm) -> Result<()> {
 ///
 /// # Safety
 /// The contract of a send buffer at the root, of a receive buffer elsewhere.
-pub unsafe fn bcast(comm: &Comm, items: &Items, root: i32) -> Result<()> {
+pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
     collective(comm, "bcast", |turn| {
         let root = comm.member("bcast", Class::Root, root)?;
-        items.bytes("bcast")?;
+        items.packed("bcast")?;
         if comm.rank() != root {
             items.receivable("bcast")?;
         }
@@ -86,9 +85,10 @@ pub unsafe fn bcast(comm: &Comm, items: &Items, root: i32) -> Result<()> {
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn reduce(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op, root: i32) -> Result<()> {
+pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) -> Result<()> {
     const CALL: &str = "reduce";
     collective(comm, CALL, |turn| {
+        let send = send.given();
         let root = comm.member(CALL, Class::Root, root)?;
         let (mine, items) = if comm.rank() == root {
             (check_reduction(CALL, send, recv, op)?, recv)
@@ -97,8 +97,8 @@ pub unsafe fn reduce(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op, r
             send.combine(CALL, op)?;
             (send.whole(Area::Send), send)
         };
-        items.bytes(CALL)?;
-        let count = items.count;
+        items.packed(CALL)?;
+        let count = items.count();
         let steps = reduction::reduce(comm.rank(), comm.size(), root, mine, count, op.is_commutative());
         let plan = Plan { temp: count, op: Some(op.clone()), ..plan(steps, send, items) };
         // SAFETY: the caller's contract; only the root's steps write to the receive buffer.
@@ -117,11 +117,12 @@ fn nothing(call: &'static str) -> Error {
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn allreduce(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op) -> Result<()> {
+pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     const CALL: &str = "allreduce";
     collective(comm, CALL, |turn| {
+        let send = send.given();
         let mine = check_reduction(CALL, send, recv, op)?;
-        let (rank, size, count, bytes) = (comm.rank(), comm.size(), recv.count, recv.bytes(CALL)?);
+        let (rank, size, count, bytes) = (comm.rank(), comm.size(), recv.count(), recv.packed(CALL)?);
         let ring = size > 1 && op.is_commutative() && bytes >= RING && count >= size as usize;
         let (steps, temp) = if ring {
             (reduction::allreduce_ring(rank, size, mine, count), reduction::ring_block(0, size, count).1)
@@ -142,26 +143,20 @@ pub unsafe fn allreduce(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn reduce_scatter(
-    comm: &Comm,
-    send: &Items,
-    recv: &Items,
-    counts: &[usize],
-    op: &Op,
-) -> Result<()> {
+pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usize], op: &Op) -> Result<()> {
     const CALL: &str = "reduce_scatter";
     collective(comm, CALL, |turn| {
         let sums =
             counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
         let displacements: Vec<usize> = sums.collect();
         let layout = Layout::Varying { counts, displacements: &displacements };
-        let layout = layout.to_send(CALL, comm.size(), send.count)?;
-        check_reduction(CALL, Some(&send.part(&layout, comm.rank())), recv, op)?;
+        let layout = layout.to_send(CALL, comm.size(), send.count())?;
+        check_reduction(CALL, Some(&send.of_rank(&layout, comm.rank())), recv, op)?;
         send.apart(CALL, recv)?;
         let total = layout.total(CALL, comm.size(), send)?;
-        let steps = reduction::reduce_scatter(comm.rank(), comm.size(), &|r| layout.block(r), recv.count);
+        let steps = reduction::reduce_scatter(comm.rank(), comm.size(), &|r| layout.block(r), recv.count());
         let label = Label::reduction(Operation::ReduceScatter, total, op);
-        let plan = Plan { temp: recv.count, op: Some(op.clone()), ..plan(steps, Some(send), recv) };
+        let plan = Plan { temp: recv.count(), op: Some(op.clone()), ..plan(steps, Some(send), recv) };
         // SAFETY: the caller's contract; the layout was checked.
         unsafe { turn.run(label, plan) }
     })
@@ -174,13 +169,14 @@ pub unsafe fn reduce_scatter(
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn scan(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op) -> Result<()> {
+pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     const CALL: &str = "scan";
     collective(comm, CALL, |turn| {
+        let send = send.given();
         let mine = check_reduction(CALL, send, recv, op)?;
-        let steps = prefix::scan(comm.rank(), comm.size(), mine, recv.count);
-        let label = Label::reduction(Operation::Scan, recv.bytes(CALL)?, op);
-        let plan = Plan { temp: recv.count, op: Some(op.clone()), ..plan(steps, send, recv) };
+        let steps = prefix::scan(comm.rank(), comm.size(), mine, recv.count());
+        let label = Label::reduction(Operation::Scan, recv.packed(CALL)?, op);
+        let plan = Plan { temp: recv.count(), op: Some(op.clone()), ..plan(steps, send, recv) };
         // SAFETY: the caller's contract.
         unsafe { turn.run(label, plan) }
     })
@@ -194,26 +190,21 @@ pub unsafe fn scan(comm: &Comm, send: Option<&Items>, recv: &Items, op: &Op) -> 
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn gather(
-    comm: &Comm,
-    send: Option<&Items>,
-    recv: &Items,
-    layout: Layout<'_>,
-    root: i32,
-) -> Result<()> {
+pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>, root: i32) -> Result<()> {
     let call = layout.name("gather", "gatherv");
     collective(comm, call, |turn| {
+        let send = send.given();
         let root = comm.member(call, Class::Root, root)?;
         let mut layout = layout;
         if comm.rank() == root {
-            layout = layout.to_receive(call, comm.size(), recv.count)?;
+            layout = layout.to_receive(call, comm.size(), recv.count())?;
             recv.receivable(call)?;
             if let Some(send) = send {
-                send.like(call, &recv.part(&layout, root))?;
+                send.like(call, &recv.of_rank(&layout, root))?;
                 send.apart(call, recv)?;
             }
         } else {
-            send.ok_or_else(|| nothing(call))?.bytes(call)?;
+            send.ok_or_else(|| nothing(call))?.packed(call)?;
         }
         let mine = send.map(|send| send.whole(Area::Send));
         let steps = rooted::gather(comm.rank(), comm.size(), root, mine, &|r| layout.block(r));
@@ -230,25 +221,20 @@ pub unsafe fn gather(
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn scatter(
-    comm: &Comm,
-    send: &Items,
-    layout: Layout<'_>,
-    recv: Option<&Items>,
-    root: i32,
-) -> Result<()> {
+pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: Layout<'_>, recv: &Buf, root: i32) -> Result<()> {
     let call = layout.name("scatter", "scatterv");
     collective(comm, call, |turn| {
+        let recv = recv.given();
         let root = comm.member(call, Class::Root, root)?;
         if let Some(recv) = recv {
-            recv.bytes(call)?;
+            recv.packed(call)?;
             recv.receivable(call)?;
         }
         let mut layout = layout;
         if comm.rank() == root {
-            layout = layout.to_send(call, comm.size(), send.count)?;
+            layout = layout.to_send(call, comm.size(), send.count())?;
             if let Some(recv) = recv {
-                send.part(&layout, root).like(call, recv)?;
+                send.of_rank(&layout, root).like(call, recv)?;
                 send.apart(call, recv)?;
             }
         } else if recv.is_none() {
@@ -256,8 +242,8 @@ pub unsafe fn scatter(
         }
         let mine = recv.map(|recv| recv.whole(Area::Recv));
         let steps = rooted::scatter(comm.rank(), comm.size(), root, &|r| layout.block(r), mine);
-        let recv = recv.map_or_else(Memory::none, Items::memory);
-        let plan = Plan { steps, send: send.memory(), recv, temp: 0, op: None };
+        let recv = recv.cloned().unwrap_or_else(Buf::empty);
+        let plan = Plan { steps, send: send.clone(), recv, temp: 0, op: None };
         // SAFETY: the caller's contract; the layout was checked where it is used.
         unsafe { turn.run(Label::new(Operation::Scatter, root as usize), plan) }
     })
@@ -270,13 +256,14 @@ pub unsafe fn scatter(
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn allgather(comm: &Comm, send: Option<&Items>, recv: &Items, layout: Layout<'_>) -> Result<()> {
+pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>) -> Result<()> {
     let call = layout.name("allgather", "allgatherv");
     collective(comm, call, |turn| {
-        let layout = layout.to_receive(call, comm.size(), recv.count)?;
+        let send = send.given();
+        let layout = layout.to_receive(call, comm.size(), recv.count())?;
         recv.receivable(call)?;
         if let Some(send) = send {
-            send.like(call, &recv.part(&layout, comm.rank()))?;
+            send.like(call, &recv.of_rank(&layout, comm.rank()))?;
             send.apart(call, recv)?;
         }
         let total = layout.total(call, comm.size(), recv)?;
@@ -298,23 +285,25 @@ pub unsafe fn allgather(comm: &Comm, send: Option<&Items>, recv: &Items, layout:
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn alltoall(
     comm: &Comm,
-    send: Option<(&Items, Layout<'_>)>,
-    recv: &Items,
+    send: &Buf,
+    layout: Layout<'_>,
+    recv: &Buf,
     back: Layout<'_>,
 ) -> Result<()> {
     let call = back.name("alltoall", "alltoallv");
     collective(comm, call, |turn| {
+        let send = send.given();
         let (rank, size) = (comm.rank(), comm.size());
-        let back = back.to_receive(call, size, recv.count)?;
+        let back = back.to_receive(call, size, recv.count())?;
         recv.receivable(call)?;
         let mut out = (Area::Temp, back);
-        if let Some((send, layout)) = send {
-            out = (Area::Send, layout.to_send(call, size, send.count)?);
-            send.part(&out.1, rank).like(call, &recv.part(&back, rank))?;
+        if let Some(send) = send {
+            out = (Area::Send, layout.to_send(call, size, send.count())?);
+            send.of_rank(&out.1, rank).like(call, &recv.of_rank(&back, rank))?;
             send.apart(call, recv)?;
         }
         let (area, layout) = out;
-        let total = layout.total(call, size, send.map_or(recv, |(items, _)| items))?;
+        let total = layout.total(call, size, send.unwrap_or(recv))?;
         let is_small = total <= AT_ONCE;
         let mut steps = Vec::new();
         if send.is_none() {
@@ -327,8 +316,8 @@ pub unsafe fn alltoall(
             Layout::Varying { .. } => Label::new(Operation::Alltoall, 0),
             _ => Label::new(Operation::Alltoall, total).longer(!is_small),
         };
-        let temp = if send.is_none() { recv.count } else { 0 };
-        let plan = Plan { temp, ..plan(steps, send.map(|(items, _)| items), recv) };
+        let temp = if send.is_none() { recv.count() } else { 0 };
+        let plan = Plan { temp, ..plan(steps, send, recv) };
         // SAFETY: the caller's contract; the layouts were checked.
         unsafe { turn.run(label, plan) }
     })
@@ -339,16 +328,15 @@ impl Turn<'_> {
     ///
     /// # Safety
     /// The contract of [`bcast`].
-    pub(crate) unsafe fn bcast(&mut self, label: Label, items: &Items, root: u32) -> Result<()> {
-        let steps = rooted::bcast(self.comm().rank(), self.comm().size(), root, items.count);
+    pub(crate) unsafe fn bcast(&mut self, label: Label, items: &Buf, root: u32) -> Result<()> {
+        let steps = rooted::bcast(self.comm().rank(), self.comm().size(), root, items.count());
         // SAFETY: the caller's contract; the root's steps only send.
         unsafe { self.run(label, plan(steps, None, items)) }
     }
 
     /// Broadcasts words.
     pub(crate) fn bcast_words(&mut self, label: Label, words: &mut [u64], root: u32) -> Result<()> {
-        let shape = Shape::Flat(Primitive::U64);
-        let items = Items { base: words.as_mut_ptr().cast(), count: words.len(), shape };
+        let items = Buf::slice_mut(words);
         // SAFETY: the words are ours until it returns.
         unsafe { self.bcast(label, &items, root) }
     }
@@ -360,9 +348,7 @@ impl Turn<'_> {
         let mine = Span::new(Area::Send, 0, len);
         let steps =
             all::allgather(rank, size, Some(mine), &|r| (r as usize * len, len), all.len() * 8 <= AT_ONCE);
-        let items =
-            |base: *mut u64, count| Items { base: base.cast(), count, shape: Shape::Flat(Primitive::U64) };
-        let (send, recv) = (items(words.as_ptr().cast_mut(), len), items(all.as_mut_ptr(), all.len()));
+        let (send, recv) = (Buf::slice(words), Buf::slice_mut(&mut all));
         // SAFETY: both are ours and do not overlap; the steps only read the first.
         unsafe { self.run(label, plan(steps, Some(&send), &recv)) }?;
         Ok(all)

@@ -1,65 +1,74 @@
-//! The buffers of collectives: items, where each rank's part of them lies, and what is refused before anything is sent.
+//! The buffers of collectives: where each rank's part of them lies, and what is refused before anything is sent.
 
-use mpj_datatypes::Datatype;
-use mpj_devices::Shape;
+use mpj_devices::{Buf, BufError, Origin};
 
 use super::p2p::{disjoint, too_large};
-use crate::collective::schedule::Memory;
 use crate::collective::step::{Area, Span};
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
 
-/// Items of one buffer: pointer, count, shape.
-#[derive(Clone, Debug)]
-pub struct Items {
-    /// The first item. Nothing is written through it where the call only sends.
-    pub base: *mut u8,
-    /// How many.
-    pub count: usize,
-    /// Of which type.
-    pub shape: Shape,
-}
-
-impl Items {
-    /// Describes `count` items of `datatype` at `base`.
-    pub fn new(base: *mut u8, count: usize, datatype: &Datatype) -> Self {
-        Items { base, count, shape: Shape::of(datatype) }
-    }
-
-    pub(super) fn memory(&self) -> Memory {
-        Memory { base: self.base, shape: self.shape.clone() }
-    }
+/// What a collective asks of a buffer.
+pub(super) trait Items: Sized {
+    /// The buffer, if its items are not in the call's other one.
+    fn given(&self) -> Option<&Self>;
 
     /// All of them, in an area.
-    pub(super) fn whole(&self, area: Area) -> Span {
-        Span::new(area, 0, self.count)
-    }
+    fn whole(&self, area: Area) -> Span;
 
-    pub(super) fn bytes(&self, call: &'static str) -> Result<usize> {
-        self.shape.bytes(self.count).ok_or_else(|| too_large(call, self.count))
-    }
+    fn packed(&self, call: &'static str) -> Result<usize>;
 
     /// The part of them that a layout gives to a rank.
-    pub(super) fn part(&self, layout: &Layout<'_>, rank: u32) -> Items {
-        let (at, count) = layout.block(rank);
-        let offset = (at as isize).wrapping_mul(self.shape.extent() as isize);
-        Items { base: self.base.wrapping_offset(offset), count, shape: self.shape.clone() }
-    }
+    fn of_rank(&self, layout: &Layout<'_>, rank: u32) -> Self;
 
     /// Checks what must be checked before they are received into.
-    pub(super) fn receivable(&self, call: &'static str) -> Result<()> {
-        disjoint(call, self.count, &self.shape)
-    }
+    fn receivable(&self, call: &'static str) -> Result<()>;
 
     /// Checks that they and others are not the same memory, where that is plain to see.
-    pub(super) fn apart(&self, call: &'static str, other: &Items) -> Result<()> {
-        let range = |items: &Items| match items.shape {
-            Shape::Flat(_) => {
-                let start = items.base.addr();
-                Some((start, start.saturating_add(items.shape.bytes(items.count)?)))
-            }
-            // Items of a derived type may interleave with others.
-            Shape::Typed(_) => None,
+    fn apart(&self, call: &'static str, other: &Self) -> Result<()>;
+
+    /// Checks that as much of the same type is sent as is received, from and to other memory.
+    fn like(&self, call: &'static str, recv: &Self) -> Result<()>;
+
+    /// Checks that an operation is defined for them.
+    fn combine(&self, call: &'static str, op: &Op) -> Result<()>;
+}
+
+impl Items for Buf {
+    fn given(&self) -> Option<&Buf> {
+        (!self.is_in_place()).then_some(self)
+    }
+
+    fn whole(&self, area: Area) -> Span {
+        Span::new(area, 0, self.count())
+    }
+
+    fn packed(&self, call: &'static str) -> Result<usize> {
+        self.bytes().map_err(|error| Error::buf(call, error))
+    }
+
+    fn of_rank(&self, layout: &Layout<'_>, rank: u32) -> Buf {
+        let (at, count) = layout.block(rank);
+        self.part(at, count)
+    }
+
+    fn receivable(&self, call: &'static str) -> Result<()> {
+        let refused = match self.origin() {
+            Origin::Chain(_) => Some(BufError::Chain),
+            Origin::InPlace => Some(BufError::InPlace),
+            _ => None,
+        };
+        if let Some(error) = refused {
+            return Err(Error::buf(call, error));
+        }
+        disjoint(call, self.count(), self.datatype())
+    }
+
+    fn apart(&self, call: &'static str, other: &Buf) -> Result<()> {
+        // Items with gaps may interleave with others.
+        let range = |items: &Buf| {
+            let is_run = items.datatype().is_contiguous() && items.pieces().is_none();
+            let start = items.base().addr();
+            is_run.then(|| Some((start, start.saturating_add(items.bytes().ok()?)))).flatten()
         };
         match (range(self), range(other)) {
             (Some(a), Some(b)) if a.0.max(b.0) < a.1.min(b.1) => {
@@ -70,9 +79,8 @@ impl Items {
         }
     }
 
-    /// Checks that as much of the same type is sent as is received, from and to other memory.
-    pub(super) fn like(&self, call: &'static str, recv: &Items) -> Result<()> {
-        let (sent, room) = (self.bytes(call)?, recv.bytes(call)?);
+    fn like(&self, call: &'static str, recv: &Buf) -> Result<()> {
+        let (sent, room) = (self.packed(call)?, recv.packed(call)?);
         if sent != room {
             return Err(Error::new(
                 Class::Count,
@@ -81,23 +89,18 @@ impl Items {
             ));
         }
         // A rank's own part is copied without a message, so that nobody else compares the types.
-        let alike = match (&self.shape, &recv.shape) {
-            (Shape::Flat(a), Shape::Flat(b)) => a == b,
-            (a, b) => {
-                let whole = |shape: &Shape, count| shape.datatype().signature().repeat(count as u64);
-                whole(a, self.count) == whole(b, recv.count)
-            }
-        };
-        if sent > 0 && !alike {
+        let (mine, theirs) = (self.datatype(), recv.datatype());
+        let whole = |items: &Buf| items.datatype().signature().repeat(items.count() as u64);
+        let is_one = mine.homogeneous().is_some() && mine.homogeneous() == theirs.homogeneous();
+        if sent > 0 && !is_one && whole(self) != whole(recv) {
             let why = "what is sent and what is received are of different types";
             return Err(Error::new(Class::Type, call, why));
         }
         Ok(())
     }
 
-    /// Checks that an operation is defined for them.
-    pub(super) fn combine(&self, call: &'static str, op: &Op) -> Result<()> {
-        match op.refuses(&self.shape.datatype()) {
+    fn combine(&self, call: &'static str, op: &Op) -> Result<()> {
+        match op.refuses(self.datatype()) {
             Some(why) => Err(Error::new(Class::Op, call, why)),
             None => Ok(()),
         }
@@ -197,8 +200,10 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns the bytes of all parts.
-    pub(super) fn total(&self, call: &'static str, size: u32, items: &Items) -> Result<usize> {
+    pub(super) fn total(&self, call: &'static str, size: u32, items: &Buf) -> Result<usize> {
         let count = (0..size).try_fold(0usize, |sum, r| sum.checked_add(self.block(r).1));
-        count.and_then(|count| items.shape.bytes(count)).ok_or_else(|| too_large(call, items.count))
+        count
+            .and_then(|count| items.datatype().packed_size(count).ok())
+            .ok_or_else(|| too_large(call, items.count()))
     }
 }

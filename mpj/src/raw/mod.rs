@@ -1,11 +1,12 @@
-//! The erased core: every operation on a pointer, a count and a [`Datatype`](struct@mpj_datatypes::Datatype).
+//! The erased core: every operation on a [`Buf`], which is a pointer, a count and a
+//! [`Datatype`](struct@mpj_datatypes::Datatype).
 //!
 //! The typed face only converts and checks; a C face can sit here without a second implementation. Ranks, tags, roots
 //! and counts are checked and refused as [`Error`](crate::Error)s; pointers cannot be checked, so the calls are unsafe.
 //!
 //! # Contract of every call
-//! * A send buffer: the bytes that `count` items of the datatype at the pointer name are initialised, and nobody writes
-//!   them until the operation has ended.
+//! * A send buffer: the bytes that the items name are initialised, and nobody writes them until the operation has ended.
+//!   So are the segments of a chain.
 //! * A receive buffer: those bytes may be written, whatever comes, and nobody else reads or writes them until the
 //!   operation has ended. `bool` and `char` elements are valid when it has.
 //! * An operation has ended when its blocking call returns, or when [`Request::wait`] or [`Request::test`] says so, or
@@ -24,8 +25,11 @@ mod unwind;
 
 pub use collective::*;
 pub use comm::{Comm, UNDEFINED};
-pub use items::{Items, Layout};
-pub use mpj_devices::{ANY_SOURCE, ANY_TAG, Group, Keep, Message, Mode, Shape};
+pub use items::Layout;
+pub use mpj_devices::{
+    ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, Keep, Message, Mode, Origin,
+};
+pub use mpj_pool::RegionKey;
 pub use p2p::*;
 pub(crate) use request::About;
 pub use request::Request;

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use mpj_datatypes::{Datatype, Primitive};
+use mpj_datatypes::Datatype;
 use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Channel, Keep, Message, Mode, Pattern, Shape, Source, Started, Target, Wait,
+    ANY_SOURCE, ANY_TAG, Buf, Channel, Keep, Message, Mode, Pattern, Source, Started, Target, Wait,
 };
 
 use super::PROC_NULL;
 use super::comm::Comm;
-use super::items::Items;
 use super::request::{About, Request};
 use super::unwind::abort_on_unwind;
 use crate::error::{Class, Error, Result};
@@ -29,13 +28,8 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
 
 /// Checks that no byte would be received twice.
 #[inline]
-pub(super) fn disjoint(call: &'static str, count: usize, shape: &Shape) -> Result<()> {
-    match shape {
-        Shape::Flat(_) => Ok(()),
-        Shape::Typed(datatype) => datatype
-            .check_overlap(count)
-            .map_err(|overlap| Error::new(Class::Type, call, overlap.to_string())),
-    }
+pub(super) fn disjoint(call: &'static str, count: usize, datatype: &Datatype) -> Result<()> {
+    datatype.check_overlap(count).map_err(|overlap| Error::new(Class::Type, call, overlap.to_string()))
 }
 
 #[inline]
@@ -50,18 +44,26 @@ fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pat
     Ok(Pattern { source, tag })
 }
 
+/// How errors and reports name a send, blocking or not.
+#[inline]
+fn name(mode: Mode, blocking: bool) -> &'static str {
+    match (mode, blocking) {
+        (Mode::Synchronous, true) => "ssend",
+        (Mode::Synchronous, false) => "issend",
+        (_, true) => "send",
+        (_, false) => "isend",
+    }
+}
+
 /// A send with everything checked but the memory.
 ///
 /// # Safety
 /// The contract of a send buffer, until the returned operation has ended.
 #[inline]
-#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI send")]
 pub(crate) unsafe fn start_send(
     comm: &Comm,
     call: &'static str,
-    base: *const u8,
-    count: usize,
-    shape: Shape,
+    buf: Buf,
     dest: i32,
     tag: i32,
     mode: Mode,
@@ -71,7 +73,7 @@ pub(crate) unsafe fn start_send(
     check_tag(call, tag)?;
     let dest = comm.member(call, Class::Rank, dest)?;
     // SAFETY: the caller's contract.
-    let source = unsafe { Source::new(base, count, shape, keep) }.ok_or_else(|| too_large(call, count))?;
+    let source = unsafe { Source::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
     comm.engine().send(comm.p2p(), dest, tag, source, mode).map_err(|fault| Error::fault(call, fault))
 }
 
@@ -80,21 +82,18 @@ pub(crate) unsafe fn start_send(
 /// # Safety
 /// The contract of a receive buffer, until the returned operation has ended.
 #[inline]
-#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI receive")]
 pub(crate) unsafe fn start_recv(
     comm: &Comm,
     call: &'static str,
-    base: *mut u8,
-    count: usize,
-    shape: Shape,
+    buf: Buf,
     source: i32,
     tag: i32,
     keep: Option<Keep>,
 ) -> Result<Started> {
     let pattern = pattern(comm, call, source, tag)?;
-    disjoint(call, count, &shape)?;
+    disjoint(call, buf.count(), buf.datatype())?;
     // SAFETY: the caller's contract.
-    let target = unsafe { Target::new(base, count, shape, keep) }.ok_or_else(|| too_large(call, count))?;
+    let target = unsafe { Target::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
     comm.engine().recv(comm.p2p(), pattern, target).map_err(|fault| Error::fault(call, fault))
 }
 
@@ -111,90 +110,45 @@ fn finish(
     Ok(Status::of(&outcome.map_err(|fault| Error::fault(call, fault))?))
 }
 
-/// Sends `count` items of `datatype` at `buf` and returns when the buffer can be used again, or with
-/// [`Mode::Synchronous`] when the message has been matched.
+/// Sends a buffer and returns when it can be used again, or with [`Mode::Synchronous`] when the message has been
+/// matched.
 ///
 /// # Errors
-/// A bad rank or tag, a freed communicator, a dead or departed rank.
+/// A bad rank or tag, a freed communicator; a buffer that is [none](mpj_devices::BufError); a dead or departed rank.
 ///
-/// # Safety
-/// The contract of a send buffer.
-pub unsafe fn send(
-    comm: &Comm,
-    buf: *const u8,
-    count: usize,
-    datatype: &Datatype,
-    dest: i32,
-    tag: i32,
-    mode: Mode,
-) -> Result<()> {
-    // SAFETY: the caller's contract, and we wait.
-    unsafe { send_shape(comm, "send", buf, count, Shape::of(datatype), dest, tag, mode) }
-}
-
 /// # Safety
 /// The contract of a send buffer.
 #[inline]
-#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI send")]
-pub(crate) unsafe fn send_shape(
-    comm: &Comm,
-    call: &'static str,
-    buf: *const u8,
-    count: usize,
-    shape: Shape,
-    dest: i32,
-    tag: i32,
-    mode: Mode,
-) -> Result<()> {
+pub unsafe fn send(comm: &Comm, buf: Buf, dest: i32, tag: i32, mode: Mode) -> Result<()> {
+    let call = name(mode, true);
     if dest == PROC_NULL {
         return comm.usable(call);
     }
     // SAFETY: the caller's contract, and we wait.
-    let started = unsafe { start_send(comm, call, buf, count, shape, dest, tag, mode, None)? };
+    let started = unsafe { start_send(comm, call, buf, dest, tag, mode, None)? };
     match started {
         Started::Done(_) => Ok(()),
         pending => finish(comm, call, pending, |on| Wait::send(call, on, dest, tag)).map(|_| ()),
     }
 }
 
-/// Receives up to `count` items of `datatype` into `buf`.
+/// Receives a message into a buffer that is long enough for it.
 ///
 /// # Errors
-/// A bad rank or tag, a freed communicator; [`Class::Truncate`] and [`Class::Type`] if the message does not fit; a dead
-/// or departed rank.
+/// A bad rank or tag, a freed communicator; a buffer that is [none](mpj_devices::BufError); [`Class::Truncate`] and
+/// [`Class::Type`] if the message does not fit; a dead or departed rank.
 ///
-/// # Safety
-/// The contract of a receive buffer.
-pub unsafe fn recv(
-    comm: &Comm,
-    buf: *mut u8,
-    count: usize,
-    datatype: &Datatype,
-    source: i32,
-    tag: i32,
-) -> Result<Status> {
-    // SAFETY: the caller's contract.
-    unsafe { recv_shape(comm, "recv", buf, count, Shape::of(datatype), source, tag) }
-}
-
 /// # Safety
 /// The contract of a receive buffer.
 #[inline]
-pub(crate) unsafe fn recv_shape(
-    comm: &Comm,
-    call: &'static str,
-    buf: *mut u8,
-    count: usize,
-    shape: Shape,
-    source: i32,
-    tag: i32,
-) -> Result<Status> {
+pub unsafe fn recv(comm: &Comm, buf: Buf, source: i32, tag: i32) -> Result<Status> {
+    const CALL: &str = "recv";
     if source == PROC_NULL {
-        return comm.usable(call).map(|()| Status::empty());
+        return comm.usable(CALL).map(|()| Status::empty());
     }
     // SAFETY: the caller's contract, and we wait.
-    let started = unsafe { start_recv(comm, call, buf, count, shape, source, tag, None)? };
-    finish(comm, call, started, |on| Wait::recv(call, on, source, tag))
+    let started = unsafe { start_recv(comm, CALL, buf, source, tag, None)? };
+    finish(comm, CALL, started, |on| Wait::recv(CALL, on, source, tag))
 }
 
 /// Starts a send. With `keep`, the operation owns what it is given until it has ended.
@@ -204,40 +158,20 @@ pub(crate) unsafe fn recv_shape(
 ///
 /// # Safety
 /// The contract of a send buffer.
-#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI send")]
 pub unsafe fn isend(
     comm: &Comm,
-    buf: *const u8,
-    count: usize,
-    datatype: &Datatype,
+    buf: Buf,
     dest: i32,
     tag: i32,
     mode: Mode,
     keep: Option<Keep>,
 ) -> Result<Request> {
-    // SAFETY: the caller's contract.
-    unsafe { isend_shape(comm, "isend", buf, count, Shape::of(datatype), dest, tag, mode, keep) }
-}
-
-/// # Safety
-/// The contract of a send buffer.
-#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI send")]
-pub(crate) unsafe fn isend_shape(
-    comm: &Comm,
-    call: &'static str,
-    buf: *const u8,
-    count: usize,
-    shape: Shape,
-    dest: i32,
-    tag: i32,
-    mode: Mode,
-    keep: Option<Keep>,
-) -> Result<Request> {
+    let call = name(mode, false);
     if dest == PROC_NULL {
         return comm.usable(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
-    let started = unsafe { start_send(comm, call, buf, count, shape, dest, tag, mode, keep)? };
+    let started = unsafe { start_send(comm, call, buf, dest, tag, mode, keep)? };
     Ok(Request::of(About::send(call, dest, tag), comm, started))
 }
 
@@ -248,28 +182,17 @@ pub(crate) unsafe fn isend_shape(
 ///
 /// # Safety
 /// The contract of a receive buffer.
-pub unsafe fn irecv(
-    comm: &Comm,
-    buf: *mut u8,
-    count: usize,
-    datatype: &Datatype,
-    source: i32,
-    tag: i32,
-    keep: Option<Keep>,
-) -> Result<Request> {
+pub unsafe fn irecv(comm: &Comm, buf: Buf, source: i32, tag: i32, keep: Option<Keep>) -> Result<Request> {
     // SAFETY: the caller's contract.
-    unsafe { irecv_shape(comm, "irecv", buf, count, Shape::of(datatype), source, tag, keep) }
+    unsafe { post(comm, "irecv", buf, source, tag, keep) }
 }
 
 /// # Safety
 /// The contract of a receive buffer.
-#[expect(clippy::too_many_arguments, reason = "the arguments of an MPI receive")]
-pub(crate) unsafe fn irecv_shape(
+unsafe fn post(
     comm: &Comm,
     call: &'static str,
-    buf: *mut u8,
-    count: usize,
-    shape: Shape,
+    buf: Buf,
     source: i32,
     tag: i32,
     keep: Option<Keep>,
@@ -278,7 +201,7 @@ pub(crate) unsafe fn irecv_shape(
         return comm.usable(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
-    match unsafe { start_recv(comm, call, buf, count, shape, source, tag, keep) } {
+    match unsafe { start_recv(comm, call, buf, source, tag, keep) } {
         Ok(started) => Ok(Request::of(About::recv(call, source, tag), comm, started)),
         Err(error) if told_at_the_end(&error) => Ok(Request::failed(error)),
         Err(error) => Err(error),
@@ -290,43 +213,38 @@ pub(crate) fn told_at_the_end(error: &Error) -> bool {
     matches!(error.class(), Class::Truncate | Class::Type | Class::NoMem)
 }
 
-/// One side of [`sendrecv`]: memory, partner and tag.
-#[derive(Debug)]
-pub struct Side<P> {
-    /// The first item.
-    pub buf: P,
-    /// How many items.
-    pub count: usize,
-    /// Of which type.
-    pub shape: Shape,
-    /// The other rank, or [`PROC_NULL`]; [`ANY_SOURCE`] for the receive.
-    pub peer: i32,
-    /// The tag; [`ANY_TAG`] for the receive.
-    pub tag: i32,
-}
-
-/// Sends and receives at once, so that two ranks can do so to each other.
+/// Sends one buffer and receives into another at once, so that two ranks can do so to each other.
 ///
 /// # Errors
 /// As [`send`] and [`recv`]; both have ended when it returns.
 ///
 /// # Safety
 /// The contracts of a send buffer and of a receive buffer, which do not overlap.
-pub unsafe fn sendrecv(comm: &Comm, send: Side<*const u8>, recv: Side<*mut u8>) -> Result<Status> {
+pub unsafe fn sendrecv(
+    comm: &Comm,
+    send: Buf,
+    dest: i32,
+    send_tag: i32,
+    recv: Buf,
+    source: i32,
+    recv_tag: i32,
+) -> Result<Status> {
     const CALL: &str = "sendrecv";
     // The send's arguments are checked first: a receive that was posted for nothing would have to be taken back.
     comm.usable(CALL)?;
-    if send.peer != PROC_NULL {
-        comm.member(CALL, Class::Rank, send.peer)?;
-        check_tag(CALL, send.tag)?;
+    if dest != PROC_NULL {
+        comm.member(CALL, Class::Rank, dest)?;
+        check_tag(CALL, send_tag)?;
     }
     // SAFETY: the caller's contract; both operations have ended when we return.
-    let receiving =
-        unsafe { irecv_shape(comm, CALL, recv.buf, recv.count, recv.shape, recv.peer, recv.tag, None)? };
+    let receiving = unsafe { post(comm, CALL, recv, source, recv_tag, None)? };
     abort_on_unwind(|| {
-        // SAFETY: the caller's contract, and `send_shape` waits.
-        let sent = unsafe {
-            send_shape(comm, CALL, send.buf, send.count, send.shape, send.peer, send.tag, Mode::Standard)
+        let sent = match dest {
+            PROC_NULL => Ok(()),
+            // SAFETY: the caller's contract, and we wait.
+            _ => unsafe { start_send(comm, CALL, send, dest, send_tag, Mode::Standard, None) }
+                .and_then(|sent| finish(comm, CALL, sent, |on| Wait::send(CALL, on, dest, send_tag)))
+                .map(|_| ()),
         };
         if sent.is_err() {
             receiving.cancel();
@@ -391,40 +309,20 @@ pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Message>> {
 ///
 /// # Safety
 /// The contract of a receive buffer.
-pub unsafe fn mrecv(
-    comm: &Comm,
-    buf: *mut u8,
-    count: usize,
-    datatype: &Datatype,
-    message: Message,
-) -> Result<Status> {
-    // SAFETY: the caller's contract.
-    unsafe { mrecv_shape(comm, "mrecv", Items::new(buf, count, datatype), message) }
-}
-
-/// # Safety
-/// The contract of a receive buffer.
-pub(crate) unsafe fn mrecv_shape(
-    comm: &Comm,
-    call: &'static str,
-    items: Items,
-    message: Message,
-) -> Result<Status> {
-    let Items { base, count, shape } = items;
+pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: Message) -> Result<Status> {
+    const CALL: &str = "mrecv";
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
-    disjoint(call, count, &shape)?;
+    disjoint(CALL, buf.count(), buf.datatype())?;
     // SAFETY: the caller's contract, and we wait.
-    let target = unsafe { Target::new(base, count, shape, None) };
-    let target = target.ok_or_else(|| too_large(call, count))?;
-    let started = comm.engine().recv_message(message, target).map_err(|fault| Error::fault(call, fault))?;
-    finish(comm, call, started, |on| Wait::recv(call, on, source, tag))
+    let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error))?;
+    let started = comm.engine().recv_message(message, target).map_err(|fault| Error::fault(CALL, fault))?;
+    finish(comm, CALL, started, |on| Wait::recv(CALL, on, source, tag))
 }
 
 /// Throws a message away that was taken; its sender goes on as if it had been received.
 pub(crate) fn discard(comm: &Comm, message: Message) {
-    let shape = Shape::Flat(Primitive::Byte);
     // SAFETY: there is no room, so that nothing is written.
-    if let Some(nothing) = unsafe { Target::new(std::ptr::null_mut(), 0, shape, None) } {
+    if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {
         let _ = comm.engine().recv_message(message, nothing);
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use super::together::{Waitable, Watch};
 use crate::error::{Class, Error, Result};
-use crate::raw;
+use crate::raw::{self, Buf};
 use crate::status::Status;
-use crate::types::{RecvBuf, RecvParts, SendBuf, SendParts};
+use crate::types::{RecvBuf, SendBuf};
 
 /// A buffer that an operation uses.
 ///
 /// # Invariants
-/// 1. From [`send_parts`](Self::send_parts) or [`recv_parts`](Self::recv_parts) until the operation has ended, only the
+/// 1. From [`send_buf`](Self::send_buf) or [`recv_buf`](Self::recv_buf) until the operation has ended, only the
 ///    operation uses the buffer; afterwards only [`into_inner`](Self::into_inner) does.
 pub(crate) struct OwnedCell<B>(UnsafeCell<B>);
 
@@ -31,20 +31,20 @@ impl<B> OwnedCell<B> {
         OwnedCell(UnsafeCell::new(buf))
     }
 
-    pub(crate) fn send_parts(&self) -> SendParts
+    pub(crate) fn send_buf(&self) -> Buf
     where
         B: SendBuf,
     {
         // SAFETY: invariant 1: the operation has not begun.
-        unsafe { &*self.0.get() }.send_parts()
+        unsafe { &*self.0.get() }.send_buf()
     }
 
-    pub(crate) fn recv_parts(&self) -> RecvParts
+    pub(crate) fn recv_buf(&self) -> Buf
     where
         B: RecvBuf,
     {
         // SAFETY: invariant 1: the operation has not begun.
-        unsafe { &mut *self.0.get() }.recv_parts()
+        unsafe { &mut *self.0.get() }.recv_buf()
     }
 
     fn into_inner(self) -> B {

@@ -12,7 +12,7 @@ use crate::endpoint::{Dest, Source, Tag};
 use crate::error::{Error, Result};
 use crate::raw::{self, About};
 use crate::status::Status;
-use crate::types::{RecvBuf, RecvParts, SendBuf, SendParts};
+use crate::types::{RecvBuf, SendBuf};
 
 /// A scope in which operations borrow buffers: see [`Intracomm::scope`].
 ///
@@ -79,13 +79,13 @@ impl<'scope> Scope<'scope, '_> {
     ) -> Result<ScopedSend<'scope>> {
         let (comm, dest) = (self.desk.comm().as_raw(), dest.number());
         let about = About::send(call, dest, tag);
-        let SendParts { base, count, shape } = buf.send_parts();
+        let buf = buf.send_buf();
         if dest == raw::PROC_NULL {
             let state = comm.usable(call).map(|()| State::Done(Ok(Status::empty())))?;
             return Ok(ScopedSend { desk: &self.desk, about, state });
         }
         // SAFETY: the buffer is borrowed for `'scope`, which ends after `enter` has returned; invariants 1 and 2.
-        let started = unsafe { raw::start_send(comm, call, base, count, shape, dest, tag, mode, None)? };
+        let started = unsafe { raw::start_send(comm, call, buf, dest, tag, mode, None)? };
         Ok(ScopedSend { desk: &self.desk, about, state: State::of(&self.desk, started) })
     }
 
@@ -101,13 +101,13 @@ impl<'scope> Scope<'scope, '_> {
     ) -> Result<ScopedRecv<'scope, B>> {
         let buf: *mut B = buf;
         // SAFETY: the pointer comes from the borrow we were given, and no other reference is live.
-        let RecvParts { base, count, shape } = unsafe { &mut *buf }.recv_parts();
+        let into = unsafe { &mut *buf }.recv_buf();
         let (comm, source, tag) = (self.desk.comm().as_raw(), source.into().number(), tag.into().number());
         let state = if source == raw::PROC_NULL {
             comm.usable(IRECV).map(|()| State::Done(Ok(Status::empty())))?
         } else {
             // SAFETY: as in `isend_as`, and the borrow is exclusive.
-            match unsafe { raw::start_recv(comm, IRECV, base, count, shape, source, tag, None) } {
+            match unsafe { raw::start_recv(comm, IRECV, into, source, tag, None) } {
                 Ok(started) => State::of(&self.desk, started),
                 Err(error) if raw::told_at_the_end(&error) => State::Done(Err(error)),
                 Err(error) => return Err(error),

@@ -3,11 +3,11 @@
 mod pieces;
 
 use mpj_datatypes::{Datatype, Equivalent, Receivable};
-use mpj_devices::Shape;
 
 pub use pieces::{Piece, PieceError, PieceId, Pieces};
 
-use crate::types::{RecvBuf, RecvParts, SendBuf, SendParts};
+use crate::raw::Buf;
+use crate::types::{RecvBuf, SendBuf};
 
 /// Items of a derived type inside a slice, to send.
 ///
@@ -152,22 +152,22 @@ impl<'a> ViewMut<'a> {
 
 // SAFETY: invariant 1 of `View`.
 unsafe impl SendBuf for View<'_> {
-    fn send_parts(&self) -> SendParts {
-        SendParts { base: self.base, count: self.count, shape: Shape::of(self.datatype) }
+    fn send_buf(&self) -> Buf {
+        Buf::read_only(self.base, self.count, self.datatype)
     }
 }
 
 // SAFETY: invariant 1 of `ViewMut`.
 unsafe impl SendBuf for ViewMut<'_> {
-    fn send_parts(&self) -> SendParts {
-        SendParts { base: self.base, count: self.count, shape: Shape::of(self.datatype) }
+    fn send_buf(&self) -> Buf {
+        Buf::new(self.base, self.count, self.datatype)
     }
 }
 
 // SAFETY: invariant 1 of `ViewMut`, whose constructors take slices of `Receivable` elements alone.
 unsafe impl RecvBuf for ViewMut<'_> {
-    fn recv_parts(&mut self) -> RecvParts {
-        RecvParts { base: self.base, count: self.count, shape: Shape::of(self.datatype) }
+    fn recv_buf(&mut self) -> Buf {
+        Buf::new(self.base, self.count, self.datatype)
     }
 }
 

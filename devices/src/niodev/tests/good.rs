@@ -1,10 +1,11 @@
 //! What peers of the job may count on.
 
 use std::io::Write;
+use std::mem::MaybeUninit;
 
 use super::super::frame::{Header, Kind};
 use super::{Rank, intrude, pattern, send, until};
-use crate::device::{Body, Fill, Link, PostError};
+use crate::device::{Body, Fill, Link, Packed, PostError};
 
 /// Two ranks that are connected; both have a link.
 fn pair() -> (Rank, Rank, Box<dyn Link>, Box<dyn Link>) {
@@ -48,17 +49,20 @@ fn frames_of_every_size_arrive_in_order() {
     }
 }
 
+// SAFETY: the room is no longer than the bytes, and all of it is written.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Packed for Vec<u8> {
+    fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
+        room.write_copy_of_slice(&self[position..][..room.len()]);
+    }
+}
+
 #[test]
 fn packed_bodies_arrive() {
     let (mut a, mut b, mut to_b, _to_a) = pair();
     for size in [1, 4096, 4097, 200_000] {
         let bytes = pattern(size, size);
-        let mut fill = |room: &mut [std::mem::MaybeUninit<u8>]| {
-            room.write_copy_of_slice(&bytes);
-        };
-        // SAFETY: all `size` bytes are copied.
-        #[expect(unsafe_code, reason = "see above")]
-        let fill = unsafe { Fill::new(size, &mut fill) };
+        let fill = Fill::new(&bytes, 0, size);
         to_b.post(&[3; 8], Body::Fill(fill)).unwrap();
         until(&mut [&mut a, &mut b], |r| {
             let _ = to_b.flush();

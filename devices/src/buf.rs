@@ -1,0 +1,316 @@
+//! A buffer as its caller describes it: where, how many items, of which type, and what kind of memory that is.
+//!
+//! One description goes from every face of the library down to the devices. It promises nothing: whoever makes a
+//! [`Source`](crate::Source) or a [`Target`](crate::Target) of it does.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+use mpj_pool::{RawBuffer, RegionKey};
+
+/// Items in memory.
+///
+/// ```
+/// use mpj_datatypes::Datatype;
+/// use mpj_devices::Buf;
+///
+/// let row = Datatype::of::<f32>().contiguous(3)?;
+/// let numbers = [0f32; 12];
+/// let rows = Buf::read_only(numbers.as_ptr().cast(), 4, row);
+/// assert_eq!(rows.bytes(), Ok(48));
+/// assert_eq!(rows.part(1, 2).base().addr(), numbers[3..].as_ptr().addr());
+/// # Ok::<(), mpj_datatypes::TypeError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Buf {
+    base: *mut u8,
+    count: usize,
+    datatype: Datatype,
+    origin: Origin,
+}
+
+/// What kind of memory a [`Buf`] names: devices may have shorter ways from and to some.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Origin {
+    /// Memory of the program's.
+    Memory,
+    /// A block in a registered or shared region of a pool.
+    Region {
+        /// Names the region.
+        key: RegionKey,
+        /// Where in the region the base lies, in bytes.
+        offset: usize,
+    },
+    /// The packed form of the items, in pieces. It can be sent and not received into.
+    Chain(Chain),
+    /// The items are in the call's other buffer already (`MPI_IN_PLACE`).
+    InPlace,
+    /// The displacements of the type are addresses (`MPI_BOTTOM`).
+    Absolute,
+}
+
+/// Why a [`Buf`] cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BufError {
+    /// The items are more bytes than can be counted.
+    TooLarge {
+        /// How many items.
+        count: usize,
+    },
+    /// The bytes of a chain are no whole number of items.
+    Ragged {
+        /// The bytes of the chain.
+        bytes: usize,
+        /// The packed bytes of one item.
+        item: usize,
+    },
+    /// A chain was given to receive into.
+    Chain,
+    /// A buffer "in place" was given to a call that has no other buffer.
+    InPlace,
+}
+
+impl fmt::Display for BufError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BufError::TooLarge { count } => write!(f, "{count} items are more bytes than can be counted"),
+            BufError::Ragged { bytes, item } => {
+                write!(f, "the chain has {bytes} bytes, which are no whole number of items of {item} bytes")
+            }
+            BufError::Chain => f.write_str("a chain can be sent, and not received into"),
+            BufError::InPlace => f.write_str("nothing can be in place here: there is no other buffer"),
+        }
+    }
+}
+
+impl std::error::Error for BufError {}
+
+impl Buf {
+    /// Describes `count` items of `datatype`, a [`Datatype`] or a [`Primitive`], the first at `base`.
+    #[inline]
+    pub fn new(base: *mut u8, count: usize, datatype: impl Into<Datatype>) -> Self {
+        Buf { base, count, datatype: datatype.into(), origin: Origin::Memory }
+    }
+
+    /// Describes items that are only read.
+    #[inline]
+    pub fn read_only(base: *const u8, count: usize, datatype: impl Into<Datatype>) -> Self {
+        Buf::new(base.cast_mut(), count, datatype)
+    }
+
+    /// Describes the elements of a slice, to send.
+    #[inline]
+    pub fn slice<T: Equivalent>(slice: &[T]) -> Self {
+        Buf::read_only(slice.as_ptr().cast(), slice.len(), T::datatype())
+    }
+
+    /// Describes the elements of a slice, to receive into.
+    #[inline]
+    pub fn slice_mut<T: Receivable>(slice: &mut [T]) -> Self {
+        Buf::new(slice.as_mut_ptr().cast(), slice.len(), T::datatype())
+    }
+
+    /// Describes items in a block of a pool, the first at byte `at` of it.
+    pub fn in_block(block: &impl RawBuffer, at: usize, count: usize, datatype: impl Into<Datatype>) -> Self {
+        let datatype = datatype.into();
+        let origin = match block.region() {
+            Some((key, offset)) => Origin::Region { key, offset: offset.wrapping_add(at) },
+            None => Origin::Memory,
+        };
+        Buf { base: block.as_ptr().as_ptr().wrapping_add(at), count, datatype, origin }
+    }
+
+    /// Describes items whose packed form lies in pieces: as many as these bytes are. Pieces may be empty, and cut
+    /// anywhere, also within an item; there may be none. The list of them is copied.
+    pub fn chain(segments: impl IntoIterator<Item = ChainSegment>, datatype: impl Into<Datatype>) -> Self {
+        let (chain, datatype) = (Chain::new(segments), datatype.into());
+        let count = chain.bytes().checked_div(datatype.size()).unwrap_or(0);
+        Buf { base: std::ptr::null_mut(), count, datatype, origin: Origin::Chain(chain) }
+    }
+
+    /// Says that the items are in the call's other buffer already (`MPI_IN_PLACE`).
+    pub fn in_place() -> Self {
+        Buf { origin: Origin::InPlace, ..Buf::empty() }
+    }
+
+    /// Describes items of a type whose displacements are addresses (`MPI_BOTTOM`).
+    pub fn absolute(count: usize, datatype: impl Into<Datatype>) -> Self {
+        let datatype = datatype.into();
+        Buf { base: std::ptr::with_exposed_provenance_mut(0), count, datatype, origin: Origin::Absolute }
+    }
+
+    /// No items.
+    pub fn empty() -> Self {
+        Buf::new(std::ptr::null_mut(), 0, Primitive::Byte)
+    }
+
+    /// Returns where the first item has its origin; of a chain, nowhere.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Returns how many items there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns of which type they are.
+    #[inline]
+    pub fn datatype(&self) -> &Datatype {
+        &self.datatype
+    }
+
+    /// Returns what kind of memory they lie in.
+    #[inline]
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Returns the pieces that the packed form lies in, if it is given so.
+    #[inline]
+    pub fn pieces(&self) -> Option<&Chain> {
+        match &self.origin {
+            Origin::Chain(chain) => Some(chain),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the items are in the call's other buffer.
+    #[inline]
+    pub fn is_in_place(&self) -> bool {
+        matches!(self.origin, Origin::InPlace)
+    }
+
+    /// Returns the packed bytes of all items.
+    ///
+    /// # Errors
+    /// [`BufError::TooLarge`], [`BufError::Ragged`]; [`BufError::InPlace`], as another buffer says how many.
+    #[inline]
+    pub fn bytes(&self) -> Result<usize, BufError> {
+        match &self.origin {
+            Origin::Memory | Origin::Region { .. } | Origin::Absolute => {
+                self.datatype.packed_size(self.count).map_err(|_| BufError::TooLarge { count: self.count })
+            }
+            Origin::Chain(chain) => self.whole(chain.bytes()),
+            Origin::InPlace => Err(BufError::InPlace),
+        }
+    }
+
+    #[cold]
+    fn whole(&self, bytes: usize) -> Result<usize, BufError> {
+        let item = self.datatype.size();
+        match self.datatype.packed_size(self.count) {
+            _ if bytes > isize::MAX as usize => Err(BufError::TooLarge { count: self.count }),
+            Ok(whole) if whole == bytes => Ok(bytes),
+            _ => Err(BufError::Ragged { bytes, item }),
+        }
+    }
+
+    /// Returns `count` of the items, from item `at` on.
+    pub fn part(&self, at: usize, count: usize) -> Buf {
+        let shift = (at as isize).wrapping_mul(self.datatype.extent() as isize);
+        let origin = match &self.origin {
+            Origin::Region { key, offset } => {
+                Origin::Region { key: *key, offset: offset.wrapping_add_signed(shift) }
+            }
+            Origin::Chain(chain) => {
+                let item = self.datatype.size();
+                let cut = chain.cut(at.saturating_mul(item), count.saturating_mul(item));
+                Origin::Chain(Chain::new(cut))
+            }
+            origin => origin.clone(),
+        };
+        Buf { base: self.base.wrapping_offset(shift), count, datatype: self.datatype.clone(), origin }
+    }
+}
+
+/// A run of bytes of a [`Chain`].
+#[derive(Clone, Copy, Debug)]
+pub struct ChainSegment {
+    /// The first byte.
+    pub base: *const u8,
+    /// How many bytes.
+    pub len: usize,
+}
+
+impl From<&[u8]> for ChainSegment {
+    fn from(bytes: &[u8]) -> Self {
+        ChainSegment { base: bytes.as_ptr(), len: bytes.len() }
+    }
+}
+
+/// Bytes that lie in any number of pieces.
+#[derive(Clone)]
+pub struct Chain(Arc<[Link]>);
+
+/// A segment, and where it ends among the bytes of the chain: a position is found by halving.
+#[derive(Clone, Copy)]
+struct Link {
+    segment: ChainSegment,
+    end: usize,
+}
+
+impl Chain {
+    fn new(segments: impl IntoIterator<Item = ChainSegment>) -> Self {
+        let mut end = 0usize;
+        let links = segments.into_iter().filter(|segment| segment.len > 0).map(|segment| {
+            end = end.saturating_add(segment.len);
+            Link { segment, end }
+        });
+        Chain(links.collect())
+    }
+
+    /// Returns the sum of the lengths; it stays at `usize::MAX` when it would pass that.
+    pub fn bytes(&self) -> usize {
+        self.0.last().map_or(0, |link| link.end)
+    }
+
+    /// Returns the segments that are not empty.
+    pub fn segments(&self) -> impl Iterator<Item = ChainSegment> + '_ {
+        self.0.iter().map(|link| link.segment)
+    }
+
+    /// Returns what `len` bytes from `position` on lie in, as far as there are so many.
+    pub(crate) fn cut(&self, position: usize, len: usize) -> Cut<'_> {
+        let first = self.0.partition_point(|link| link.end <= position);
+        let begin = first.checked_sub(1).map_or(0, |before| self.0[before].end);
+        Cut { links: &self.0[first..], skip: position - begin.min(position), len }
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Chain({} B in {})", self.bytes(), self.0.len())
+    }
+}
+
+/// The segments of a part of a chain, none of them empty.
+#[derive(Clone)]
+pub(crate) struct Cut<'a> {
+    links: &'a [Link],
+    /// Bytes of the first that do not belong to it, fewer than it has.
+    skip: usize,
+    len: usize,
+}
+
+impl Iterator for Cut<'_> {
+    type Item = ChainSegment;
+
+    fn next(&mut self) -> Option<ChainSegment> {
+        if self.len == 0 {
+            return None;
+        }
+        let (first, rest) = self.links.split_first()?;
+        let ChainSegment { base, len } = first.segment;
+        let skip = std::mem::take(&mut self.skip);
+        let len = (len - skip).min(self.len);
+        self.links = rest;
+        self.len -= len;
+        Some(ChainSegment { base: base.wrapping_add(skip), len })
+    }
+}
