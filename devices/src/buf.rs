@@ -279,7 +279,8 @@ impl Chain {
     pub(crate) fn cut(&self, position: usize, len: usize) -> Cut<'_> {
         let first = self.0.partition_point(|link| link.end <= position);
         let begin = first.checked_sub(1).map_or(0, |before| self.0[before].end);
-        Cut { links: &self.0[first..], skip: position - begin.min(position), len }
+        let len = len.min(self.bytes().saturating_sub(position));
+        Cut { links: &self.0[first..], skip: position - begin, len }
     }
 }
 
@@ -296,6 +297,14 @@ pub(crate) struct Cut<'a> {
     /// Bytes of the first that do not belong to it, fewer than it has.
     skip: usize,
     len: usize,
+}
+
+impl Cut<'_> {
+    /// Returns the sum of the lengths.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
 }
 
 impl Iterator for Cut<'_> {

@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
 use crate::config::Config;
+pub use crate::layout::Pieces;
 use crate::site::Site;
 
 /// The longest head of a frame in bytes: what fits in a cache line beside the ring's own 8 bytes.
@@ -57,6 +58,8 @@ pub enum Body<'a> {
     Empty,
     /// These bytes; the device has copied or written them when `post` returns `Ok`.
     Bytes(&'a [u8]),
+    /// Bytes in pieces, to be written one after the other.
+    Chain(Pieces<'a>),
     /// Bytes that are written straight into the device's memory.
     Fill(Fill<'a>),
 }
@@ -67,6 +70,7 @@ impl Body<'_> {
         match self {
             Body::Empty => 0,
             Body::Bytes(bytes) => bytes.len(),
+            Body::Chain(pieces) => pieces.len(),
             Body::Fill(fill) => fill.len,
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use mpj_datatypes::{Datatype, Primitive, Signature};
 
-use crate::buf::{Buf, BufError};
+use crate::buf::{Buf, BufError, Cut};
 use crate::device::{Body, Fill, Packed};
 use crate::fault::{Content, Fault};
 
@@ -119,9 +119,10 @@ impl Source {
     /// Returns `len` bytes from `position` on, as a device takes them.
     #[inline]
     pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
-        match self.contiguous() {
-            Some(bytes) => Body::Bytes(&bytes[position..position + len]),
-            None => Body::Fill(Fill::new(self, position, len)),
+        match (self.contiguous(), self.buf.pieces()) {
+            (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),
+            (None, Some(chain)) => Body::Chain(Pieces { cut: chain.cut(position, len) }),
+            (None, None) => Body::Fill(Fill::new(self, position, len)),
         }
     }
 
@@ -134,24 +135,74 @@ impl Source {
             return len;
         }
         if let Some(chain) = self.buf.pieces() {
-            let mut end = 0;
-            for segment in chain.cut(position, out.len()) {
-                // SAFETY: invariant 1.
-                let bytes = unsafe { std::slice::from_raw_parts(segment.base, segment.len) };
-                out[end..end + bytes.len()].write_copy_of_slice(bytes);
-                end += bytes.len();
-            }
-            return end;
+            let pieces = Pieces { cut: chain.cut(position, out.len()) };
+            let len = pieces.len();
+            pieces.write(&mut out[..len]);
+            return len;
         }
         // SAFETY: invariant 1.
         unsafe { self.buf.datatype().pack(self.buf.base(), self.buf.count(), position, out) }
     }
 }
 
-// SAFETY: by invariant 2 `pack` writes all there is room for, up to the end of the message.
+// SAFETY: that all of the room was written is checked.
 unsafe impl Packed for Source {
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
-        Source::pack(self, position, room);
+        let len = Source::pack(self, position, room);
+        assert!(len == room.len(), "a body ends with its message");
+    }
+}
+
+/// A part of a [chain](crate::Chain), piece by piece, none of them empty.
+///
+/// # Invariants
+/// 1. The segments of `cut` are initialised, and nobody writes them, for `'a`.
+#[derive(Clone)]
+pub struct Pieces<'a> {
+    cut: Cut<'a>,
+}
+
+impl Pieces<'_> {
+    /// Returns the bytes of all pieces.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.cut.len()
+    }
+
+    /// Returns whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes the pieces one after the other to `room`, which is as long as they are; its bytes are initialised then.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn write(self, room: &mut [MaybeUninit<u8>]) {
+        assert!(room.len() == self.len(), "the room is as long as the pieces");
+        let mut at = 0;
+        for piece in self {
+            room[at..at + piece.len()].write_copy_of_slice(piece);
+            at += piece.len();
+        }
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let segment = self.cut.next()?;
+        // SAFETY: invariant 1.
+        Some(unsafe { std::slice::from_raw_parts(segment.base, segment.len) })
+    }
+}
+
+impl fmt::Debug for Pieces<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pieces({} B)", self.len())
     }
 }
 

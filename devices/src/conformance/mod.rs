@@ -7,7 +7,7 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `order` | what overtakes what, wildcards |
-//! | `sizes` `layouts` | every length and every shape of memory, content checked |
+//! | `sizes` `layouts` `chains` | every length and every shape of memory, content checked |
 //! | `early` `pressure` | messages before their receives, probes, cancelling; floods |
 //! | `idle` | a rank that takes nothing in does not stop the others |
 //! | `faults` | errors that belong to one receive |
@@ -16,6 +16,7 @@
 //! | `threads` `model` | several threads of a rank; random traffic |
 //! | `member` `owned` `harness` `pinboard` | what cases are written with, and run by |
 
+mod chains;
 mod channels;
 mod closing;
 mod early;
@@ -72,6 +73,10 @@ macro_rules! for_each_case {
             layouts::indexed_blocks [2, 3, 5]
             layouts::mixed_structures [2, 3, 5]
             layouts::strided_to_oneself [1, 2]
+            chains::every_size_in_pieces [2, 3]
+            chains::many_pieces [2, 3]
+            chains::in_pieces_to_oneself [1, 2]
+            chains::in_pieces_and_strided [2, 3]
             early::ten_thousand_in_order [2, 3]
             early::two_thousand_in_reverse_order_of_tags [2, 3, 5]
             early::probes_tell_what_comes [2, 3, 5]

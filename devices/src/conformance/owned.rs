@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 
 use super::Member;
-use crate::{Buf, Envelope, Fault, Keep, Source, Started, Target};
+use crate::{Buf, ChainSegment, Envelope, Fault, Keep, Source, Started, Target};
 
 /// What cases send.
 pub trait Item: Receivable + Send + Sync + PartialEq + fmt::Debug + Default {}
@@ -44,6 +44,28 @@ impl Layout {
 pub struct Sending<T> {
     started: Started,
     data: Arc<Vec<T>>,
+}
+
+impl Sending<u8> {
+    /// Starts a send of bytes that lie in memory piece by piece, the last piece first: cut at these places, which ascend.
+    pub(super) fn in_pieces(
+        bytes: &[u8],
+        cuts: &[usize],
+        datatype: &Datatype,
+        send: impl FnOnce(Source) -> Result<Started, Fault>,
+    ) -> Result<Self, Fault> {
+        let edges: Vec<usize> = std::iter::once(0).chain(cuts.iter().copied()).chain([bytes.len()]).collect();
+        let data =
+            Arc::new(edges.windows(2).rev().flat_map(|e| &bytes[e[0]..e[1]]).copied().collect::<Vec<u8>>());
+        let segments =
+            edges.windows(2).map(|e| ChainSegment::from(&data[bytes.len() - e[1]..][..e[1] - e[0]]));
+        let buf = Buf::chain(segments, datatype);
+        let keep: Keep = Arc::clone(&data) as Keep;
+        // SAFETY: the segments lie in the vector; `keep` keeps it, and nobody has `&mut` to it.
+        #[expect(unsafe_code, reason = "the engine takes raw memory")]
+        let source = unsafe { Source::new(buf, Some(keep)) };
+        Ok(Sending { started: send(source.expect("whole items"))?, data })
+    }
 }
 
 impl<T: Item> Sending<T> {

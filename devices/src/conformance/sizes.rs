@@ -4,7 +4,7 @@ use super::Member;
 use super::owned::bytes;
 
 /// Lengths around inline cells, eager limits and fragments, up to 8 MiB.
-fn lengths(m: &Member) -> Vec<usize> {
+pub(super) fn lengths(m: &Member) -> Vec<usize> {
     let mut lengths = vec![0, 1, 7, 8, 47, 48, 49, 55, 56, 57, 64, 1000, 4096, 64 << 10, 1 << 20, 8 << 20];
     for limit in m.limits() {
         lengths.extend([limit - 1, limit, limit + 1, 2 * limit - 1, 2 * limit + 1]);

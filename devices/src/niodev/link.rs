@@ -10,7 +10,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use super::frame::{HEADER, Header, Kind};
 use super::pipe::Pipe;
-use crate::device::{Body, HEAD_MAX, Link, PostError};
+use crate::device::{Body, HEAD_MAX, Link, Pieces, PostError};
 
 /// Bodies up to this are copied next to their head, and wait on the stage when the socket is full: many small frames
 /// then go out in one write.
@@ -18,6 +18,9 @@ const SMALL: usize = 4 << 10;
 
 /// Frames are staged until this many bytes are.
 const STAGE: usize = 64 << 10;
+
+/// The most parts that go out in one call; a body of more pieces is packed first, as these are small.
+const PARTS: usize = 64;
 
 /// The sending end to one peer.
 ///
@@ -76,6 +79,24 @@ impl TcpLink {
         self.pipe.want_room(true);
     }
 
+    /// Writes a body that is packed first: `pack` initialises its room.
+    fn write_packed(
+        &mut self,
+        front: &[u8],
+        len: usize,
+        pack: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> Result<(), PostError> {
+        let mut packed = std::mem::take(&mut self.packed);
+        packed.clear();
+        packed.reserve(len);
+        pack(&mut packed.spare_capacity_mut()[..len]);
+        // SAFETY: the `len` bytes are initialised, as `Fill` and `Pieces` promise.
+        unsafe { packed.set_len(len) };
+        let sent = self.write(&[front, &packed], true);
+        self.packed = packed;
+        sent
+    }
+
     /// Writes out what is staged; returns whether any is left.
     fn write_out(&mut self) -> bool {
         while self.written < self.staged.len() {
@@ -114,8 +135,26 @@ fn send(stream: &OwnedFd, parts: &[&[u8]]) -> Result<usize, Errno> {
             let slices = [IoSlice::new(one), IoSlice::new(two)];
             rustix::net::sendmsg(stream, &slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
         }
-        _ => Err(Errno::INVAL),
+        _ => {
+            let mut slices = [IoSlice::new(&[]); PARTS];
+            for (slice, part) in slices.iter_mut().zip(parts) {
+                *slice = IoSlice::new(part);
+            }
+            let slices = &slices[..parts.len().min(PARTS)];
+            rustix::net::sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+        }
     }
+}
+
+/// The front of a frame and the pieces of its body, and how many parts these are, if they are not too many for one call.
+fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], usize)> {
+    let mut parts = [&[][..]; PARTS];
+    let mut used = 0;
+    for part in std::iter::once(front).chain(pieces) {
+        *parts.get_mut(used)? = part;
+        used += 1;
+    }
+    Some((parts, used))
 }
 
 impl Link for TcpLink {
@@ -139,6 +178,10 @@ impl Link for TcpLink {
                 place[..len].write_copy_of_slice(bytes);
                 (front + len, Body::Empty)
             }
+            Body::Chain(pieces) if len <= SMALL => {
+                pieces.write(&mut place[..len]);
+                (front + len, Body::Empty)
+            }
             Body::Fill(fill) if len <= SMALL => {
                 fill.write(&mut place[..len]);
                 (front + len, Body::Empty)
@@ -151,17 +194,11 @@ impl Link for TcpLink {
             Body::Empty if staging => self.stage(&[front], 0),
             Body::Empty => self.write(&[front], true)?,
             Body::Bytes(bytes) => self.write(&[front, bytes], false)?,
-            Body::Fill(fill) => {
-                let mut packed = std::mem::take(&mut self.packed);
-                packed.clear();
-                packed.reserve(len);
-                fill.write(&mut packed.spare_capacity_mut()[..len]);
-                // SAFETY: the `len` bytes are initialised, as `Fill` promises.
-                unsafe { packed.set_len(len) };
-                let sent = self.write(&[front, &packed], true);
-                self.packed = packed;
-                sent?;
-            }
+            Body::Chain(pieces) => match parts(front, pieces.clone()) {
+                Some((parts, used)) => self.write(&parts[..used], false)?,
+                None => self.write_packed(front, len, |room| pieces.write(room))?,
+            },
+            Body::Fill(fill) => self.write_packed(front, len, |room| fill.write(room))?,
         }
         Ok(())
     }

@@ -125,6 +125,7 @@ impl Link for RingLink {
             Body::Bytes(bytes) => {
                 room.write_copy_of_slice(bytes);
             }
+            Body::Chain(pieces) => pieces.write(room),
             Body::Fill(fill) => fill.write(room),
         };
         if head.len() + len <= INLINE {

@@ -111,6 +111,7 @@ impl Link for FakeLink {
         let body = match body {
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),
+            Body::Chain(pieces) => pieces.flatten().copied().collect(),
             Body::Fill(fill) => {
                 let mut room = vec![std::mem::MaybeUninit::new(0u8); len];
                 fill.write(&mut room);
