@@ -10,9 +10,12 @@ use std::fmt;
 
 use crate::op::Op;
 
-/// The bits of a number that travel: a rank may be 2^18 collectives ahead of another, which is more than the eager
-/// messages that fit into the credit.
+/// The bits of a number that travel: two calls are told apart if less than 2^18 others lie between them.
 const NUMBER: u32 = (1 << 19) - 1;
+
+/// All ranks meet every so many calls, so that none is more than this ahead of another. Credit does not bound that: along
+/// a tree each rank can be as far ahead of the next as its messages have room there.
+const MEETING: u32 = 1 << 17;
 
 /// The bits of a tag by which messages of collectives are matched: the number, and the sign that marks a notice.
 pub(crate) const MATCHED: i32 = i32::MIN | NUMBER as i32;
@@ -20,6 +23,12 @@ pub(crate) const MATCHED: i32 = i32::MIN | NUMBER as i32;
 /// Returns the bits of a number that travel.
 pub(crate) fn travelling(number: u32) -> u32 {
     number & NUMBER
+}
+
+/// Whether all ranks meet in call `number`, before anything else is sent in it.
+#[inline]
+pub(crate) fn is_meeting(number: u32) -> bool {
+    number.is_multiple_of(MEETING) && number != 0
 }
 
 /// Returns the number next to `near` that travels in a tag.
@@ -157,6 +166,15 @@ mod tests {
             }
         }
         assert!(is_before(u32::MAX, 0) && is_before(3, 4) && !is_before(4, 4) && !is_before(0, u32::MAX));
+    }
+
+    #[test]
+    fn ranks_meet_before_two_calls_look_alike() {
+        const { assert!(MEETING < NUMBER / 2) };
+        let meetings: Vec<u32> = (0..4 * MEETING).filter(|number| is_meeting(*number)).collect();
+        assert_eq!(meetings, [MEETING, 2 * MEETING, 3 * MEETING]);
+        // Numbers wrap: those of all ranks alike.
+        assert!(is_meeting(MEETING.wrapping_neg()));
     }
 
     #[test]

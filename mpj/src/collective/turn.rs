@@ -5,9 +5,10 @@ use std::time::Duration;
 use mpj_devices::{Fault, Pattern};
 
 use super::course::{Call, Course};
-use super::label::Label;
+use super::label::{Label, is_meeting};
 use super::notice::{Cause, Notice};
-use super::schedule::{Plan, Schedule};
+use super::rooted;
+use super::schedule::{Memory, Plan, Schedule};
 use crate::error::{Class, Error, Result};
 use crate::raw::Comm;
 
@@ -66,8 +67,20 @@ impl Turn<'_> {
             if self.comm.course().is_alert() {
                 self.await_refusals(&call)?;
             }
+            if is_meeting(self.number) {
+                self.meet(call)?;
+            }
         }
         schedule.run()
+    }
+
+    /// Waits until all ranks have come to this call.
+    #[cold]
+    fn meet(&self, call: Call) -> Result<()> {
+        let steps = rooted::barrier(self.comm.rank(), self.comm.size());
+        let plan = Plan { steps, send: Memory::none(), recv: Memory::none(), temp: 0, op: None };
+        // SAFETY: no memory is named.
+        unsafe { Schedule::new(self.comm, call, plan) }?.run()
     }
 
     /// After a refusal, waits until all others have been refused, too.

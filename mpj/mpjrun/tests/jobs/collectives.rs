@@ -1,16 +1,25 @@
 //! Collectives that do not fit, between processes: everybody is told by every device.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use mpj::{Error, World};
 
 use super::Test;
 use super::job::run;
 use super::mismatch::{Program, lengths, operations, play as play_one, refusals, roots};
 use super::program::say;
 
-pub(crate) const TESTS: &[Test] = &[(
-    "collectives_that_do_not_fit_are_an_error_everywhere",
-    collectives_that_do_not_fit_are_an_error_everywhere,
-)];
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "collectives_that_do_not_fit_are_an_error_everywhere",
+        collectives_that_do_not_fit_are_an_error_everywhere,
+    ),
+    (
+        "a_rank_that_is_far_ahead_in_collectives_is_in_step",
+        a_rank_that_is_far_ahead_in_collectives_is_in_step,
+    ),
+];
 
 type Programs = fn(usize) -> Vec<Program>;
 
@@ -44,4 +53,30 @@ fn collectives_that_do_not_fit_are_an_error_everywhere() {
             }
         }
     }
+}
+
+/// How many collectives rank 0 would be ahead: more than the numbers that travel tell apart, and room for all of them.
+const AHEAD: usize = 300_000;
+
+fn a_rank_that_is_far_ahead_in_collectives_is_in_step() {
+    let ended = run("-n 3 --dev shmdev -x MPJ_CREDIT=1000000000", "far-ahead");
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+/// Rank 2 is late, so that rank 1 waits for long while rank 0 needs neither of them. It takes in what comes all the while.
+pub(crate) fn far_ahead(world: &World) -> Result<(), Error> {
+    let begun = Instant::now();
+    while world.rank() == 2 && begun.elapsed() < Duration::from_secs(4) {
+        assert!(world.iprobe(0, 0)?.is_none());
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let mut all = vec![0u8; if world.rank() == 1 { world.size() } else { 0 }];
+    world.gather(&[7u8], &mut all[..], 1)?;
+    assert!(all.iter().all(|byte| *byte == 7));
+    (0..AHEAD).try_for_each(|call| {
+        let mut number = [if world.rank() == 0 { call } else { 0 }];
+        world.bcast(&mut number, 0)?;
+        assert_eq!(number, [call]);
+        Ok(())
+    })
 }

@@ -139,6 +139,7 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         },
         "go-on" => go_on(world)?,
         "room" => room(world)?,
+        "far-ahead" => collectives::far_ahead(world)?,
         "count" => {
             say(&format!("counting: {}", std::process::id()));
             for round in 0..60u64 {
