@@ -19,6 +19,8 @@ impl Engine {
     pub(crate) fn learn(&self, turn: &mut Turn) {
         let events = self.roster.since(turn.seen);
         turn.seen += events.len();
+        // Before the ends: who reads one of them sees that frames have to be taken in first.
+        self.recheck.store(true, Ordering::Release);
         let mut ends = self.ends.write().unwrap_or_else(PoisonError::into_inner);
         for Event { rank, end } in events {
             if rank != self.site.rank {
@@ -27,7 +29,6 @@ impl Engine {
         }
         drop(ends);
         self.troubled.store(true, Ordering::Release);
-        self.recheck.store(true, Ordering::Release);
     }
 
     /// Returns how a rank's part ended, as far as it was learned.
@@ -274,15 +275,19 @@ impl Engine {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
-        if !self.troubled.load(Ordering::Acquire) || self.recheck.load(Ordering::Acquire) {
+        if !self.troubled.load(Ordering::Acquire) {
             return Ok(());
         }
-        if pattern.source == ANY_SOURCE {
-            return if self.all_left(channel) { Err(Fault::Left { rank: None }) } else { Ok(()) };
-        }
-        let Some(PeerId(rank)) = channel.peer(pattern.source.cast_unsigned()) else { return Ok(()) };
-        match self.end_of(rank) {
-            Some(End::Closing | End::Left) => Err(Fault::Left { rank: Some(rank) }),
+        let rank = if pattern.source == ANY_SOURCE {
+            self.all_left(channel).then_some(None)
+        } else {
+            let peer = channel.peer(pattern.source.cast_unsigned());
+            let has_left = |rank| matches!(self.end_of(rank), Some(End::Closing | End::Left));
+            peer.filter(|PeerId(rank)| has_left(*rank)).map(|PeerId(rank)| Some(rank))
+        };
+        // After the end was read: what was sent before it may not have been taken in.
+        match rank {
+            Some(rank) if !self.recheck.load(Ordering::Acquire) => Err(Fault::Left { rank }),
             _ => Ok(()),
         }
     }
