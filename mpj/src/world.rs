@@ -67,7 +67,9 @@ impl World {
         &self.boot
     }
 
-    /// Ends the whole job: every rank's pending operations fail, and the launcher returns `code`.
+    /// Ends the whole job: every rank's pending operations fail, and the exit code is `code`, whether the ranks are
+    /// processes or the threads of [`run_with`](crate::run_with). The system keeps its lowest eight bits; where these are 0
+    /// and `code` is not, it is 1.
     pub fn abort(&self, code: i32, why: &str) {
         self.boot.abort(code, why);
     }

@@ -89,7 +89,7 @@ fn check() -> ExitCode {
         ("one", 0, &[][..]),
         ("good", 0, &[]),
         ("error", 1, &["mpj: rank 3 returned an error: no luck"]),
-        ("abort", 1, &["mpj: rank 1 aborted the job with code 7: enough"]),
+        ("abort", 7, &["mpj: rank 1 aborted the job with code 7: enough"]),
         ("none", 1, &["mpj: rank 0 cannot start: 0 is no number of thread ranks (1 to 65536)"]),
     ] {
         let (output, text) = run(mode);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use mpj::boot::wire;
 use rustix::process::Signal;
 
 use crate::output::Written;
@@ -149,7 +150,7 @@ pub(crate) fn judge(
         return Verdict { code: u8::from(written.lost), line: None };
     };
     let code = match &failure.how {
-        How::Abort(code, _) => *code as u8,
+        How::Abort(code, _) => wire::exit_code(*code),
         How::Ended(status, _) => exit_code(*status),
         How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
         How::Broken(_) | How::Absent => 1,
@@ -203,8 +204,11 @@ mod tests {
         assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 100)]), 101);
         let exited = How::Ended(Status::Code(7), "before it joined the job");
         assert_eq!(code(&[failure(2, exited.clone(), 0), failure(0, said(), 1)]), 7);
-        let abort = How::Abort(42, "enough".into());
-        assert_eq!(code(&[failure(0, abort, 0), failure(0, killed(), 1)]), 42);
+        let abort = |code| How::Abort(code, "enough".into());
+        assert_eq!(code(&[failure(0, abort(42), 0), failure(0, killed(), 1)]), 42);
+        for (asked, told) in [(0, 0), (-1, 255), (257, 1), (256, 1), (i32::MIN, 1)] {
+            assert_eq!(code(&[failure(0, abort(asked), 0)]), told, "{asked}");
+        }
         assert_eq!(code(&[failure(0, How::Ended(Status::Code(0), "early"), 0)]), 1);
     }
 

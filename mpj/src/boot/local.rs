@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mpj_devices::{Doorbell, End, Hub, Roster, Site, Then};
@@ -21,6 +21,8 @@ struct Job {
     size: u32,
     hub: Arc<Hub>,
     roster: Arc<Roster>,
+    /// The code of the first rank that aborted the job.
+    aborted: OnceLock<i32>,
     board: Mutex<Board>,
     news: Condvar,
 }
@@ -50,6 +52,11 @@ impl Local {
         (0..size).map(|rank| Local { rank, job: Arc::clone(&job) }).collect()
     }
 
+    /// Returns the code that the job was aborted with, if a rank did so.
+    pub(crate) fn aborted(&self) -> Option<i32> {
+        self.job.aborted.get().copied()
+    }
+
     /// Makes the face of a process that nobody has launched.
     pub fn alone() -> Local {
         Local { rank: 0, job: Job::new(1) }
@@ -59,7 +66,7 @@ impl Local {
 impl Job {
     fn new(size: u32) -> Arc<Job> {
         let (hub, roster, board) = (Hub::new(0..size), Arc::default(), Mutex::default());
-        Arc::new(Job { size, hub, roster, board, news: Condvar::new() })
+        Arc::new(Job { size, hub, roster, aborted: OnceLock::new(), board, news: Condvar::new() })
     }
 }
 
@@ -124,6 +131,7 @@ impl Boot for Local {
     }
 
     fn abort(&self, code: i32, why: &str) {
+        let _ = self.job.aborted.set(code);
         let cause = format!("aborted the job with code {code}: {why}");
         self.job.roster.report(self.rank, End::Died(cause.into()));
     }

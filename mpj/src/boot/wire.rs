@@ -168,6 +168,15 @@ pub enum ToLauncher {
     },
 }
 
+/// Returns the exit code of a job that a rank has aborted with `code`: its lowest eight bits, as of any process, but 1 for
+/// a code other than 0 of which they leave 0.
+pub fn exit_code(code: i32) -> u8 {
+    match code as u8 {
+        0 if code != 0 => 1,
+        code => code,
+    }
+}
+
 /// An [`End`] on the wire.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ending {

@@ -28,9 +28,6 @@ impl Launch {
     }
 }
 
-/// The exit code of a job in which a rank panicked, as of any Rust program.
-const PANICKED: u8 = 101;
-
 /// Runs a program: calls `f` once for each rank that this process hosts, and returns the exit code for `main`.
 ///
 /// Under `mpjrun` these are the ranks it gave to this process. A program that no launcher has started has one rank; see
@@ -45,7 +42,8 @@ const PANICKED: u8 = 101;
 ///     })
 /// }
 /// ```
-/// If a rank fails, one line on standard error says which and why; the code is 1 after an error and 101 after a panic.
+/// If a rank fails, one line on standard error says which and why; the code is 1 after an error, 101 after a panic, and
+/// that of [`World::abort`] if a rank called it.
 pub fn run<E, F>(f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
@@ -79,11 +77,7 @@ where
         }
     };
     failures.iter().filter(|failure| !failure.is_panic()).for_each(|failure| say(failure));
-    match failures.first() {
-        None => ExitCode::SUCCESS,
-        Some(first) if first.is_panic() => ExitCode::from(PANICKED),
-        Some(_) => ExitCode::FAILURE,
-    }
+    failures.first().map_or(ExitCode::SUCCESS, |first| ExitCode::from(first.exit_code()))
 }
 
 #[expect(clippy::print_stderr, reason = "the program's entry: policy, not library")]

@@ -8,8 +8,12 @@ use std::sync::Arc;
 use mpj_devices::config::Config;
 use mpj_devices::{End, Event, Registry, Roster};
 
+use crate::boot::wire::exit_code;
 use crate::boot::{Boot, Local};
 use crate::world::World;
+
+/// The exit code of a job in which a rank panicked, as of any Rust program.
+const PANICKED: u8 = 101;
 
 /// Why a job failed: the first rank that did, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,11 +21,21 @@ pub struct JobError {
     rank: usize,
     cause: String,
     panicked: bool,
+    aborted: Option<i32>,
 }
 
 impl JobError {
     pub(crate) fn new(rank: usize, cause: String, panicked: bool) -> Self {
-        JobError { rank, cause, panicked }
+        JobError { rank, cause, panicked, aborted: None }
+    }
+
+    /// Returns the exit code of a program that ends with it.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self.aborted {
+            Some(code) => exit_code(code),
+            None if self.panicked => PANICKED,
+            None => 1,
+        }
     }
 
     /// Returns the first rank that failed.
@@ -87,8 +101,9 @@ where
     };
     let config = Config::from_env().map_err(|e| JobError::new(0, format!("cannot start: {e}"), false))?;
     let job = Local::job(size);
-    let roster = job[0].deaths();
-    collect(host(job, &config, &f), &roster)
+    let first = job[0].clone();
+    let results = host(job, &config, &f);
+    collect(results, &first.deaths()).map_err(|error| JobError { aborted: first.aborted(), ..error })
 }
 
 /// Runs the ranks of this process to their ends: one on this thread, several each on its own.
