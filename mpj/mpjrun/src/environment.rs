@@ -48,7 +48,7 @@ impl Environment {
                 && let Some(meant) = unknown(ours).flatten()
             {
                 return Err(format!(
-                    "in the environment, no parameter is named {ours}: did you mean {PREFIX}{meant}?"
+                    "in the environment, no parameter is named {PREFIX}{ours}: did you mean {PREFIX}{meant}?"
                 ));
             }
         }
@@ -113,7 +113,7 @@ fn variable(text: &str) -> Result<Variable, String> {
     if let Some(meant) = name.strip_prefix(PREFIX).and_then(unknown) {
         let hint = meant
             .map_or("mpjrun --params lists them".into(), |meant| format!("did you mean {PREFIX}{meant}?"));
-        return Err(format!("-x {text}: no parameter is named {}: {hint}", &name[PREFIX.len()..]));
+        return Err(format!("-x {text}: no parameter is named {name}: {hint}"));
     }
     let missing = || format!("-x {text}: the environment has no such variable; NAME=VALUE sets one");
     Ok((name.to_owned(), value.ok_or_else(missing)?))
@@ -149,11 +149,11 @@ mod tests {
     #[test]
     fn misspelt_parameters_are_refused() {
         for (set, why) in [
-            ("MPJ_SPINN=3", "-x MPJ_SPINN=3: no parameter is named SPINN: did you mean MPJ_SPIN?"),
-            ("MPJ_spin=3", "no parameter is named spin: did you mean MPJ_SPIN?"),
+            ("MPJ_SPINN=3", "-x MPJ_SPINN=3: no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"),
+            ("MPJ_spin=3", "no parameter is named MPJ_spin: did you mean MPJ_SPIN?"),
             ("MPJ_SHM_FRAGMENT=3", "did you mean MPJ_SHM_FRAGMENTS?"),
             ("MPJ_NIO_HOTS=::1", "did you mean MPJ_NIO_HOST?"),
-            ("MPJ_COLOUR=3", "no parameter is named COLOUR: mpjrun --params lists them"),
+            ("MPJ_COLOUR=3", "no parameter is named MPJ_COLOUR: mpjrun --params lists them"),
             ("MPJ_RANK=3", "a launcher sets MPJ_RANK"),
             ("PMI_RANK=3", "a launcher sets PMI_RANK"),
             ("MPJ_SPIN=fast", "-x MPJ_SPIN=fast is not a number"),

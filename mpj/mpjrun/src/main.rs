@@ -50,14 +50,15 @@ use environment::{TEXTS, Text};
 #[command(name = "mpjrun", version, override_usage = USAGE, after_long_help = AFTER)]
 struct Cli {
     /// How many ranks
-    #[arg(short = 'n', long = "np", value_name = "N", required_unless_present = "params")]
+    #[arg(short = 'n', long = "np", value_name = "N", required_unless_present = "params", value_parser = ranks)]
+    #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
     /// How messages go, best first: smdev (threads of one process), shmdev (shared memory), niodev (TCP), or auto for
     /// the best there is for each pair of ranks; a list has commas
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     dev: String,
     /// How many ranks each process hosts, as threads [default: 1; all with --dev smdev]
-    #[arg(long, value_name = "M")]
+    #[arg(long, value_name = "M", value_parser = ranks, allow_negative_numbers = true)]
     ranks_per_process: Option<u32>,
     /// Sets a variable in the environment of the ranks, or takes it from this one, which they have anyway; repeatable
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
@@ -66,11 +67,11 @@ struct Cli {
     #[arg(short = 'l', long)]
     label: bool,
     /// Ends the job after so many seconds, with exit code 124
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// How long the others may go on after a failure, to report their errors, before they get SIGTERM; SIGKILL follows
     /// after 2 s
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds, allow_negative_numbers = true)]
     grace: Duration,
     /// Whether the others are ended after a failure
     #[arg(long, value_name = "WHAT", default_value = "end")]
@@ -109,6 +110,10 @@ enum OnFailure {
     End,
     /// They go on
     Continue,
+}
+
+fn ranks(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "not a number of ranks".to_string())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

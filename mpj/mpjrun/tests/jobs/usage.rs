@@ -31,13 +31,16 @@ fn bad_command_lines() {
         ("-n 2 --dev tokenring true", 2, &["no device is named 'tokenring'", "smdev", "auto"]),
         ("-n 0 true", 2, &["-n 0"]),
         ("-n 100000 true", 2, &["-n 100000"]),
-        ("-n two true", 2, &["two"]),
+        ("-n two true", 2, &["'two'", "not a number of ranks"]),
+        ("-n -1 true", 2, &["'-1'", "not a number of ranks"]),
+        ("-n 2 --ranks-per-process -1 true", 2, &["'-1'", "not a number of ranks"]),
+        ("-n 2 --timeout -1 true", 2, &["'-1'", "not a number of seconds"]),
         ("-n 2 --frobnicate true", 2, &["--frobnicate"]),
         ("-n 2", 2, &["PROGRAM"]),
         ("true", 2, &["-n"]),
         ("-n 2 /etc true", 126, &["'/etc' is a directory"]),
         ("-n 2 -x NOTHING true", 2, &["-x NOTHING: the environment has no such variable"]),
-        ("-n 2 -x MPJ_SPINN=3 true", 2, &["no parameter is named SPINN: did you mean MPJ_SPIN?"]),
+        ("-n 2 -x MPJ_SPINN=3 true", 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"]),
         ("-np 2 --dev shmdve true", 2, &["no device is named 'shmdve': did you mean shmdev?"]),
         ("-np 2 --timout 3 true", 2, &["unexpected argument '--timout'", "did you mean '--timeout'?"]),
         ("-n 2 --on-failure=continu true", 2, &["continu", "did you mean 'continue'?"]),
@@ -64,7 +67,7 @@ fn misspelt_environment() {
         let mut command = mpjrun("-n 2 true");
         watch(command.env(name, value)).0.end()
     };
-    refused(&with("MPJ_SPINN", "3"), 2, &["no parameter is named SPINN: did you mean MPJ_SPIN?"]);
+    refused(&with("MPJ_SPINN", "3"), 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"]);
     refused(&with("MPJ_SPIN", "three"), 2, &["MPJ_SPIN=three is not a number"]);
     // Other programs' variables are their own.
     assert_eq!(with("MPJ_HOME", "/opt/mpj").code, Some(0));
