@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_datatypes::Primitive;
+use mpj_datatypes::{Datatype, Primitive};
 
 /// What a message is made of, for error texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +12,16 @@ pub enum Content {
     Of(Primitive, usize),
     /// A mix of primitives, so many bytes in all.
     Mixed(usize),
+}
+
+impl Content {
+    /// Returns what so many packed bytes of items of a type are.
+    pub fn of(datatype: &Datatype, bytes: usize) -> Self {
+        match datatype.homogeneous() {
+            Some(primitive) => Content::Of(primitive, bytes / primitive.size()),
+            None => Content::Mixed(bytes),
+        }
+    }
 }
 
 impl fmt::Display for Content {

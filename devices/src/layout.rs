@@ -9,7 +9,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use mpj_datatypes::{Datatype, Primitive, Signature};
+use mpj_datatypes::{Primitive, Signature};
 
 use crate::buf::{Buf, BufError, Cut};
 use crate::device::{Body, Fill, Packed};
@@ -17,13 +17,6 @@ use crate::fault::{Content, Fault};
 
 /// Keeps an owned buffer alive for as long as an operation needs it.
 pub type Keep = Arc<dyn Any + Send + Sync>;
-
-fn content(datatype: &Datatype, bytes: usize) -> Content {
-    match datatype.homogeneous() {
-        Some(primitive) => Content::Of(primitive, bytes / primitive.size()),
-        None => Content::Mixed(bytes),
-    }
-}
 
 /// What travels with a message: who, tag, type, length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -335,7 +328,7 @@ impl Target {
             source,
             tag,
             sent: message.content(),
-            expected: content(self.buf.datatype(), self.bytes),
+            expected: Content::of(self.buf.datatype(), self.bytes),
         })
     }
 

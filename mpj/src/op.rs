@@ -138,7 +138,10 @@ impl Op {
                 && own.extent() == items.extent()
                 && own.runs(1).eq(items.runs(1))
                 && (!own.needs_check() || own.has_same_elements(items));
-            return (!same).then(|| format!("the operation is one on {}, not on this datatype", user.name));
+            let of = || items.homogeneous().map_or("mixed elements", Primitive::name);
+            return (!same).then(|| {
+                format!("the operation is one on {}, and the datatype is another, of {}", user.name, of())
+            });
         }
         let Some(primitive) = datatype.homogeneous() else {
             return Some(format!("{self:?} is not defined for a mixed datatype"));

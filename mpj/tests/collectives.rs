@@ -282,6 +282,11 @@ fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
     assert_eq!(class(world.allgatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2])), Class::Arg);
     let even: (&[usize], &[usize]) = (&[2; 3], &[0, 2, 4]);
     assert_eq!(class(world.alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))), Class::Count);
+    let told = |result: mpj::Result<()>| result.expect_err("refused").to_string();
+    let text = told(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
+    assert_eq!(text, "gatherv: 2 items of rank 2 at displacement 18446744073709551615, room for 6");
+    let text = told(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
+    assert_eq!(text, "scan: 6 × f64 to send, and 6 × i64 to receive");
     // Parts that overlap where they are received; parts that are sent may.
     assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), Class::Arg);
     assert_eq!(class(world.allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), Class::Arg);

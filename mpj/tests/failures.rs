@@ -282,7 +282,16 @@ fn arguments_outside_their_range(world: World) {
         assert_eq!(class(world.mprobe(rank, 0).map(|_| ())), Class::Rank);
         assert_eq!(class(world.sendrecv(&[1u8], rank, 0, &mut [0u8], 0, 0).map(|_| ())), Class::Rank);
     }
-    assert_eq!(class(world.mprobe(mpj::PROC_NULL, 0).map(|_| ())), Class::Rank);
+    let error = world.send(&[1u8], usize::MAX, 0).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "send: rank 2147483647 or above (0 - 1?) is outside the communicator of 2 ranks"
+    );
+    let error = world.mprobe(mpj::PROC_NULL, 0).expect_err("refused");
+    assert_eq!(
+        (error.class(), error.to_string().as_str()),
+        (Class::Rank, "mprobe: nobody (PROC_NULL) is no rank here")
+    );
     let error = world.send(&[1u8], 2, 0).expect_err("refused");
     assert_eq!(error.to_string(), "send: rank 2 is outside the communicator of 2 ranks");
     assert_eq!(

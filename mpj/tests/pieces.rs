@@ -141,7 +141,10 @@ fn the_error_names_the_pieces_and_where_they_meet() {
     assert!(matches!(outside, PieceError::OutOfSlice { piece: PieceId::Read(0), .. }));
     assert_eq!(outside.to_string(), "piece 0 to read: the items touch bytes 24..96 of a slice of 88 bytes");
     let other = Pieces::<f32>::new(12, &[at(0, &column)], &[]).unwrap_err().to_string();
-    assert_eq!(other, "piece 0 to write: the datatype is not made of the slice's elements");
+    assert_eq!(
+        other,
+        "piece 0 to write: the datatype is not made of the slice's elements, which have to be primitives"
+    );
     let fits = Pieces::<f64>::new(12, &[at(0, &column)], &[at(1, &column)]).expect("columns side by side");
     let short = fits.of(&mut [0.0; 11]).unwrap_err();
     assert_eq!(short.to_string(), "the items touch bytes 0..96 of a slice of 88 bytes");

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use mpj_devices::{Fault, Pattern};
+use mpj_devices::{Buf, Fault, Pattern};
 
 use super::course::{Call, Course};
 use super::label::{Label, is_meeting};
 use super::notice::{Cause, Notice};
 use super::rooted;
-use super::schedule::{Memory, Plan, Schedule};
+use super::schedule::{Plan, Schedule};
 use crate::error::{Class, Error, Result};
 use crate::raw::Comm;
 
@@ -78,7 +78,7 @@ impl Turn<'_> {
     #[cold]
     fn meet(&self, call: Call) -> Result<()> {
         let steps = rooted::barrier(self.comm.rank(), self.comm.size());
-        let plan = Plan { steps, send: Memory::none(), recv: Memory::none(), temp: 0, op: None };
+        let plan = Plan { steps, send: Buf::empty(), recv: Buf::empty(), temp: 0, op: None };
         // SAFETY: no memory is named.
         unsafe { Schedule::new(self.comm, call, plan) }?.run()
     }

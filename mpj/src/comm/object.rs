@@ -1,5 +1,8 @@
 //! Values of any serde type as messages: the dynamic part of a [`Buffer`].
 
+use std::any::type_name;
+use std::fmt;
+
 use mpj_buffer::Buffer;
 use mpj_datatypes::Primitive;
 use mpj_devices::Mode;
@@ -74,8 +77,12 @@ impl Intracomm {
         let status = unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.within(CALL))?;
         // SAFETY: the receive has filled the first `status.bytes()` bytes of the block.
         let buffer = unsafe { Buffer::from_block(block, 0, status.bytes()) };
-        let mut buffer = buffer.map_err(|e| malformed(CALL, e.error))?;
-        Ok((buffer.read_object().map_err(|e| malformed(CALL, e))?, status))
+        let other = |why: &dyn fmt::Display| {
+            let (tag, what) = (status.tag(), type_name::<T>());
+            malformed(CALL, format!("what rank {} sent with tag {tag} is no {what}: {why}", status.rank()))
+        };
+        let mut buffer = buffer.map_err(|e| other(&e.error))?;
+        Ok((buffer.read_object().map_err(|e| other(&e))?, status))
     }
 
     /// Gives every rank the value of `root`; the others' value is not looked at.
@@ -108,12 +115,15 @@ impl Intracomm {
         let Some((block, len)) = got else { return Ok(value) };
         // SAFETY: the broadcast has filled the first `len` bytes of the block: a message of another length is an error.
         let buffer = unsafe { Buffer::from_block(block, 0, len) };
-        let mut buffer = buffer.map_err(|e| malformed(CALL, e.error))?;
-        buffer.read_object().map_err(|e| malformed(CALL, e))
+        let other = |why: &dyn fmt::Display| {
+            malformed(CALL, format!("what rank {root} sent is no {}: {why}", type_name::<T>()))
+        };
+        let mut buffer = buffer.map_err(|e| other(&e.error))?;
+        buffer.read_object().map_err(|e| other(&e))
     }
 }
 
-fn malformed(call: &'static str, error: impl std::fmt::Display) -> Error {
+fn malformed(call: &'static str, error: impl fmt::Display) -> Error {
     Error::new(Class::Buffer, call, error.to_string())
 }
 

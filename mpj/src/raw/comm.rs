@@ -8,6 +8,7 @@ use mpj_devices::{Channel, Engine, Fault, Group, PeerId};
 use crate::collective::course::Course;
 use crate::collective::label::{Label, MATCHED, Operation};
 use crate::collective::turn::collective;
+use crate::endpoint::PROC_NULL_NUMBER;
 use crate::error::{Class, Error, Result};
 
 /// The color of a rank that takes no part in a split.
@@ -116,11 +117,15 @@ impl Comm {
     fn outside(&self, call: &'static str, class: Class, rank: i32) -> Error {
         let ranks = if self.size() == 1 { "rank" } else { "ranks" };
         let what = if class == Class::Root { "root" } else { "rank" };
-        Error::new(
-            class,
-            call,
-            format!("{what} {rank} is outside the communicator of {} {ranks}", self.size()),
-        )
+        let who = match rank {
+            PROC_NULL_NUMBER => {
+                return Error::new(class, call, format!("nobody (PROC_NULL) is no {what} here"));
+            }
+            // What `0 - 1` wraps to is no number of this type.
+            i32::MAX => format!("{what} {rank} or above (0 - 1?)"),
+            _ => format!("{what} {rank}"),
+        };
+        Error::new(class, call, format!("{who} is outside the communicator of {} {ranks}", self.size()))
     }
 
     /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last handle

@@ -1,6 +1,6 @@
 //! The buffers of collectives: where each rank's part of them lies, and what is refused before anything is sent.
 
-use mpj_devices::{Buf, BufError, Origin};
+use mpj_devices::{Buf, BufError, Content, Origin};
 
 use super::p2p::{disjoint, too_large};
 use crate::collective::step::{Area, Span};
@@ -93,8 +93,8 @@ impl Items for Buf {
         let whole = |items: &Buf| items.datatype().signature().repeat(items.count() as u64);
         let is_one = mine.homogeneous().is_some() && mine.homogeneous() == theirs.homogeneous();
         if sent > 0 && !is_one && whole(self) != whole(recv) {
-            let why = "what is sent and what is received are of different types";
-            return Err(Error::new(Class::Type, call, why));
+            let (ours, theirs) = (Content::of(mine, sent), Content::of(theirs, room));
+            return Err(Error::new(Class::Type, call, format!("{ours} to send, and {theirs} to receive")));
         }
         Ok(())
     }
@@ -182,21 +182,19 @@ impl<'a> Layout<'a> {
             let why = format!("{c} counts and {d} displacements for {size} ranks");
             return Err(Error::new(Class::Arg, call, why));
         }
-        let end = match self {
-            Layout::Even(count) => count.checked_mul(size as usize),
-            Layout::Dealt => Some(0),
+        let outside = |end: Option<usize>| end.is_none_or(|end| end > items);
+        let why = match self {
+            Layout::Even(count) => outside(count.checked_mul(size as usize))
+                .then(|| format!("{count} items for each of {size} ranks, room for {items}")),
+            Layout::Dealt => None,
             Layout::Varying { .. } => (0..size)
-                .map(|rank| self.block(rank))
-                .filter(|(_, count)| *count > 0)
-                .try_fold(0, |end, (at, count)| at.checked_add(count).map(|e| e.max(end))),
+                .map(|rank| (rank, self.block(rank)))
+                .find(|(_, (at, count))| *count > 0 && outside(at.checked_add(*count)))
+                .map(|(rank, (at, count))| {
+                    format!("{count} items of rank {rank} at displacement {at}, room for {items}")
+                }),
         };
-        match end {
-            Some(end) if end <= items => Ok(()),
-            Some(end) => {
-                Err(Error::new(Class::Count, call, format!("{end} items of all ranks, room for {items}")))
-            }
-            None => Err(too_large(call, items)),
-        }
+        why.map_or(Ok(()), |why| Err(Error::new(Class::Count, call, why)))
     }
 
     /// Returns the bytes of all parts.

@@ -62,7 +62,10 @@ pub struct OutOfSlice {
 impl std::fmt::Display for OutOfSlice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.mismatch {
-            return write!(f, "the datatype is not made of the slice's elements");
+            return write!(
+                f,
+                "the datatype is not made of the slice's elements, which have to be primitives"
+            );
         }
         let (low, high) = self.bounds;
         write!(f, "the items touch bytes {low}..{high} of a slice of {} bytes", self.len)
@@ -122,7 +125,8 @@ impl<'a> View<'a> {
     /// Takes `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
-    /// The items leave the slice, or are not made of its elements.
+    /// The items leave the slice, or are not made of its elements, which have to be primitives: structures and arrays are
+    /// sent whole, or their parts by [`raw`](crate::raw), whose caller vouches for padding.
     pub fn new<T: Equivalent>(
         slice: &'a [T],
         offset: usize,
