@@ -1,9 +1,9 @@
-//! Pack and unpack rates of the access patterns of `peers/src/ddt.c`, beside the loops that one would write by hand.
+//! Pack and unpack rates of common access patterns, beside the loops that one would write by hand.
 //!
 //! `cargo run --release -p mpj-datatypes --example ddt [milliseconds a pattern] [name filter]` prints
 //! `DDT,name,bytes,pack,hand pack,unpack,hand unpack,memcpy,pack/hand,unpack/hand`, rates in GB/s. The five candidates
 //! take turns, and the median of the turns counts. A mismatch of bytes is printed as `# MISMATCH`.
-#![allow(unsafe_code, reason = "raw pointers, as the C program")]
+#![allow(unsafe_code, reason = "raw pointers, as the loops written by hand")]
 #![allow(clippy::print_stdout, reason = "a program")]
 
 mod grid;
