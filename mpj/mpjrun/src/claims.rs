@@ -88,11 +88,11 @@ impl Job<'_> {
             (Status::Code(0), true, true) => {}
             (Status::Code(0), false, _) if self.claims.joined => self.claims.own(index, ranks, How::Absent),
             (Status::Code(0), false, _) => self.claims.absent.push(index),
-            (_, false, _) => self.claims.own(index, ranks, How::Ended(status, "before it joined the job")),
+            (_, false, _) => self.claims.own(index, ranks, How::Ended(status, "before joining the job")),
             (_, true, false) => {
-                self.claims.own(index, ranks, How::Ended(status, "before it had left the job"));
+                self.claims.own(index, ranks, How::Ended(status, "before leaving the job"));
             }
-            (_, true, true) => self.claims.own(index, ranks, How::Ended(status, "after it had left the job")),
+            (_, true, true) => self.claims.own(index, ranks, How::Ended(status, "after leaving the job")),
         }
     }
 

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(code(&[failure(0, said(), 0)]), 101);
         assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 10)]), 137);
         assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 100)]), 101);
-        let exited = How::Ended(Status::Code(7), "before it joined the job");
+        let exited = How::Ended(Status::Code(7), "before joining the job");
         assert_eq!(code(&[failure(2, exited.clone(), 0), failure(0, said(), 1)]), 7);
         let abort = |code| How::Abort(code, "enough".into());
         assert_eq!(code(&[failure(0, abort(42), 0), failure(0, killed(), 1)]), 42);

@@ -27,7 +27,7 @@ fn losses() {
     assert_eq!(2 * LOSSES, 100_000);
     let ended = bare("-n 3", "accuse");
     // Both accused stay alive, and end with 3 in the end.
-    ended.expect(3, &["(pid ", "exited with code 3 before it had left the job"]);
+    ended.expect(3, &["(pid ", "exited with code 3 before leaving the job"]);
 }
 
 fn said_first() {

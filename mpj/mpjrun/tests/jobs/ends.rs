@@ -45,11 +45,11 @@ fn good_ends() {
 
 fn bad_ends() {
     for (role, code, parts) in [
-        ("exit7-before", 7, &["(pid ", "exited with code 7 before it joined the job"][..]),
-        ("exit7", 7, &["rank 1 (pid ", "exited with code 7 before it had left the job"]),
-        ("exit0", 1, &["rank 1 (pid ", "exited with code 0 before it had left the job"]),
-        ("exit5-after", 5, &["exited with code 5 after it had left the job"]),
-        ("init-forgotten", 1, &["exited with code 0 before it had left the job"]),
+        ("exit7-before", 7, &["(pid ", "exited with code 7 before joining the job"][..]),
+        ("exit7", 7, &["rank 1 (pid ", "exited with code 7 before leaving the job"]),
+        ("exit0", 1, &["rank 1 (pid ", "exited with code 0 before leaving the job"]),
+        ("exit5-after", 5, &["exited with code 5 after leaving the job"]),
+        ("init-forgotten", 1, &["exited with code 0 before leaving the job"]),
         ("error", 1, &["rank 1 (pid ", "returned an error: recv"]),
         ("panic", 101, &["rank 1 (pid ", "panicked: an odd number"]),
         ("kill", 137, &["rank 1 (pid ", "killed by signal 9 (SIGKILL)"]),
@@ -101,7 +101,7 @@ fn deaf() {
     let script = "trap '' TERM; [ $MPJ_RANK = 1 ] && exit 3; echo here $$; while :; do sleep 0.1; done";
     let job = start_sh("-n 3 --grace 0.1", script);
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
-    job.end().expect(3, &["rank 1 (pid ", "exited with code 3 before it joined the job"]);
+    job.end().expect(3, &["rank 1 (pid ", "exited with code 3 before joining the job"]);
     pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
 }
 
