@@ -289,7 +289,7 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
             unsafe {
                 raw::send(
                     comm,
-                    Buf::read_only(flags.as_ptr(), len, &Datatype::of::<bool>()),
+                    Buf::read_only(flags.as_ptr(), len, Datatype::of::<bool>()),
                     1,
                     0,
                     Mode::Standard,
@@ -301,7 +301,7 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
             unsafe {
                 raw::send(
                     comm,
-                    Buf::read_only(out(&chars), len, &Datatype::of::<char>()),
+                    Buf::read_only(out(&chars), len, Datatype::of::<char>()),
                     1,
                     0,
                     Mode::Standard,
