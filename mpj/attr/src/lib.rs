@@ -12,6 +12,16 @@ use syn::{ItemFn, LitInt, LitStr, Path, parse_macro_input, parse_quote};
 /// `"2min"`), is ended and has failed; its message says in which call each rank waits, and for whom. The variable
 /// `MPJ_TEST_TIMEOUT` sets another limit for all tests, and `MPJ_TEST_TIMEOUT=0` none, for debuggers.
 ///
+/// Each rank is a thread whose calls block, so that the function is no `async fn`:
+/// ```compile_fail
+/// #[mpj::test(ranks = 2)]
+/// async fn ranks_wait(world: mpj::World) {}
+/// ```
+/// ```
+/// #[mpj::test(ranks = 2)]
+/// fn ranks_wait(world: mpj::World) {}
+/// ```
+///
 /// Where `mpj` is known by another name, say so: `#[mp::test(ranks = 4, crate = mp)]`.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -36,6 +46,13 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
         let why = "say how many ranks: #[mpj::test(ranks = 4)]";
         return syn::Error::new_spanned(&function.sig.ident, why).to_compile_error().into();
     };
+    if let Some(keyword) = function.sig.asyncness {
+        let why = "a rank test is no `async fn`: each rank is a thread, and its calls block";
+        return syn::Error::new_spanned(keyword, why).to_compile_error().into();
+    }
+    if matches!(ranks.base10_parse::<u32>(), Ok(0)) {
+        return syn::Error::new_spanned(ranks, "a rank test has one rank at least").to_compile_error().into();
+    }
     if function.sig.inputs.len() != 1 {
         let why = "a rank test takes one argument, its `mpj::World`";
         return syn::Error::new_spanned(&function.sig.ident, why).to_compile_error().into();
