@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::{fmt, ptr};
 
 use mpj_datatypes::{Datatype, Primitive, Receivable, Run};
+use mpj_pool::{AllocError, Pool, RawBuffer};
 
 /// Combines two items into one (MPI 4.1 §6.9).
 ///
@@ -43,20 +44,27 @@ pub enum Op {
     Bor,
     /// Bitwise exclusive or.
     Bxor,
-    /// The user's own: see [`Op::user`].
+    /// The user's own: see [`Op::user`] and [`Op::from_fn`].
     User(UserOp),
 }
 
-/// A user's operation on items of one type.
+/// A user's operation.
 #[derive(Clone)]
 pub struct UserOp {
-    fold: Arc<Fold>,
+    function: Function,
     commutative: bool,
-    name: &'static str,
-    datatype: Datatype,
+}
+
+#[derive(Clone)]
+enum Function {
+    /// On items of one type.
+    Typed { fold: Arc<Fold>, name: &'static str, datatype: Datatype },
+    /// On items of any, which it is told.
+    Erased(Arc<Erased>),
 }
 
 type Fold = dyn Fn(*const u8, *mut u8, usize, Order) + Send + Sync;
+type Erased = dyn Fn(*const u8, *mut u8, usize, &Datatype) + Send + Sync;
 
 /// Which operand the incoming items are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +77,11 @@ pub(crate) enum Order {
 
 impl fmt::Debug for UserOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "UserOp({}, commutative: {})", self.name, self.commutative)
+        let on = match &self.function {
+            Function::Typed { name, .. } => name,
+            Function::Erased(_) => "any datatype",
+        };
+        write!(f, "UserOp({on}, commutative: {})", self.commutative)
     }
 }
 
@@ -100,7 +112,36 @@ impl Op {
                 unsafe { put(&new, into, padded) };
             }
         };
-        Op::User(UserOp { fold: Arc::new(fold), commutative, name: std::any::type_name::<T>(), datatype })
+        let name = std::any::type_name::<T>();
+        Op::User(UserOp { function: Function::Typed { fold: Arc::new(fold), name, datatype }, commutative })
+    }
+
+    /// Makes an operation of a function on memory, for items of whatever datatype it is called with (`MPI_Op_create`):
+    /// `function(in, inout, len, datatype)` makes item `i` of `inout` that of `in` combined with it, in this order, for
+    /// each of `len` items. It must be associative; if it is not `commutative`, the items are combined in order of rank.
+    ///
+    /// The function may read `len` items of the datatype at `in`, and read and write as many at `inout`, which do not
+    /// overlap; it must leave values of the type there. Pointers are as aligned as the buffers of the call are. An array
+    /// may be passed in several parts, each with a length of its own.
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let first = mpj::Op::from_fn(false, |from, into, len, datatype| {
+    ///     for byte in 0..len * datatype.size() {
+    ///         // SAFETY: the items of both lie there, as bytes without gaps.
+    ///         unsafe { *into.add(byte) = *from.add(byte) };
+    ///     }
+    /// });
+    /// let mut got = [0u16; 2];
+    /// world.allreduce(&[10 + world.rank() as u16; 2], &mut got, first)?;
+    /// assert_eq!(got, [10; 2]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    pub fn from_fn(
+        commutative: bool,
+        function: impl Fn(*const u8, *mut u8, usize, &Datatype) + Send + Sync + 'static,
+    ) -> Op {
+        Op::User(UserOp { function: Function::Erased(Arc::new(function)), commutative })
     }
 
     /// Returns whether the order of operands does not matter.
@@ -131,16 +172,16 @@ impl Op {
     /// Returns why the operation is not defined for items of a datatype, if so.
     pub(crate) fn refuses(&self, datatype: &Datatype) -> Option<String> {
         if let Op::User(user) = self {
+            let Function::Typed { name, datatype: own, .. } = &user.function else { return None };
             // Same elements in the same places: the function is given items as they lie in memory.
-            let (own, items) = (&user.datatype, datatype);
             // A signature is a hash: what may be no value of another type must not rest on it.
-            let same = own.signature() == items.signature()
-                && own.extent() == items.extent()
-                && own.runs(1).eq(items.runs(1))
-                && (!own.needs_check() || own.has_same_elements(items));
-            let of = || items.homogeneous().map_or("mixed elements", Primitive::name);
+            let same = own.signature() == datatype.signature()
+                && own.extent() == datatype.extent()
+                && own.runs(1).eq(datatype.runs(1))
+                && (!own.needs_check() || own.has_same_elements(datatype));
+            let of = || datatype.homogeneous().map_or("mixed elements", Primitive::name);
             return (!same).then(|| {
-                format!("the operation is one on {}, and the datatype is another, of {}", user.name, of())
+                format!("the operation is one on {name}, and the datatype is another, of {}", of())
             });
         }
         let Some(primitive) = datatype.homogeneous() else {
@@ -150,6 +191,9 @@ impl Op {
     }
 
     /// Combines `count` items at `from` into those at `into`.
+    ///
+    /// # Errors
+    /// There is no memory for items that the operands' order makes it copy.
     ///
     /// # Safety
     /// Both hold `count` initialised items of `datatype`, which [`refuses`](Self::refuses) did not refuse; those at
@@ -161,11 +205,21 @@ impl Op {
         count: usize,
         datatype: &Datatype,
         order: Order,
-    ) {
+    ) -> Result<(), AllocError> {
         if let Op::User(user) = self {
-            return (user.fold)(from, into, count, order);
+            match &user.function {
+                Function::Typed { fold, .. } => fold(from, into, count, order),
+                Function::Erased(function) if user.commutative || order == Order::FromLeft => {
+                    function(from, into, count, datatype);
+                }
+                // SAFETY: the caller's contract.
+                Function::Erased(function) => unsafe {
+                    from_right(function.as_ref(), from, into, count, datatype)?;
+                },
+            }
+            return Ok(());
         }
-        let Some(primitive) = datatype.homogeneous() else { return };
+        let Some(primitive) = datatype.homogeneous() else { return Ok(()) };
         let size = primitive.size();
         for run in datatype.runs(count) {
             let offset = run.offset as isize;
@@ -173,6 +227,7 @@ impl Op {
             // SAFETY: as above; a run of a homogeneous type is whole primitives.
             unsafe { predefined(self, primitive, from, into, run.len / size) };
         }
+        Ok(())
     }
 }
 
@@ -215,6 +270,38 @@ unsafe fn put<T: Receivable>(item: &T, at: *mut u8, padded: Option<&[Run]>) {
         // SAFETY: a run of an item is named, here and there.
         unsafe { from.copy_to_nonoverlapping(to, run.len) };
     }
+}
+
+/// Bytes of items that are copied at a time.
+const PART: usize = 64 << 10;
+
+/// Makes `into = into ∘ from` by a function that makes its second operand the result: of a copy of `from`.
+///
+/// # Safety
+/// As [`Op::fold`].
+unsafe fn from_right(
+    function: &Erased,
+    from: *const u8,
+    into: *mut u8,
+    count: usize,
+    datatype: &Datatype,
+) -> Result<(), AllocError> {
+    let extent = datatype.extent();
+    let part = PART.checked_div(extent.unsigned_abs() as usize).unwrap_or(count).clamp(1, count.max(1));
+    let (low, high) = datatype.bounds(part).expect("items that lie in memory have bounds");
+    let block = mpj_pool::global().alloc((high - low) as usize)?;
+    let copy = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
+    for at in (0..count).step_by(part) {
+        let len = part.min(count - at);
+        let shift = (at as isize).wrapping_mul(extent as isize);
+        let (from, into) = (from.wrapping_offset(shift), into.wrapping_offset(shift));
+        // SAFETY: the caller's contract; the block has room for `part` items around `copy`.
+        unsafe { datatype.transpack(from, len, datatype, copy, len, 0) };
+        function(into, copy, len, datatype);
+        // SAFETY: as above; the function has left items there.
+        unsafe { datatype.transpack(copy, len, datatype, into, len, 0) };
+    }
+    Ok(())
 }
 
 fn defined(op: &Op, primitive: Primitive) -> bool {

@@ -6,8 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use common::samples;
-use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Buf, Comm, Layout, Mode, PROC_NULL, UNDEFINED};
-use mpj::{Class, Datatype, Op, Primitive, World};
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Buf, ChainSegment, Comm, Layout, Mode, PROC_NULL, UNDEFINED};
+use mpj::{Class, Datatype, Op, Primitive, SendBuf, World};
 
 /// A struct with padding that is never named: { u8, pad, f64, u16, pad }.
 #[repr(C)]
@@ -378,5 +378,108 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     // SAFETY: as above.
     unsafe { raw::send(comm, Buf::read_only(out(&[1u8, 2, 3]), 1, &twice), 0, 1, Mode::Standard) }?;
     assert_eq!((request.wait()?.bytes(), got), (4, [1, 2, 2, 3]));
+    Ok(())
+}
+
+/// An operation on memory is told the type, in parts of any length; the order of ranks is kept, and so are gaps.
+#[mpj::test(ranks = 3)]
+fn operations_that_are_told_the_type(world: World) -> mpj::Result<()> {
+    let (comm, me, mixed) = (world.as_raw(), world.rank() as i32, mixed());
+    // Of two affine maps, the second after the first: associative, and not commutative.
+    let then = Op::from_fn(false, move |first, second, len, datatype| {
+        assert_eq!(datatype.extent() as usize, size_of::<Mixed>());
+        for at in 0..len {
+            // SAFETY: the datatype is that of `Mixed`, of which so many lie at both.
+            let a = unsafe { first.cast::<Mixed>().add(at).read() };
+            // SAFETY: as above.
+            let b = unsafe { &mut *second.cast::<Mixed>().add(at) };
+            (b.0, b.1) = (a.0.wrapping_mul(b.0), a.1 * f64::from(b.0) + b.1);
+        }
+    });
+    for len in [1usize, 10_000] {
+        let mine = vec![Mixed(me as u8 + 2, f64::from(me), 7); len];
+        let mut got = vec![Mixed(0, 0.0, 0); len];
+        // SAFETY: two buffers that do not overlap.
+        unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut got, &mixed), &then) }?;
+        // Rank 0 is x·2 + 0, rank 1 x·3 + 1, rank 2 x·4 + 2.
+        assert!(got.iter().all(|x| (x.0, x.1) == (24, 6.0)), "{:?}", got[0]);
+        // SAFETY: as above.
+        unsafe { raw::scan(comm, &from(&mine, &mixed), &to(&mut got, &mixed), &then) }?;
+        assert!(got.iter().all(|x| (x.0, x.1) == [(2, 0.0), (6, 1.0), (24, 6.0)][me as usize]));
+    }
+    Ok(())
+}
+
+/// What lies in pieces is a source of every collective.
+#[mpj::test(ranks = 3)]
+fn chains_in_collectives(world: World) -> mpj::Result<()> {
+    let (comm, me, of) = (world.as_raw(), world.rank() as u32, Datatype::of::<u32>());
+    let mine: Vec<u8> = (0..3000u32).flat_map(|i| (i + 10_000 * me).to_ne_bytes()).collect();
+    let cut = |bytes: &[u8]| Buf::chain(bytes.chunks(1001).map(ChainSegment::from), Primitive::U32);
+    let whole = |rank: u32| (0..3000u32).map(move |i| i + 10_000 * rank);
+    let (chain, mut got, mut all) = (cut(&mine), vec![0u32; 3000], vec![0u32; 9000]);
+    // SAFETY: buffers that do not overlap; also below.
+    unsafe { raw::bcast(comm, &if me == 1 { chain.clone() } else { to(&mut got, &of) }, 1) }?;
+    assert!(me == 1 || got.iter().copied().eq(whole(1)));
+    // SAFETY: as above.
+    unsafe { raw::allgather(comm, &chain, &to(&mut all, &of), Layout::Even(3000)) }?;
+    assert!(all.iter().copied().eq((0..3).flat_map(whole)));
+    // SAFETY: as above.
+    unsafe { raw::scatter(comm, &chain, Layout::Even(1000), &to(&mut got[..1000], &of), 2) }?;
+    assert!(got[..1000].iter().copied().eq(whole(2).skip(1000 * me as usize).take(1000)));
+    for root in 0..3 {
+        // SAFETY: as above.
+        unsafe { raw::reduce(comm, &chain, &to(&mut got, &of), &Op::Sum, root) }?;
+        assert!(me as i32 != root || got.iter().copied().eq((0..3000).map(|i| 3 * i + 30_000)));
+    }
+    // SAFETY: as above.
+    unsafe { raw::allreduce(comm, &chain, &to(&mut got, &of), &Op::Max) }?;
+    assert!(got.iter().copied().eq(whole(2)));
+    // SAFETY: nothing is received into a chain.
+    let refused = unsafe { raw::allgather(comm, &to(&mut got, &of), &chain, Layout::Even(1000)) };
+    assert_eq!(refused.expect_err("a chain").class(), Class::Buffer);
+    Ok(())
+}
+
+/// Descriptions that describe nothing are refused, whoever makes them.
+#[mpj::test(ranks = 1)]
+fn buffers_that_are_none(world: World) -> mpj::Result<()> {
+    #[derive(Debug)]
+    struct Huge;
+    // SAFETY: it is refused before anything is read.
+    unsafe impl SendBuf for Huge {
+        fn send_buf(&self) -> Buf {
+            Buf::read_only(std::ptr::null(), usize::MAX / 4, Primitive::F64)
+        }
+    }
+    let text = format!("send: {} items are more bytes than can be counted", usize::MAX / 4);
+    let error = world.send(&Huge, 0, 0).expect_err("too large");
+    assert_eq!((error.class(), error.to_string()), (Class::Count, text));
+    assert_eq!(world.isend(Huge, 0, 0).expect_err("too large").class(), Class::Count);
+    let (comm, bytes) = (world.as_raw(), [1u8; 7]);
+    let ragged = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
+    // SAFETY: initialised bytes, and nothing is written; also below.
+    let error = unsafe { raw::send(comm, ragged, 0, 0, Mode::Standard) }.expect_err("7 bytes");
+    let text = "send: the chain has 7 bytes, which are no whole number of items of 4 bytes";
+    assert_eq!((error.class(), error.to_string().as_str()), (Class::Count, text));
+    let endless = Buf::chain([ChainSegment { base: bytes.as_ptr(), len: usize::MAX }; 3], Primitive::U8);
+    // SAFETY: it is refused before anything is read.
+    let error = unsafe { raw::send(comm, endless, 0, 0, Mode::Standard) }.expect_err("endless");
+    assert_eq!(error.class(), Class::Count);
+    // SAFETY: as above.
+    let error = unsafe { raw::send(comm, Buf::in_place(), 0, 0, Mode::Standard) }.expect_err("no other");
+    assert_eq!(error.class(), Class::Buffer);
+    let chain = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U8);
+    // SAFETY: it is refused before anything is written.
+    let error = unsafe { raw::recv(comm, chain, 0, 0) }.expect_err("a chain");
+    assert_eq!(error.class(), Class::Buffer);
+    // Displacements that are addresses.
+    let (mine, mut got) = ([5u16, 6], [0u16; 2]);
+    let at = mine.as_ptr().expose_provenance() as i64;
+    let absolute = Datatype::of::<u16>().hindexed(&[(2, at)]).expect("fits");
+    // SAFETY: the two numbers lie there.
+    unsafe { raw::send(comm, Buf::absolute(1, absolute), 0, 0, Mode::Standard) }?;
+    world.recv(&mut got, 0, 0)?;
+    assert_eq!(got, mine);
     Ok(())
 }

@@ -282,9 +282,9 @@ impl Schedule {
             self.source(from).copy_items(target);
         }
         // SAFETY: the contract of `new`; a fold comes after the wait for what it reads.
-        unsafe { op.fold(items.base(), into.base(), into.count(), into.datatype(), order) };
+        let done = unsafe { op.fold(items.base(), into.base(), into.count(), into.datatype(), order) };
         drop(own);
-        Ok(())
+        done.map_err(|error| Error::new(Class::NoMem, self.call.name, error.to_string()))
     }
 }
 

@@ -23,6 +23,7 @@ mod p2p;
 mod request;
 mod unwind;
 
+pub use crate::op::Op;
 pub use collective::*;
 pub use comm::{Comm, UNDEFINED};
 pub use items::Layout;
