@@ -389,10 +389,9 @@ fn operations_that_are_told_the_type(world: World) -> mpj::Result<()> {
     let then = Op::from_fn(false, move |first, second, len, datatype| {
         assert_eq!(datatype.extent() as usize, size_of::<Mixed>());
         for at in 0..len {
+            let (a, b) = (first.cast::<Mixed>().wrapping_add(at), second.cast::<Mixed>().wrapping_add(at));
             // SAFETY: the datatype is that of `Mixed`, of which so many lie at both.
-            let a = unsafe { first.cast::<Mixed>().add(at).read() };
-            // SAFETY: as above.
-            let b = unsafe { &mut *second.cast::<Mixed>().add(at) };
+            let (a, b) = (unsafe { a.read() }, unsafe { &mut *b });
             (b.0, b.1) = (a.0.wrapping_mul(b.0), a.1 * f64::from(b.0) + b.1);
         }
     });
@@ -482,4 +481,59 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     world.recv(&mut got, 0, 0)?;
     assert_eq!(got, mine);
     Ok(())
+}
+
+/// Requests are waited for in slices, whatever they are of; a place that was waited for is empty.
+#[mpj::test(ranks = 2)]
+fn lists_of_requests(world: World) -> mpj::Result<()> {
+    const N: usize = 6;
+    let (comm, of) = (world.as_raw(), Datatype::of::<u16>());
+    if comm.rank() == 0 {
+        // Each list is sent when the other side has begun to wait, and in reverse.
+        for list in 0..6 {
+            world.recv(&mut [0u8; 0], 1, 100)?;
+            for tag in (0..N as i32).rev() {
+                world.send(&[10 * list + tag as u16], 1, tag)?;
+            }
+        }
+        return raw::barrier(comm);
+    }
+    for list in 0..6u16 {
+        let mut got = [0u16; N];
+        let base = into(&mut got);
+        let mut open = Vec::new();
+        for tag in 0..N {
+            let buf = Buf::new(base.wrapping_add(2 * tag), 1, &of);
+            // SAFETY: each receives into a number of its own, which nobody touches before all have ended.
+            open.push(Some(unsafe { raw::irecv(comm, buf, 0, tag as i32, None) }?));
+        }
+        open.insert(3, None);
+        assert!(raw::test_all(&mut open).is_none());
+        assert!(raw::test_any(&mut open).is_none() && raw::test_some(&mut open).is_empty());
+        world.send(&[0u8; 0], 0, 100)?;
+        let mut ended: Vec<(usize, mpj::Result<mpj::Status>)> = Vec::new();
+        while open.iter().any(Option::is_some) {
+            match list {
+                0 => {
+                    ended.extend(raw::wait_all(&mut open).into_iter().enumerate().filter(|(at, _)| *at != 3))
+                }
+                1 => ended.extend(raw::wait_any(&mut open)),
+                2 => ended.extend(raw::wait_some(&mut open)),
+                3 => ended.extend(
+                    raw::test_all(&mut open)
+                        .into_iter()
+                        .flat_map(|all| all.into_iter().enumerate().filter(|(at, _)| *at != 3)),
+                ),
+                4 => ended.extend(raw::test_any(&mut open)),
+                _ => ended.extend(raw::test_some(&mut open)),
+            }
+        }
+        ended.sort_by_key(|(at, _)| *at);
+        let tags: Vec<i32> =
+            ended.into_iter().map(|(_, outcome)| outcome.map(|s| s.tag())).collect::<mpj::Result<_>>()?;
+        assert_eq!((tags, got), ((0..N as i32).collect(), core::array::from_fn(|at| 10 * list + at as u16)));
+        assert!(raw::wait_any(&mut open).is_none() && raw::wait_some(&mut open).is_empty());
+        assert_eq!(raw::wait_all(&mut open).len(), N + 1);
+    }
+    raw::barrier(comm)
 }

@@ -21,6 +21,7 @@ mod comm;
 mod items;
 mod p2p;
 mod request;
+mod together;
 mod unwind;
 
 pub use crate::op::Op;
@@ -34,6 +35,8 @@ pub use mpj_pool::RegionKey;
 pub use p2p::*;
 pub(crate) use request::About;
 pub use request::Request;
+pub(crate) use together::{Operation, look, until, until_all};
+pub use together::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub(crate) use unwind::abort_on_unwind;
 
 /// Nobody, as source and as destination.

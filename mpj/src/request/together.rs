@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use mpj_devices::{Channel, Engine, Wait};
+use mpj_devices::{Channel, Engine};
 
 use super::desk::Desk;
 use super::scope::State;
 use crate::error::Result;
-use crate::raw::{self, About};
+use crate::raw::{self, About, Operation, look, until, until_all};
 use crate::status::Status;
 
 /// An operation that can be waited for together with others: a [`Request`](crate::Request), a
@@ -100,6 +99,16 @@ impl<'r> Watch<'r> {
     }
 }
 
+impl<O: Waitable> Operation for O {
+    fn has_ended(&self) -> bool {
+        self.watch().has_ended()
+    }
+
+    fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)> {
+        self.watch().open()
+    }
+}
+
 impl Waitable for Watch<'_> {
     type Outcome = Result<Status>;
 
@@ -114,11 +123,7 @@ impl Waitable for Watch<'_> {
 
 /// Waits for all operations; the outcomes are in their order (MPI_Waitall).
 pub fn wait_all<O: Waitable>(operations: Vec<O>) -> Vec<O::Outcome> {
-    let mut ended = 0;
-    until(&operations, || {
-        ended += operations[ended..].iter().take_while(|o| o.watch().has_ended()).count();
-        (ended == operations.len()).then_some(())
-    });
+    until_all(&operations);
     operations.into_iter().map(O::wait).collect()
 }
 
@@ -195,58 +200,4 @@ fn take_ended<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> 
     let taken = operations.extract_if(.., |_| places.next().is_some_and(|place: usize| ended[place]));
     let at = ended.iter().enumerate().filter(|(_, ended)| **ended).map(|(place, _)| place);
     at.zip(taken.map(O::wait)).collect()
-}
-
-/// The engines of all ranks that the operations belong to, each once; mostly there is one.
-fn engines<O: Waitable>(operations: &[O]) -> Vec<&Arc<Engine>> {
-    let mut engines: Vec<&Arc<Engine>> = Vec::new();
-    for (engine, ..) in operations.iter().filter_map(|o| o.watch().open()) {
-        if !engines.iter().any(|known| Arc::ptr_eq(known, engine)) {
-            engines.push(engine);
-        }
-    }
-    engines
-}
-
-/// Takes news in once.
-fn look<O: Waitable>(operations: &[O]) {
-    for engine in engines(operations) {
-        engine.progress();
-    }
-}
-
-/// What a thread waits for that waits for these.
-fn describe<O: Waitable>(operations: &[O]) -> Wait {
-    let mut open = operations.iter().map(Waitable::watch).filter(|watch| !watch.has_ended());
-    let first = open.by_ref().find_map(Watch::open).map(|(_, about, channel)| about.wait(channel));
-    first.unwrap_or_else(|| Wait::call("operations")).with_others(open.count())
-}
-
-/// How often operations of several ranks are looked at before their thread naps, and for how long.
-const LOOKS: u32 = 200;
-const NAP: Duration = Duration::from_micros(200);
-
-/// Waits until `ready` answers, making progress for every rank that the operations belong to.
-fn until<O: Waitable, T>(operations: &[O], mut ready: impl FnMut() -> Option<T>) -> T {
-    if let Some(value) = ready() {
-        return value;
-    }
-    let engines = engines(operations);
-    if let [engine] = engines[..] {
-        return engine.wait_for(&mut (), |()| ready(), |()| describe(operations));
-    }
-    // Thread ranks that wait for each other: no doorbell rings for all of them.
-    let mut looks = 0;
-    loop {
-        let moved: usize = engines.iter().map(|engine| engine.progress()).sum();
-        if let Some(value) = ready() {
-            return value;
-        }
-        looks = if moved > 0 { 0 } else { looks + 1 };
-        if looks < LOOKS {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(NAP);
-        }
-    }
 }
