@@ -124,6 +124,13 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
+    /// Posts one frame with the whole of a source as its body.
+    #[inline]
+    pub(crate) fn post(&mut self, head: &Head, source: Option<&Source>) -> Result<(), PostError> {
+        let Some(source) = source else { return self.link.post(head.bytes(), Body::Empty) };
+        self.link.post(head.bytes(), source.body(0, source.bytes()))
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.unsent.is_empty() && self.waiting.is_empty() && self.streams.is_empty() && !self.unflushed
     }

@@ -302,16 +302,3 @@ impl Engine {
         refused
     }
 }
-
-impl Posted {
-    /// Ends the receive with a message, landed by `land` if it is accepted.
-    #[inline]
-    pub(crate) fn receive(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
-        let Posted { mut target, ender, .. } = self;
-        let outcome = target.accepts(message).and_then(|()| {
-            land(&mut target);
-            target.finish(message)
-        });
-        ender.end(outcome.map(|()| *message));
-    }
-}

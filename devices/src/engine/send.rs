@@ -9,7 +9,7 @@ use super::ops::Op;
 use super::outbox::{cost, note_announced};
 use super::peer::{Contact, Outbox, Peer, Unsent};
 use crate::completion::{Ender, Started, pair};
-use crate::device::{Body, PeerId, PostError};
+use crate::device::{PeerId, PostError};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
@@ -261,13 +261,4 @@ fn head(kind: Kind, channel: &Channel, message: &Envelope) -> Head {
         head.count.set(message.signature.count);
     }
     head
-}
-
-impl Outbox {
-    /// Posts one frame with the whole of a source as its body.
-    #[inline]
-    pub(crate) fn post(&mut self, head: &Head, source: Option<&Source>) -> Result<(), PostError> {
-        let Some(source) = source else { return self.link.post(head.bytes(), Body::Empty) };
-        self.link.post(head.bytes(), source.body(0, source.bytes()))
-    }
 }

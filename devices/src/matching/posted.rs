@@ -2,7 +2,7 @@
 
 use super::Pattern;
 use crate::completion::Ender;
-use crate::layout::Target;
+use crate::layout::{Envelope, Target};
 
 /// A posted receive; the queue owns the target until the receive matches or is cancelled.
 #[derive(Debug)]
@@ -13,6 +13,17 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
+    /// Ends the receive with a message, landed by `land` if it is accepted.
+    #[inline]
+    pub(crate) fn receive(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
+        let Posted { mut target, ender, .. } = self;
+        let outcome = target.accepts(message).and_then(|()| {
+            land(&mut target);
+            target.finish(message)
+        });
+        ender.end(outcome.map(|()| *message));
+    }
+
     /// Ends the receive without a message.
     pub(crate) fn fail(self, fault: crate::Fault) {
         drop(self.target);
