@@ -123,6 +123,14 @@ impl Buf {
         Buf { base: block.as_ptr().as_ptr().wrapping_add(at), count, datatype, origin }
     }
 
+    /// Says where in a registered or shared region of a pool the base lies, if it lies in one.
+    pub fn in_region(self, region: Option<(RegionKey, usize)>) -> Self {
+        match region {
+            Some((key, offset)) => Buf { origin: Origin::Region { key, offset }, ..self },
+            None => self,
+        }
+    }
+
     /// Describes items whose packed form lies in pieces: as many as these bytes are. Pieces may be empty, and cut
     /// anywhere, also within an item; there may be none. The list of them is copied.
     pub fn chain(segments: impl IntoIterator<Item = ChainSegment>, datatype: impl Into<Datatype>) -> Self {

@@ -22,6 +22,8 @@
 //!   [`#[derive(mpj::Datatype)]`](derive@Datatype) ([`SendBuf`], [`RecvBuf`]).
 //! * Parts of a slice, such as the columns of a matrix, are [`View`]s by a [`struct@Datatype`]; [`Pieces`] are several of
 //!   one slice at once, for a halo exchange in place (`examples/halo.rs`).
+//! * A [`buffer::Buffer`] holds sections of primitives and serde values; it is sent as any buffer is, and received by
+//!   [`recv_buffer`](Intracomm::recv_buffer). [`Slices`] are several slices as one message.
 //! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope); several
 //!   are waited for by [`wait_all`], [`wait_any`] and their like, also if they differ ([`Waitable::watch`]).
 //! * A neighbour that may be missing is an `Option` of a rank ([`PROC_NULL`]).
@@ -62,8 +64,6 @@ mod collective;
 mod comm;
 mod endpoint;
 mod error;
-#[allow(unsafe_code, reason = "vouches for the memory of other crates' types")]
-mod foreign;
 #[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]
 mod op;
 #[allow(unsafe_code, reason = "the erased core")]
@@ -142,5 +142,5 @@ pub use request::{
 pub use run::{JobError, Launch, init, run, run_with, threads};
 pub use status::Status;
 pub use types::{RecvBuf, SendBuf};
-pub use view::{OutOfSlice, Piece, PieceError, PieceId, Pieces, View, ViewMut};
+pub use view::{OutOfSlice, Piece, PieceError, PieceId, Pieces, Slices, View, ViewMut};
 pub use world::{World, wtick, wtime};

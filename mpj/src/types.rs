@@ -1,5 +1,11 @@
 //! What can be sent and what can be received.
 
+#[cfg(feature = "ndarray")]
+mod arrays;
+mod blocks;
+#[cfg(feature = "bytes")]
+mod bytes;
+
 use mpj_datatypes::{Equivalent, Receivable};
 
 use crate::raw::Buf;
@@ -10,6 +16,10 @@ use crate::raw::Buf;
 ///   `#[derive(Datatype)]`;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
 /// * parts of a slice: [`View`](crate::View)s, or [`Pieces`](crate::Pieces) of one;
+/// * several slices, one after the other: [`Slices`](crate::Slices), to send;
+/// * a committed [`Buffer`](crate::buffer::Buffer), to send; what comes of it is received by
+///   [`recv_buffer`](crate::Intracomm::recv_buffer);
+/// * the bytes [`Written`](crate::pool::Written) to a block of a pool;
 /// * with a [feature](crate#features): numbers of `half` and `num-complex`, structures that `bytemuck` vouches for, arrays
 ///   of `ndarray` and views of them, `Bytes` and `BytesMut`;
 /// * a `Box`, `Arc` or reference of any of these.
@@ -201,8 +211,8 @@ unsafe impl<T> SendBuf for mpj_datatypes::Pod<T>
 where
     Self: Equivalent,
 {
-    fn send_parts(&self) -> SendParts {
-        std::slice::from_ref(self).send_parts()
+    fn send_buf(&self) -> Buf {
+        std::slice::from_ref(self).send_buf()
     }
 }
 
@@ -212,7 +222,7 @@ unsafe impl<T> RecvBuf for mpj_datatypes::Pod<T>
 where
     Self: Receivable,
 {
-    fn recv_parts(&mut self) -> RecvParts {
-        std::slice::from_mut(self).recv_parts()
+    fn recv_buf(&mut self) -> Buf {
+        std::slice::from_mut(self).recv_buf()
     }
 }

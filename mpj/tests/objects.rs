@@ -87,8 +87,7 @@ fn a_value_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
         return world.barrier();
     }
     let error = world.recv_object::<BTreeMap<u16, String>>(0, 0).expect_err("a vector");
-    let text =
-        format!("recv_object: what rank 0 sent with tag 0 is no {}: ", type_name::<BTreeMap<u16, String>>());
+    let text = format!("recv_object: what rank 0 sent is no {}: ", type_name::<BTreeMap<u16, String>>());
     assert!(error.class() == Class::Buffer && error.to_string().starts_with(&text), "{error}");
     assert!(matches!(
         world.recv_object::<[f64; 3]>(0, 0).expect_err("numbers").class(),

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::io;
 
-use crate::RawBuffer;
+use crate::{RawBuffer, RegionKey};
 
 /// A block whose first `len` bytes have been written, so they can be read as what they are: bytes.
 ///
@@ -69,6 +69,11 @@ impl<B: RawBuffer> Written<B> {
     /// Returns the number of bytes that can still be appended.
     pub fn left(&self) -> usize {
         self.block.capacity() - self.len
+    }
+
+    /// Returns the key of the registered or shared region in which the bytes lie, and where they begin there.
+    pub fn region(&self) -> Option<(RegionKey, usize)> {
+        self.block.region()
     }
 
     /// Returns the block; what is written stays, but nobody knows how much it is.

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use mpj_pool::RawBuffer;
+use mpj_pool::{DefaultBlock, RawBuffer};
 
 use super::channel::Channel;
 use super::ops::{Hands, Op};
@@ -83,6 +83,27 @@ impl Engine {
     /// As [`recv`](Self::recv).
     pub fn recv_message(&self, message: Message, target: Target) -> Result<Started, Fault> {
         self.consume(&message.channel, message.early, target)
+    }
+
+    /// Receives a message taken by a matched probe without a copy: by taking over the block of the global pool that it
+    /// fills from the first byte on, as it came before its receive.
+    ///
+    /// # Errors
+    /// The message back if its body lies elsewhere, or it has none.
+    #[expect(clippy::result_large_err, reason = "the message goes on to `recv_message`, by value as well")]
+    pub fn recv_block(&self, message: Message) -> Result<DefaultBlock, Message> {
+        let Message { channel, mut early } = message;
+        match std::mem::replace(&mut early.body, Held::Empty) {
+            Held::Block(block) => {
+                self.release_early(&early);
+                self.confirm(early.from, &channel, early.notify);
+                Ok(block)
+            }
+            body => {
+                early.body = body;
+                Err(Message { channel, early })
+            }
+        }
     }
 
     pub(super) fn consume(

@@ -60,10 +60,13 @@ pub(crate) enum Operation {
     BcastObject = 10,
     Dup = 11,
     Split = 12,
+    BcastBuffer = 13,
+    GatherBuffers = 14,
+    ScatterBuffers = 15,
 }
 
 /// The names of the operations, in the order of their codes.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 16] = [
     "barrier",
     "bcast",
     "reduce",
@@ -77,6 +80,9 @@ const NAMES: [&str; 13] = [
     "bcast_object",
     "dup",
     "split",
+    "bcast_buffer",
+    "gather_buffers",
+    "scatter_buffers",
 ];
 
 /// The largest prime below 2^7: choices that differ by less than it never look alike.
@@ -152,7 +158,9 @@ mod tests {
     #[test]
     fn tags_carry_number_and_label() {
         for number in [0, 1, NUMBER, NUMBER + 1, 12_345_678, u32::MAX] {
-            for (operation, name) in [(Operation::Barrier, "barrier"), (Operation::Split, "split")] {
+            for (operation, name) in
+                [(Operation::Barrier, "barrier"), (Operation::ScatterBuffers, "scatter_buffers")]
+            {
                 for longer in [false, true] {
                     let label = Label::new(operation, 126).longer(longer);
                     let tag = label.tag(number);

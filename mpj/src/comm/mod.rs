@@ -1,5 +1,7 @@
 //! Communicators, typed.
 
+mod buffer;
+mod buffers;
 mod collective;
 mod in_place;
 mod intra;

@@ -6,7 +6,7 @@ use mpj_devices::{Message, Mode};
 
 use super::Intracomm;
 use crate::endpoint::{Dest, Source, Tag};
-use crate::error::Result;
+use crate::error::{Class, Error, Result};
 use crate::raw;
 use crate::request::{OwnedCell, Request, Scope};
 use crate::status::Status;
@@ -258,6 +258,13 @@ impl Drop for Matched {
 }
 
 impl Matched {
+    /// Gives out what it is made of.
+    pub(super) fn into_parts(mut self, call: &'static str) -> Result<(Intracomm, Message)> {
+        // It has its message as long as it lives.
+        let spent = || Error::new(Class::Intern, call, "the message has been received");
+        Ok((self.comm.clone(), self.message.take().ok_or_else(spent)?))
+    }
+
     /// Returns its sender, tag and length.
     pub fn status(&self) -> Status {
         self.message.as_ref().map_or_else(Status::empty, |message| Status::of(message.envelope()))

@@ -206,10 +206,9 @@ pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>, ro
         } else {
             send.ok_or_else(|| nothing(call))?.packed(call)?;
         }
-        let mine = send.map(|send| send.whole(Area::Send));
-        let steps = rooted::gather(comm.rank(), comm.size(), root, mine, &|r| layout.block(r));
+        let label = Label::new(Operation::Gather, root as usize);
         // SAFETY: the caller's contract; the layout was checked where it is used.
-        unsafe { turn.run(Label::new(Operation::Gather, root as usize), plan(steps, send, recv)) }
+        unsafe { turn.gather(label, send, recv, &|r| layout.block(r), root) }
     })
 }
 
@@ -240,12 +239,9 @@ pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: Layout<'_>, recv: &Buf, r
         } else if recv.is_none() {
             return Err(nothing(call));
         }
-        let mine = recv.map(|recv| recv.whole(Area::Recv));
-        let steps = rooted::scatter(comm.rank(), comm.size(), root, &|r| layout.block(r), mine);
-        let recv = recv.cloned().unwrap_or_else(Buf::empty);
-        let plan = Plan { steps, send: send.clone(), recv, temp: 0, op: None };
+        let label = Label::new(Operation::Scatter, root as usize);
         // SAFETY: the caller's contract; the layout was checked where it is used.
-        unsafe { turn.run(Label::new(Operation::Scatter, root as usize), plan) }
+        unsafe { turn.scatter(label, send, &|r| layout.block(r), recv, root) }
     })
 }
 
@@ -339,6 +335,66 @@ impl Turn<'_> {
         let items = Buf::slice_mut(words);
         // SAFETY: the words are ours until it returns.
         unsafe { self.bcast(label, &items, root) }
+    }
+
+    /// Collects items at `root`, where they are placed by `blocks`, for whatever call.
+    ///
+    /// # Safety
+    /// The contract of [`gather`]; the blocks lie in `recv`.
+    pub(crate) unsafe fn gather(
+        &mut self,
+        label: Label,
+        send: Option<&Buf>,
+        recv: &Buf,
+        blocks: rooted::Blocks<'_>,
+        root: u32,
+    ) -> Result<()> {
+        let mine = send.map(|send| send.whole(Area::Send));
+        let steps = rooted::gather(self.comm().rank(), self.comm().size(), root, mine, blocks);
+        // SAFETY: the caller's contract.
+        unsafe { self.run(label, plan(steps, send, recv)) }
+    }
+
+    /// Deals the items of `root` out, where they are placed by `blocks`, for whatever call.
+    ///
+    /// # Safety
+    /// The contract of [`scatter`]; the blocks lie in `send`.
+    pub(crate) unsafe fn scatter(
+        &mut self,
+        label: Label,
+        send: &Buf,
+        blocks: rooted::Blocks<'_>,
+        recv: Option<&Buf>,
+        root: u32,
+    ) -> Result<()> {
+        let mine = recv.map(|recv| recv.whole(Area::Recv));
+        let steps = rooted::scatter(self.comm().rank(), self.comm().size(), root, blocks, mine);
+        let recv = recv.cloned().unwrap_or_else(Buf::empty);
+        // SAFETY: the caller's contract.
+        unsafe { self.run(label, plan(steps, Some(send), &recv)) }
+    }
+
+    /// Passes the items of one rank to another, where `recv` has as much room; the others do nothing.
+    ///
+    /// # Safety
+    /// The contracts of a send buffer on rank `from` and of a receive buffer on rank `to`.
+    pub(crate) unsafe fn pass(
+        &mut self,
+        label: Label,
+        send: &Buf,
+        from: u32,
+        recv: &Buf,
+        to: u32,
+    ) -> Result<()> {
+        let (mine, theirs) = (send.whole(Area::Send), recv.whole(Area::Recv));
+        let step = match self.comm().rank() {
+            rank if rank == from && rank == to => Some(Step::Copy { from: mine, into: theirs }),
+            rank if rank == from => Some(Step::Send { to, from: mine }),
+            rank if rank == to => Some(Step::Recv { from, into: theirs }),
+            _ => None,
+        };
+        // SAFETY: the caller's contract.
+        unsafe { self.run(label, plan(step.into_iter().collect(), Some(send), recv)) }
     }
 
     /// Gathers as many words of every rank everywhere.

@@ -1,10 +1,12 @@
-//! Parts of a slice as buffers: items of a derived type, one view or several that do not touch.
+//! Parts of slices as buffers: items of a derived type, one view or several that do not touch; several slices as one.
 
 mod pieces;
+mod slices;
 
 use mpj_datatypes::{Datatype, Equivalent, Receivable};
 
 pub use pieces::{Piece, PieceError, PieceId, Pieces};
+pub use slices::Slices;
 
 use crate::raw::Buf;
 use crate::types::{RecvBuf, SendBuf};

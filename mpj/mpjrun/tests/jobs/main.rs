@@ -11,9 +11,12 @@ mod ends;
 mod io;
 mod job;
 mod late;
+mod messages;
 #[path = "../../../tests/common/mismatch.rs"]
 mod mismatch;
 mod program;
+#[path = "../../../tests/common/messages.rs"]
+mod programs;
 mod signals;
 mod usage;
 
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         ends::TESTS,
         io::TESTS,
         late::TESTS,
+        messages::TESTS,
         signals::TESTS,
         usage::TESTS,
     ]

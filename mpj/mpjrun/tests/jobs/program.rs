@@ -8,7 +8,7 @@ use std::time::Duration;
 use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
-use crate::{collectives, late};
+use crate::{collectives, late, messages};
 
 /// Prints whole lines, which is what the tests read.
 pub(crate) fn say(text: &str) {
@@ -52,6 +52,9 @@ pub(crate) fn play(role: &str) -> ExitCode {
     }
     if let Some(act) = late::find(role) {
         return late::play(act);
+    }
+    if let Some(program) = messages::find(role) {
+        return messages::play(program);
     }
     if let Some(programs) = collectives::find(role) {
         return collectives::play(programs);

@@ -2,25 +2,26 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::types::{SendBuf, SendParts};
+use super::{RecvBuf, SendBuf};
+use crate::raw::Buf;
 
 // SAFETY: its bytes are initialised, lie on the heap or are static, and nobody can change them while a handle lives.
 unsafe impl SendBuf for Bytes {
-    fn send_parts(&self) -> SendParts {
-        self.as_ref().send_parts()
+    fn send_buf(&self) -> Buf {
+        Buf::slice(self)
     }
 }
 
 // SAFETY: its bytes are initialised, lie on the heap, and change only through this handle.
 unsafe impl SendBuf for BytesMut {
-    fn send_parts(&self) -> SendParts {
-        self.as_ref().send_parts()
+    fn send_buf(&self) -> Buf {
+        Buf::slice(self)
     }
 }
 
 // SAFETY: any byte may be stored there, and nobody else has these bytes.
-unsafe impl crate::types::RecvBuf for BytesMut {
-    fn recv_parts(&mut self) -> crate::types::RecvParts {
-        self.as_mut().recv_parts()
+unsafe impl RecvBuf for BytesMut {
+    fn recv_buf(&mut self) -> Buf {
+        Buf::slice_mut(self)
     }
 }

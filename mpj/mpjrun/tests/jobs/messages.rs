@@ -1,0 +1,38 @@
+//! Messages of `mpj::buffer` between processes, by every device.
+
+use std::process::ExitCode;
+
+use super::Test;
+use super::job::run;
+use super::program::say;
+use super::programs::{PROGRAMS, Program};
+
+pub(crate) const TESTS: &[Test] =
+    &[("buffers_travel_whole_between_processes", buffers_travel_whole_between_processes)];
+
+/// Returns the program of a role.
+pub(crate) fn find(role: &str) -> Option<Program> {
+    let name = role.strip_prefix("messages:")?;
+    PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, program)| *program)
+}
+
+/// Plays a program as a rank.
+pub(crate) fn play(program: Program) -> ExitCode {
+    mpj::run(|world| {
+        program(&world)?;
+        say(&format!("rank {} is through", world.rank()));
+        Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    })
+}
+
+fn buffers_travel_whole_between_processes() {
+    for ranks in [2, 3, 5] {
+        for device in ["shmdev", "niodev"] {
+            for (name, _) in PROGRAMS {
+                let ended = run(&format!("-n {ranks} --dev {device}"), &format!("messages:{name}"));
+                let done = ended.out.iter().filter(|line| line.ends_with("is through")).count();
+                assert_eq!((ended.code, done), (Some(0), ranks), "{name} by {device}: {ended:#?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Messages of `mpj::buffer` between ranks: received into blocks of the right size.
+
+use mpj_buffer::{Buffer, Reading};
+use mpj_datatypes::Primitive;
+use mpj_devices::{Envelope, Message};
+use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+
+use super::{Intracomm, Matched};
+use crate::endpoint::{Source, Tag};
+use crate::error::{Class, Error, Result};
+use crate::raw::{self, Buf};
+use crate::status::Status;
+
+/// How errors name the calls.
+const CALL: &str = "recv_buffer";
+
+impl Intracomm {
+    /// Receives a [`Buffer`] of any length: into a block of the global pool that is as long as the message, often the one
+    /// in which it has arrived.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    ///
+    /// # mpj::threads(2, |world| {
+    /// if world.rank() == 0 {
+    ///     let mut message = Buffer::with_capacity(4096)?;
+    ///     message.write(&[0.5f64; 100])?;
+    ///     message.write_object("and a word")?;
+    ///     world.send(&message.commit(), 1, 7)?;
+    /// } else {
+    ///     let (mut message, _status) = world.recv_buffer(0, 7)?;
+    ///     assert_eq!(message.view::<f64>()?, [0.5; 100]);
+    ///     assert_eq!(message.read_object::<String>()?, "and a word");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv); [`Class::Buffer`] if the message is none of a buffer, or of a newer format;
+    /// [`Class::NoMem`] if the pool has no block for it. Its sender goes on, and the next message is received.
+    pub fn recv_buffer(
+        &self,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
+        let comm = self.as_raw();
+        let message = raw::mprobe_as(comm, CALL, source.into().number(), tag.into().number())?;
+        receive(comm, CALL, message)
+    }
+
+    /// Receives a [`Buffer`] of at most `limit` bytes into a block of `pool`.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    /// use mpj::pool::{Growth, Magazine, Pages};
+    ///
+    /// # mpj::threads(2, |world| {
+    /// if world.rank() == 0 {
+    ///     let mut message = Buffer::with_capacity(4096)?;
+    ///     message.write(&[7u8; 3000])?;
+    ///     let message = message.commit();
+    ///     world.send(&message, 1, 0)?;
+    ///     world.send(&message, 1, 0)?;
+    /// } else {
+    ///     let mine = Magazine::growing(Growth::default().limit(16 << 20), Pages::create);
+    ///     let refused = world.recv_buffer_in(&mine, 1000, 0, 0).expect_err("too long");
+    ///     assert_eq!(refused.class(), mpj::Class::Truncate);
+    ///     let (mut message, _) = world.recv_buffer_in(&mine, 10_000, 0, 0)?;
+    ///     assert_eq!(message.view::<u8>()?, [7; 3000]);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`recv_buffer`](Self::recv_buffer); [`Class::Truncate`] if the message is longer than `limit`: it is thrown
+    /// away, and no block was taken for it.
+    pub fn recv_buffer_in<P: Pool>(
+        &self,
+        pool: &P,
+        limit: usize,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<(Buffer<P::Block, Reading>, Status)> {
+        let comm = self.as_raw();
+        let message = raw::mprobe_as(comm, CALL, source.into().number(), tag.into().number())?;
+        receive_in(comm, CALL, message, pool, limit)
+    }
+}
+
+impl Matched {
+    /// Receives it as [`Intracomm::recv_buffer`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_buffer(self) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
+        let (comm, message) = self.into_parts(CALL)?;
+        receive(comm.as_raw(), CALL, message)
+    }
+
+    /// Receives it as [`Intracomm::recv_buffer_in`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_buffer_in<P: Pool>(
+        self,
+        pool: &P,
+        limit: usize,
+    ) -> Result<(Buffer<P::Block, Reading>, Status)> {
+        let (comm, message) = self.into_parts(CALL)?;
+        receive_in(comm.as_raw(), CALL, message, pool, limit)
+    }
+}
+
+/// Receives a message that was taken into a block of the global pool, or takes over the one that it lies in.
+pub(super) fn receive(
+    comm: &raw::Comm,
+    call: &'static str,
+    message: Message,
+) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
+    let Envelope { source, bytes, .. } = *message.envelope();
+    let status = Status::of(message.envelope());
+    match comm.engine().recv_block(message) {
+        // SAFETY: the block was filled with the message.
+        Ok(block) => Ok((unsafe { read(call, block, source, bytes) }?, status)),
+        Err(message) => receive_in(comm, call, message, mpj_pool::global(), usize::MAX),
+    }
+}
+
+/// Receives a message that was taken into a block of a pool.
+fn receive_in<P: Pool>(
+    comm: &raw::Comm,
+    call: &'static str,
+    message: Message,
+    pool: &P,
+    limit: usize,
+) -> Result<(Buffer<P::Block, Reading>, Status)> {
+    let Envelope { source, bytes, .. } = *message.envelope();
+    let block = match room(call, pool, limit, source, bytes) {
+        Ok(block) => block,
+        // Its sender may be waiting to hear of it.
+        Err(error) => {
+            raw::discard(comm, message);
+            return Err(error);
+        }
+    };
+    let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
+    // SAFETY: the block is ours, holds as many bytes, and is touched by nobody else until the call returns.
+    let status = unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.within(call))?;
+    // SAFETY: the receive has filled the block.
+    Ok((unsafe { read(call, block, source, bytes) }?, status))
+}
+
+/// Takes a block for so many bytes from a rank, if they are not too many.
+pub(super) fn room<P: Pool>(
+    call: &'static str,
+    pool: &P,
+    limit: usize,
+    source: u32,
+    bytes: usize,
+) -> Result<P::Block> {
+    if bytes > limit {
+        let why = format!("rank {source} sent {bytes} bytes where {limit} are allowed");
+        return Err(Error::new(Class::Truncate, call, why));
+    }
+    let block = pool.alloc(bytes).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
+    match block.capacity() {
+        // A pool of somebody else's, which does not keep its word.
+        less if less < bytes => {
+            let why = format!("the pool gave a block of {less} bytes for a message of {bytes}");
+            Err(Error::new(Class::NoMem, call, why))
+        }
+        _ => Ok(block),
+    }
+}
+
+/// Makes a buffer of what has come from a rank.
+///
+/// # Safety
+/// The first `bytes` bytes of the block are initialised.
+pub(super) unsafe fn read<B: RawBuffer>(
+    call: &'static str,
+    block: B,
+    source: u32,
+    bytes: usize,
+) -> Result<Buffer<B, Reading>> {
+    // SAFETY: the caller's contract.
+    let buffer = unsafe { Buffer::from_block(block, 0, bytes) };
+    buffer.map_err(|refused| {
+        let why = format!("rank {source} sent {bytes} bytes that are no buffer: {}", refused.error);
+        Error::new(Class::Buffer, call, why)
+    })
+}

@@ -1,0 +1,230 @@
+//! Collectives of messages of `mpj::buffer`, whose lengths differ from rank to rank: the lengths go first.
+
+use mpj_buffer::{Buffer, Reading};
+use mpj_datatypes::Primitive;
+use mpj_pool::{DefaultBlock, RawBuffer};
+
+use super::Intracomm;
+use super::buffer::{read, room};
+use crate::collective::label::{Label, Operation};
+use crate::collective::turn::{Turn, collective};
+use crate::endpoint::number;
+use crate::error::{Class, Error, Result};
+use crate::raw::{Buf, ChainSegment, Comm};
+use crate::types::SendBuf;
+
+impl Intracomm {
+    /// Makes the message of `root` everybody's. The others' buffers may hold anything: they become the message, in blocks of
+    /// the global pool that are as long as it is.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    ///
+    /// # mpj::threads(3, |world| {
+    /// let mut message = Buffer::with_capacity(256)?;
+    /// if world.rank() == 1 {
+    ///     message.write(&[1.5, 2.5])?;
+    ///     message.write_object(&("two", "words"))?;
+    /// }
+    /// let mut message = message.commit();
+    /// world.bcast_buffer(&mut message, 1)?;
+    /// assert_eq!(message.view::<f64>()?, [1.5, 2.5]);
+    /// assert_eq!(message.read_object::<(String, String)>()?.1, "words");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast), the buffer is as it was then; [`Class::NoMem`] on all ranks if one has no block for the
+    /// message.
+    pub fn bcast_buffer(&self, buffer: &mut Buffer<DefaultBlock, Reading>, root: usize) -> Result<()> {
+        let came = bcast(self.as_raw(), "bcast_buffer", Operation::BcastBuffer, root, || Ok(&*buffer))?;
+        if let Some(came) = came {
+            *buffer = came;
+        }
+        Ok(())
+    }
+
+    /// Collects the messages of all ranks at `root`, by rank, in blocks of the global pool; its own is copied, too. The
+    /// others get none.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    ///
+    /// # mpj::threads(3, |world| {
+    /// let mut mine = Buffer::with_capacity(256)?;
+    /// mine.write_object(&vec!["x"; world.rank()])?;
+    /// let all = world.gather_buffers(&mine.commit(), 0)?;
+    /// assert_eq!(all.len(), if world.rank() == 0 { 3 } else { 0 });
+    /// for (rank, mut message) in all.into_iter().enumerate() {
+    ///     assert_eq!(message.read_object::<Vec<String>>()?.len(), rank);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast_buffer`](Self::bcast_buffer).
+    pub fn gather_buffers<R: RawBuffer>(
+        &self,
+        buffer: &Buffer<R, Reading>,
+        root: usize,
+    ) -> Result<Vec<Buffer<DefaultBlock, Reading>>> {
+        const CALL: &str = "gather_buffers";
+        let came = collective(self.as_raw(), CALL, |turn| {
+            let root = turn.comm().member(CALL, Class::Root, number(root))?;
+            let label = Label::new(Operation::GatherBuffers, root as usize);
+            gather(turn, label, CALL, &buffer.send_buf(), root)
+        })?;
+        came.into_iter().map(|came| came.read(CALL)).collect()
+    }
+
+    /// Deals messages out: rank `r` gets a copy of `buffers[r]` of `root`, in a block of the global pool. `buffers` are used
+    /// at the root alone.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    ///
+    /// # mpj::threads(3, |world| {
+    /// let mut parts = Vec::new();
+    /// for rank in 0..if world.rank() == 2 { 3 } else { 0 } {
+    ///     let mut part = Buffer::with_capacity(4096)?;
+    ///     part.write(&vec![rank as u32; 100 * rank])?;
+    ///     parts.push(part.commit());
+    /// }
+    /// let mut mine = world.scatter_buffers(&parts, 2)?;
+    /// assert_eq!(mine.view::<u32>()?.len(), 100 * world.rank());
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast_buffer`](Self::bcast_buffer); [`Class::Count`] on all ranks if the root has not as many buffers as there
+    /// are ranks.
+    pub fn scatter_buffers<R: RawBuffer>(
+        &self,
+        buffers: &[Buffer<R, Reading>],
+        root: usize,
+    ) -> Result<Buffer<DefaultBlock, Reading>> {
+        const CALL: &str = "scatter_buffers";
+        let came = collective(self.as_raw(), CALL, |turn| {
+            let (rank, size) = (turn.comm().rank(), turn.comm().size());
+            let root = turn.comm().member(CALL, Class::Root, number(root))?;
+            let buffers = if rank == root { buffers } else { &[] };
+            if rank == root && buffers.len() != size as usize {
+                let why = format!("{} buffers for {size} ranks", buffers.len());
+                return Err(Error::new(Class::Count, CALL, why));
+            }
+            let label = Label::new(Operation::ScatterBuffers, root as usize);
+            scatter(turn, label, CALL, buffers, root)
+        })?;
+        came.read(CALL)
+    }
+}
+
+/// A message that has come with a collective. Whether it is one is looked at when the collective has ended: that it is none
+/// concerns this rank alone.
+struct Came {
+    block: DefaultBlock,
+    source: u32,
+    bytes: usize,
+}
+
+impl Came {
+    /// Makes room for a message.
+    fn room(call: &'static str, source: u32, bytes: u64) -> Result<(Self, Buf)> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let block = room(call, mpj_pool::global(), usize::MAX, source, bytes)?;
+        let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
+        Ok((Came { block, source, bytes }, buf))
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is no buffer.
+    fn read(self, call: &'static str) -> Result<Buffer<DefaultBlock, Reading>> {
+        // SAFETY: the collective has filled as many bytes of the block: a message of another length is an error.
+        unsafe { read(call, self.block, self.source, self.bytes) }
+    }
+}
+
+fn bytes(call: &'static str, buf: &Buf) -> Result<u64> {
+    buf.bytes().map(|bytes| bytes as u64).map_err(|error| Error::buf(call, error))
+}
+
+/// Gives every rank the message of `root`, where `mine` makes it; returns what has come elsewhere.
+pub(super) fn bcast<B: SendBuf>(
+    comm: &Comm,
+    call: &'static str,
+    operation: Operation,
+    root: usize,
+    mine: impl FnOnce() -> Result<B>,
+) -> Result<Option<Buffer<DefaultBlock, Reading>>> {
+    let came = collective(comm, call, |turn| {
+        let root = turn.comm().member(call, Class::Root, number(root))?;
+        let label = Label::new(operation, root as usize);
+        let mine = if turn.comm().rank() == root { Some(mine()?) } else { None };
+        let sent = mine.as_ref().map(SendBuf::send_buf);
+        let mut len = [sent.as_ref().map_or(Ok(0), |sent| bytes(call, sent))?];
+        turn.bcast_words(label, &mut len, root)?;
+        let (came, items) = match sent {
+            Some(sent) => (None, sent),
+            None => Came::room(call, root, len[0]).map(|(came, items)| (Some(came), items))?,
+        };
+        // SAFETY: the root only reads its message, which lives until the call returns; the block is ours, and as long.
+        unsafe { turn.bcast(label, &items, root) }?;
+        Ok(came)
+    })?;
+    came.map(|came| came.read(call)).transpose()
+}
+
+/// Collects messages at `root`, which receives one after the other.
+fn gather(turn: &mut Turn<'_>, label: Label, call: &'static str, mine: &Buf, root: u32) -> Result<Vec<Came>> {
+    let (rank, size) = (turn.comm().rank(), turn.comm().size());
+    let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
+    let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
+    // SAFETY: the words are ours until it returns, at the root one of each rank.
+    unsafe { turn.gather(label, Some(&words.0), &words.1, &|rank| (rank as usize, 1), root) }?;
+    if rank != root {
+        // SAFETY: the caller's message lives until the call returns.
+        unsafe { turn.pass(label, mine, rank, &Buf::empty(), root) }?;
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::with_capacity(size as usize);
+    for (source, len) in (0..size).zip(lens) {
+        let (came, into) = Came::room(call, source, len)?;
+        // SAFETY: as above; the block is ours, and as long.
+        unsafe { turn.pass(label, mine, source, &into, root) }?;
+        all.push(came);
+    }
+    Ok(all)
+}
+
+/// Deals the root's messages out.
+fn scatter<R: RawBuffer>(
+    turn: &mut Turn<'_>,
+    label: Label,
+    call: &'static str,
+    buffers: &[Buffer<R, Reading>],
+    root: u32,
+) -> Result<Came> {
+    let lens: Vec<u64> = buffers.iter().map(|buffer| buffer.len() as u64).collect();
+    let mut len = [0u64];
+    let words = (Buf::slice(&lens), Buf::slice_mut(&mut len));
+    // SAFETY: the words are ours until it returns, at the root one of each rank.
+    unsafe { turn.scatter(label, &words.0, &|rank| (rank as usize, 1), Some(&words.1), root) }?;
+    let (came, into) = Came::room(call, root, len[0])?;
+    // All of them in one chain, so that they leave at once: each lies behind those before it.
+    let all =
+        Buf::chain(buffers.iter().flat_map(Buffer::segments).map(ChainSegment::from), Primitive::Packed);
+    let ends = buffers.iter().scan(0, |end, buffer| {
+        *end += buffer.len();
+        Some(*end)
+    });
+    let ends: Vec<usize> = ends.collect();
+    let place = |rank: u32| {
+        let len = buffers[rank as usize].len();
+        (ends[rank as usize] - len, len)
+    };
+    // SAFETY: the caller's messages live until the call returns; the block is ours, and as long.
+    unsafe { turn.scatter(label, &all, &place, Some(&into), root) }?;
+    Ok(came)
+}

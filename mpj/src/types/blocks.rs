@@ -1,0 +1,38 @@
+//! What lies in blocks of pools: messages of `mpj::buffer`, and bytes.
+
+use mpj_buffer::{Buffer, Reading};
+use mpj_datatypes::Primitive;
+use mpj_pool::{RawBuffer, Written};
+
+use super::{RecvBuf, SendBuf};
+use crate::raw::{Buf, ChainSegment};
+
+// SAFETY: the bytes of a committed message are initialised. They lie in blocks that neither move with the buffer nor change
+// behind a shared reference.
+unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
+    fn send_buf(&self) -> Buf {
+        let mut segments = self.segments();
+        match segments.next() {
+            Some(only) if only.len() == self.len() => {
+                let buf = Buf::read_only(only.as_ptr(), only.len(), Primitive::Packed);
+                buf.in_region(self.region())
+            }
+            _ => Buf::chain(self.segments().map(ChainSegment::from), Primitive::Packed),
+        }
+    }
+}
+
+// SAFETY: what is written is initialised. It lies in a block that does not move with the handle, and changes only by it.
+unsafe impl<B: RawBuffer> SendBuf for Written<B> {
+    fn send_buf(&self) -> Buf {
+        Buf::slice(self.as_ref()).in_region(self.region())
+    }
+}
+
+// SAFETY: any byte may be stored there, and nobody else has the block.
+unsafe impl<B: RawBuffer> RecvBuf for Written<B> {
+    fn recv_buf(&mut self) -> Buf {
+        let region = self.region();
+        Buf::slice_mut(self.as_mut()).in_region(region)
+    }
+}

@@ -1,0 +1,298 @@
+//! Programs whose ranks send each other messages of `mpj::buffer`, different on every rank, and what is none.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use mpj::buffer::{Buffer, Reading, Writing};
+use mpj::datatypes::Primitive;
+use mpj::pool::{DefaultBlock, Growth, Magazine, Pages, Pool, RawBuffer, Written};
+use mpj::raw::{Buf, ChainSegment};
+use mpj::{ANY_SOURCE, Class, Intracomm, SendBuf, Slices, World};
+
+/// Whatever ends a rank early.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A program of any number of ranks.
+pub(crate) type Program = fn(&World) -> Result<(), Failure>;
+
+/// The programs, by name.
+pub(crate) const PROGRAMS: [(&str, Program); 5] = [
+    ("ring", ring),
+    ("collectives", collectives),
+    ("pieces", pieces),
+    ("limits", limits),
+    ("no-buffers", no_buffers),
+];
+
+/// What a message is made of: elements in the static part, and of a slice and an object in the dynamic one.
+type Content = (usize, Option<usize>);
+
+/// Short and long ones, whole and in pieces: the last has three chunks at least.
+const CONTENTS: [Content; 6] =
+    [(0, None), (3, Some(0)), (1000, None), (70_000, None), (200, Some(40_000)), (5, Some(700_000))];
+
+fn number(rank: usize, at: usize) -> u32 {
+    (rank * 1_000_003 + at * 7) as u32
+}
+
+fn write(
+    mut message: Buffer<DefaultBlock, Writing>,
+    rank: usize,
+    (fixed, dynamic): Content,
+) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
+    message.fill_with(fixed, |at| number(rank, at))?;
+    if let Some(len) = dynamic {
+        message.write_object(&(rank, "first"))?;
+        let values: Vec<u32> = (0..len).map(|at| number(rank, at + 1)).collect();
+        message.write_dynamic(&values)?;
+        message.write_object(&format!("last of {rank}"))?;
+    }
+    Ok(message.commit())
+}
+
+fn message(rank: usize, content: Content) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
+    write(Buffer::with_capacity(4 * content.0 + 128)?, rank, content)
+}
+
+/// Reads a message and compares every element.
+fn check<R: RawBuffer>(
+    message: &mut Buffer<R, Reading>,
+    rank: usize,
+    (fixed, dynamic): Content,
+) -> Result<(), Failure> {
+    message.rewind();
+    let numbers = message.view::<u32>()?;
+    let right = numbers.len() == fixed && numbers.iter().zip(0..).all(|(n, at)| *n == number(rank, at));
+    assert!(right, "{fixed} numbers of rank {rank}");
+    if let Some(len) = dynamic {
+        assert_eq!(message.read_object::<(usize, String)>()?, (rank, "first".to_owned()));
+        let values = message.read_dynamic::<u32>()?;
+        let right = values.len() == len && values.iter().zip(1..).all(|(n, at)| *n == number(rank, at));
+        assert!(right, "{len} values of rank {rank}");
+        assert_eq!(message.read_object::<String>()?, format!("last of {rank}"));
+    }
+    assert!(message.peek().is_none(), "nothing is left");
+    Ok(())
+}
+
+/// Around a ring, owned and borrowed, into the global pool and into one's own.
+fn ring(world: &World) -> Result<(), Failure> {
+    let (me, size) = (world.rank(), world.size());
+    let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+    let pool = Magazine::growing(Growth::default(), Pages::create);
+    for (content, tag) in CONTENTS.into_iter().zip(0..) {
+        let sending = world.isend(message(me, content)?, right, tag)?;
+        let (mut theirs, status) = world.recv_buffer(left, tag)?;
+        assert_eq!((status.rank(), status.tag(), status.bytes()), (left, tag, theirs.len()));
+        check(&mut theirs, left, content)?;
+        // The operation gives the buffer back as it was; the block serves for the next message.
+        let (mut mine, _) = sending.wait()?;
+        check(&mut mine, me, content)?;
+        let mine = write(mine.clear(), me + size, content)?;
+
+        // What comes early lies in a block already; a synchronous send hears of it.
+        let sending = world.issend(theirs, right, tag)?;
+        let early = world.mprobe(left, tag)?;
+        let (mut far, _) = early.recv_buffer()?;
+        check(&mut far, (left + size - 1) % size, content)?;
+        sending.wait()?;
+
+        world.scope(|s| {
+            let sending = s.isend(&mine, right, tag)?;
+            let (mut theirs, _) = world.recv_buffer_in(&pool, mine.len(), ANY_SOURCE, tag)?;
+            check(&mut theirs, left + size, content)?;
+            sending.wait()?;
+            Ok::<(), Failure>(())
+        })?;
+        // To itself, and to nobody.
+        world.send(&mine, me, tag)?;
+        check(&mut world.recv_buffer(me, tag)?.0, me + size, content)?;
+        world.send(&mine, mpj::PROC_NULL, tag)?;
+    }
+    assert_eq!(pool.stats().live_blocks, 0);
+    Ok(())
+}
+
+/// Broadcast, gather and scatter for each root, of lengths that differ by rank.
+fn collectives(world: &World) -> Result<(), Failure> {
+    let (me, size) = (world.rank(), world.size());
+    let content = |rank: usize, round: usize| CONTENTS[(rank + round) % CONTENTS.len()];
+    for root in 0..size {
+        for round in 0..CONTENTS.len() {
+            let mut common = message(me, content(me, round))?;
+            world.bcast_buffer(&mut common, root)?;
+            check(&mut common, root, content(root, round))?;
+
+            let mut all = world.gather_buffers(&message(me, content(me, round))?, root)?;
+            assert_eq!(all.len(), if me == root { size } else { 0 });
+            for (rank, message) in all.iter_mut().enumerate() {
+                check(message, rank, content(rank, round))?;
+            }
+            // What was gathered is dealt out again: everybody has its own back.
+            check(&mut world.scatter_buffers(&all, root)?, me, content(me, round))?;
+        }
+        let object = world.bcast_object(vec![me; 100_000 * root], root)?;
+        assert_eq!(object, vec![root; 100_000 * root]);
+    }
+    let few = world.scatter_buffers::<DefaultBlock>(&[], 0).err().map(|error| error.class());
+    assert!(few == Some(Class::Count), "{few:?} on all ranks");
+    Ok(())
+}
+
+/// Slices of slices, bytes in blocks, bytes of a message as they are.
+fn pieces(world: &World) -> Result<(), Failure> {
+    let (me, size) = (world.rank(), world.size());
+    let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+    for step in [0, 1, 7, 1000, 30_000] {
+        let rows: Vec<Vec<u32>> =
+            (0..5).map(|row| (0..step * row).map(|at| number(me, row + at)).collect()).collect();
+        let theirs: Vec<u32> =
+            (0..5).flat_map(|row| (0..step * row).map(move |at| number(left, row + at))).collect();
+        let mut got = vec![0u32; 10 * step];
+        let sent = Slices::new(rows.iter().map(Vec::as_slice));
+        world.sendrecv(&sent, right, 0, &mut got, left, 0)?;
+        assert_eq!(got, theirs);
+
+        // Into items that do not lie side by side.
+        let every_second = mpj::Datatype::of::<u32>().vector(10 * step, 1, 2)?;
+        let mut spread = vec![0u32; 20 * step];
+        let mut view = mpj::ViewMut::new(&mut spread, 0, &every_second, 1)?;
+        world.sendrecv(&sent, right, 1, &mut view, left, 1)?;
+        assert!(spread.iter().step_by(2).eq(&theirs) && spread.iter().skip(1).step_by(2).all(|n| *n == 0));
+
+        let mut block = Written::new(mpj::pool::global().alloc(40 * step)?);
+        rows.iter().flatten().try_for_each(|n| block.push(&n.to_ne_bytes()))?;
+        let mut into = Written::new(mpj::pool::global().alloc(40 * step)?);
+        into.push(&vec![0; 40 * step])?;
+        world.sendrecv(&block, right, 2, &mut into, left, 2)?;
+        assert!(into.as_ref().as_chunks().0.iter().map(|n| u32::from_ne_bytes(*n)).eq(theirs));
+    }
+    // A message as bytes, put together from bytes: a buffer is what it is, not how it was sent.
+    let mine = message(me, CONTENTS[4])?;
+    let segments: Vec<_> = mine.segments().map(std::io::IoSlice::new).collect();
+    let joined = Slices::of_bytes(&segments);
+    world.scope(|s| {
+        let sending = s.isend(&joined, right, 3)?;
+        check(&mut world.recv_buffer(left, 3)?.0, left, CONTENTS[4])?;
+        sending.wait()?;
+        Ok::<(), Failure>(())
+    })?;
+    let (sending, mut bytes) = (world.isend(mine, right, 4)?, vec![0u8; 1 << 20]);
+    let len = world.recv(&mut bytes, left, 4)?.bytes();
+    let block = mpj::pool::global().alloc(len)?;
+    let mut theirs = Buffer::from_bytes(block, &bytes[..len]).map_err(|refused| refused.error)?;
+    check(&mut theirs, left, CONTENTS[4])?;
+    drop(sending.wait()?);
+    Ok(())
+}
+
+/// What is longer than a limit, or than the pool has room for, is thrown away; its sender goes on.
+fn limits(world: &World) -> Result<(), Failure> {
+    let (me, size) = (world.rank(), world.size());
+    let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+    let small = Magazine::growing(Growth::default().limit(1 << 20), Pages::create);
+    for content in CONTENTS {
+        let (long, last) = (message(me, content)?, message(me, (1, None))?);
+        let sending = world.issend(long, right, 0)?;
+        let refused = world.recv_buffer_in(&small, 20, left, 0).expect_err("more than 20 bytes");
+        let expected = if content.0 == 0 && content.1.is_none() { "32" } else { "where 20 are allowed" };
+        assert!(refused.class() == Class::Truncate && refused.to_string().contains(expected), "{refused}");
+        let (long, _) = sending.wait()?;
+
+        let sending = world.issend(long, right, 0)?;
+        let came = world.recv_buffer_in(&small, usize::MAX, left, 0);
+        if content.1 == Some(700_000) {
+            assert_eq!(came.expect_err("more than a MiB").class(), Class::NoMem);
+        } else {
+            check(&mut came?.0, left, content)?;
+        }
+        sending.wait()?;
+        world.send(&last, right, 0)?;
+        check(&mut world.recv_buffer(left, 0)?.0, left, (1, None))?;
+    }
+    Ok(())
+}
+
+/// A buffer of more bytes than can be counted.
+#[derive(Debug)]
+struct Endless;
+
+// SAFETY: it is refused before a byte of it is read.
+#[allow(unsafe_code, reason = "a type of somebody else's, with a wrong count")]
+unsafe impl SendBuf for Endless {
+    fn send_buf(&self) -> Buf {
+        Buf::read_only(std::ptr::NonNull::<u64>::dangling().as_ptr().cast(), usize::MAX, Primitive::U64)
+    }
+}
+
+/// A chain of so many segments of so many bytes each.
+struct Segments(Vec<Vec<u8>>);
+
+// SAFETY: the segments are the vectors' bytes.
+#[allow(unsafe_code, reason = "a type of somebody else's")]
+unsafe impl SendBuf for Segments {
+    fn send_buf(&self) -> Buf {
+        Buf::chain(self.0.iter().map(|bytes| ChainSegment::from(bytes.as_slice())), Primitive::U8)
+    }
+}
+
+/// What is no message of this format is an error of its receive, and of nobody else; so is what cannot be sent.
+fn no_buffers(world: &World) -> Result<(), Failure> {
+    let (me, size) = (world.rank(), world.size());
+    let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+    for content in CONTENTS {
+        let bytes = message(me, content)?.to_vec();
+        let newer = [&bytes[..4], &[200], &bytes[5..]].concat();
+        let longer = [&bytes[..], &[0]].concat();
+        let bad: [(&[u8], &str); 6] = [
+            (&[], "no buffer"),
+            (&bytes[1..], "not a message"),
+            (&newer, "version 200"),
+            (&longer, "were given"),
+            (&bytes[..bytes.len() - 1], "cut off"),
+            (&bytes[..15], "cut off"),
+        ];
+        for (bytes, why) in bad {
+            refused(world, bytes, right, left, why)?;
+        }
+    }
+    refused(world, &[1.5f64; 9][..], right, left, "72 bytes that are no buffer")?;
+    for segments in [vec![], vec![vec![]], vec![vec![]; 100]] {
+        refused(world, &Segments(segments), right, left, "0 bytes that are no buffer")?;
+    }
+    let mut mixed = vec![vec![]; 9];
+    mixed[3] = message(me, CONTENTS[2])?.to_vec();
+    mixed[7] = mixed[3].split_off(1000);
+    let mixed = Segments(mixed);
+    world.scope(|s| {
+        let sending = s.isend(&mixed, right, 0)?;
+        check(&mut world.recv_buffer(left, 0)?.0, left, CONTENTS[2])?;
+        sending.wait()?;
+        Ok::<(), Failure>(())
+    })?;
+    let endless = world.send(&Endless, right, 0).expect_err("too much");
+    assert_eq!(endless.class(), Class::Count, "{endless}");
+    assert_eq!(world.isend(Endless, right, 0).expect_err("too much").class(), Class::Count);
+    let far = world.recv_buffer(size, 0).expect_err("no such rank");
+    assert!(far.class() == Class::Rank && far.call() == "recv_buffer", "{far}");
+    // Nobody has heard of that.
+    world.barrier()?;
+    assert_eq!(world.iprobe(ANY_SOURCE, 0)?, None);
+    world.barrier()?;
+    Ok(())
+}
+
+/// Sends what is no buffer to the right, and sees what comes from the left refused; the sender goes on.
+fn refused<B: SendBuf + Sync + ?Sized>(
+    world: &Intracomm,
+    bad: &B,
+    right: usize,
+    left: usize,
+    why: &str,
+) -> Result<(), Failure> {
+    world.scope(|s| {
+        let sending = s.issend(bad, right, 0)?;
+        let error = world.recv_buffer(left, 0).expect_err("no buffer");
+        assert!(error.class() == Class::Buffer && error.to_string().contains(why), "{error}: not {why}");
+        sending.wait()?;
+        Ok(())
+    })
+}

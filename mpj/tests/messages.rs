@@ -1,0 +1,21 @@
+//! Messages of `mpj::buffer` between ranks, on threads; `mpjrun`'s tests run the same programs on processes.
+
+#[path = "common/messages.rs"]
+mod messages;
+
+mod common;
+
+use common::alive;
+use messages::PROGRAMS;
+
+#[test]
+fn buffers_travel_whole_and_what_is_none_is_refused() {
+    for ranks in [1, 2, 3, 5] {
+        for (name, program) in PROGRAMS {
+            let outcome = alive(|| mpj::threads(ranks, |world| program(&world)));
+            if let Err(error) = outcome {
+                panic!("{name} on {ranks} ranks: {error}");
+            }
+        }
+    }
+}
