@@ -122,7 +122,10 @@ fn objects() {
                 Ok(())
             })?;
             if let Some(taken) = taken {
-                assert!(taken.pool <= encoding.pool + len + LITTLE, "{taken:?} for {len} bytes, {encoding:?}");
+                assert!(
+                    taken.pool <= encoding.pool + len + LITTLE,
+                    "{taken:?} for {len} bytes, {encoding:?}"
+                );
                 assert!(taken.heap <= decoding.heap + LITTLE, "{taken:?} for {len} bytes, {decoding:?}");
             }
             let mut here = Some(value.clone());
@@ -154,11 +157,9 @@ fn buffers() {
             }
             let message = message.commit();
             let len = message.len();
-            let taken = together(&world, || {
-                match world.rank() {
-                    0 => world.send(&message, 1, 0),
-                    _ => world.recv_buffer(0, 0).map(drop),
-                }
+            let taken = together(&world, || match world.rank() {
+                0 => world.send(&message, 1, 0),
+                _ => world.recv_buffer(0, 0).map(drop),
             })?;
             if let Some(taken) = taken {
                 assert!(taken.pool <= len + LITTLE && taken.heap <= LITTLE, "{taken:?} for {len} bytes");

@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::Envelope;
 
+use super::context::Context;
 use super::label::{Label, is_before, number_near};
 use super::notice::{Cause, Notice};
 use crate::error::{Class, Error, Result};
-use crate::raw::Comm;
 
 /// One call of a collective on this rank.
 #[derive(Clone, Copy, Debug)]
@@ -143,19 +143,19 @@ impl Course {
     /// # Errors
     /// Why the call cannot go on.
     #[inline]
-    pub(crate) fn look(comm: &Comm, call: &Call, over: u32, is_long: bool) -> Result<()> {
-        if !is_long && !comm.course().is_alert() && is_in_step(comm, call, over) {
+    pub(crate) fn look(context: &Context, call: &Call, over: u32, is_long: bool) -> Result<()> {
+        if !is_long && !context.course().is_alert() && is_in_step(context, call, over) {
             return Ok(());
         }
-        Self::look_closely(comm, call, over, is_long)
+        Self::look_closely(context, call, over, is_long)
     }
 
     #[cold]
-    fn look_closely(comm: &Comm, call: &Call, over: u32, is_long: bool) -> Result<()> {
-        let (course, channel) = (comm.course(), comm.coll());
+    fn look_closely(context: &Context, call: &Call, over: u32, is_long: bool) -> Result<()> {
+        let (course, channel) = (context.course(), context.channel());
         let most = if is_long { usize::MAX } else { FEW };
         while let Some(message) = channel.take_early(most, |early| Notice::is_tag(early.tag)) {
-            if let Some((rank, number, notice)) = Notice::read(comm.engine(), call.number, message) {
+            if let Some((rank, number, notice)) = Notice::read(context.engine(), call.number, message) {
                 course.known().file(rank, number, notice);
                 course.alert.store(true, Ordering::Relaxed);
             }
@@ -169,7 +169,7 @@ impl Course {
                 late
             };
             for (number, rank) in late {
-                Notice::Past.tell(comm, number, std::iter::once(rank));
+                Notice::Past.tell(context, number, std::iter::once(rank));
             }
         }
         // A call that is still under way, on another thread, may have messages.
@@ -184,8 +184,8 @@ impl Course {
 /// Whether all that has come early plainly belongs to this call, or to a later one, as nearly always where ranks are in
 /// step: what is not told without a lock counts as no.
 #[inline]
-fn is_in_step(comm: &Comm, call: &Call, over: u32) -> bool {
-    let early = comm.coll().early();
+fn is_in_step(context: &Context, call: &Call, over: u32) -> bool {
+    let early = context.channel().early();
     let is_plain = |tag: i32| {
         let number = number_near(call.number, tag);
         !Notice::is_tag(tag)

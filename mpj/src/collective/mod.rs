@@ -5,6 +5,7 @@
 //! job, by a simulator, and run blocking or not.
 
 pub(crate) mod all;
+pub(crate) mod context;
 pub(crate) mod course;
 pub(crate) mod label;
 mod notice;

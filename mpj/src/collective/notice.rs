@@ -8,9 +8,9 @@ use std::sync::Arc;
 use mpj_datatypes::Primitive;
 use mpj_devices::{Buf, Engine, Fault, Keep, Message, Mode, Source, Target};
 
+use super::context::Context;
 use super::label::{self, Label};
 use crate::error::{Class, Error};
-use crate::raw::Comm;
 
 /// What is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,7 +120,7 @@ impl Notice {
     }
 
     /// Sends it about call `number`; nobody waits for it. Who cannot be reached is told of by other means, if at all.
-    pub(crate) fn tell(&self, comm: &Comm, number: u32, to: impl Iterator<Item = u32>) {
+    pub(crate) fn tell(&self, context: &Context, number: u32, to: impl Iterator<Item = u32>) {
         let body = Arc::new(match self {
             Notice::Failed(cause) | Notice::Refused(cause) => cause.encode(),
             Notice::Waiting(label) => label.bits().to_le_bytes().to_vec(),
@@ -134,7 +134,7 @@ impl Notice {
                 Source::new(Buf::read_only(body.as_ptr(), body.len(), Primitive::Byte), Some(keep))
             };
             if let Ok(source) = source {
-                let _ = comm.engine().send(comm.coll(), rank, tag, source, Mode::Standard);
+                let _ = context.engine().send(context.channel(), rank, tag, source, Mode::Standard);
             }
         }
     }

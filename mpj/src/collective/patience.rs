@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::raw::Comm;
+use super::context::Context;
 
 /// How long a rank waits for the others before it asks them where they are. Nothing is concluded from the time: a rank
 /// that computes for minutes is only asked once.
@@ -27,8 +27,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    pub(crate) fn new(comm: &Comm) -> Self {
-        let arrived = comm.coll().early().arrived;
+    pub(crate) fn new(context: &Context) -> Self {
+        let arrived = context.channel().early().arrived;
         Patience {
             arrived,
             polls: 0,
@@ -54,8 +54,8 @@ impl Patience {
 
     /// Whether it is time to look around, after a poll that found nothing.
     #[inline]
-    pub(crate) fn is_due(&mut self, comm: &Comm) -> bool {
-        let arrived = comm.coll().early().arrived;
+    pub(crate) fn is_due(&mut self, context: &Context) -> bool {
+        let arrived = context.channel().early().arrived;
         let is_news = std::mem::replace(&mut self.arrived, arrived) != arrived;
         self.polls = self.polls.wrapping_add(1);
         is_news || ((self.sleeps.get() || self.polls.is_multiple_of(POLLS)) && self.has_waited_long())

@@ -1,11 +1,10 @@
 //! The machine that runs one rank's steps of a collective.
 
-use std::sync::Arc;
-
 use mpj_datatypes::Datatype;
 use mpj_devices::{Buf, BufError, Completion, Mode, Pattern, Source, Started, Target, Wait};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
+use super::context::Context;
 use super::course::{Call, Course};
 use super::notice::Notice;
 use super::patience::Patience;
@@ -13,7 +12,7 @@ use super::receipt::{Expected, judge};
 use super::step::{Area, Span, Step};
 use crate::error::{Class, Error, Result};
 use crate::op::{Op, Order};
-use crate::raw::{Comm, abort_on_unwind};
+use crate::raw::abort_on_unwind;
 
 /// What one rank does in a collective: steps, and the memory they work on.
 #[derive(Debug)]
@@ -28,8 +27,8 @@ pub(crate) struct Plan {
 
 /// A collective under way.
 #[derive(Debug)]
-pub(crate) struct Schedule {
-    comm: Comm,
+pub(crate) struct Schedule<'a> {
+    context: &'a Context,
     call: Call,
     steps: std::vec::IntoIter<Step>,
     areas: [Buf; 4],
@@ -62,13 +61,13 @@ struct Pending {
     expected: Option<Expected>,
 }
 
-impl Schedule {
+impl<'a> Schedule<'a> {
     /// Prepares a schedule.
     ///
     /// # Safety
     /// Every span of the steps lies in what `send` and `recv` describe, under the contract of [`raw`](crate::raw), until
     /// the schedule has been run to its end; nothing is written to `send`.
-    pub(crate) unsafe fn new(comm: &Comm, call: Call, plan: Plan) -> Result<Self> {
+    pub(crate) unsafe fn new(context: &'a Context, call: Call, plan: Plan) -> Result<Self> {
         let Plan { steps, send, recv, temp, op } = plan;
         let uses_more = |step: &Step| matches!(step, Step::Recv { into, .. } if into.area == Area::More);
         let own = |wanted| {
@@ -76,7 +75,7 @@ impl Schedule {
         };
         let ((first, one), (second, other)) = (own(temp > 0)?, own(temp > 0 && steps.iter().any(uses_more))?);
         Ok(Schedule {
-            comm: comm.clone(),
+            context,
             call,
             steps: steps.into_iter(),
             areas: [send, recv, first, second],
@@ -84,17 +83,17 @@ impl Schedule {
             pending: Vec::new(),
             at_line: false,
             failed: None,
-            patience: Patience::new(comm),
+            patience: Patience::new(context),
             _own: [one, other],
         })
     }
 
     /// Runs to the end.
     pub(crate) fn run(mut self) -> Result<()> {
-        let engine = Arc::clone(self.comm.engine());
-        let what = |run: &Schedule| {
+        let engine = self.context.engine();
+        let what = |run: &Schedule<'_>| {
             run.patience.sleep();
-            Wait::collective(run.call.name, run.comm.coll())
+            Wait::collective(run.call.name, run.context.channel())
         };
         loop {
             match engine.wait_for(&mut self, Schedule::poll, what) {
@@ -115,7 +114,7 @@ impl Schedule {
                 self.settle();
                 if !self.pending.is_empty() {
                     if self.failed.is_none()
-                        && self.patience.is_due(&self.comm)
+                        && self.patience.is_due(self.context)
                         && let Err(error) = self.look()
                     {
                         self.fail(error);
@@ -163,14 +162,14 @@ impl Schedule {
         if self.failed.is_none() {
             self.failed = Some(error);
             for Pending { completion, .. } in &self.pending {
-                self.comm.engine().withdraw(self.comm.coll(), completion);
+                self.context.engine().withdraw(self.context.channel(), completion);
             }
         }
     }
 
     #[cold]
     fn abandon(&mut self) {
-        let (engine, channel) = (self.comm.engine(), self.comm.coll());
+        let (engine, channel) = (self.context.engine(), self.context.channel());
         let pending = std::mem::take(&mut self.pending);
         abort_on_unwind(|| {
             for Pending { completion, .. } in &pending {
@@ -188,12 +187,17 @@ impl Schedule {
     #[cold]
     fn look(&mut self) -> Result<()> {
         let is_long = self.patience.take_long();
-        Course::look(&self.comm, &self.call, self.call.number, is_long)?;
-        for rank in self.comm.course().take_past(self.call.number) {
+        Course::look(self.context, &self.call, self.call.number, is_long)?;
+        for rank in self.context.course().take_past(self.call.number) {
             let of_rank = |p: &&Pending| p.expected.is_some_and(|expected| expected.from == rank);
-            let engine = self.comm.engine();
+            let engine = self.context.engine();
             // What has matched is on its way, whatever has been said since.
-            if self.pending.iter().filter(of_rank).any(|p| engine.withdraw(self.comm.coll(), &p.completion)) {
+            if self
+                .pending
+                .iter()
+                .filter(of_rank)
+                .any(|p| engine.withdraw(self.context.channel(), &p.completion))
+            {
                 let why = format!("rank {rank} has called something else here, and has gone on");
                 return Err(Error::new(Class::Other, self.call.name, why));
             }
@@ -203,13 +207,13 @@ impl Schedule {
                 self.pending.iter().filter_map(|p| p.expected).map(|e| e.from).collect();
             ranks.sort_unstable();
             ranks.dedup();
-            Notice::Waiting(self.call.label).tell(&self.comm, self.call.number, ranks.into_iter());
+            Notice::Waiting(self.call.label).tell(self.context, self.call.number, ranks.into_iter());
         }
         Ok(())
     }
 
     fn start(&mut self, step: Step) -> Result<()> {
-        let (engine, channel) = (self.comm.engine(), self.comm.coll());
+        let (engine, channel) = (self.context.engine(), self.context.channel());
         let fault = |fault| Error::fault(self.call.name, fault);
         match step {
             Step::Send { to, from } => {
@@ -288,7 +292,7 @@ impl Schedule {
     }
 }
 
-impl Drop for Schedule {
+impl Drop for Schedule<'_> {
     /// A panic that unwinds through [`run`](Self::run), as one of a user's operation, must not give the memory back while
     /// others read and write it: what has not matched is taken back, what has goes to its end.
     #[inline]
@@ -300,7 +304,7 @@ impl Drop for Schedule {
 }
 
 // SAFETY: the memory behind the pointers is the schedule's to use, on whichever thread, by the contract of `new`.
-unsafe impl Send for Schedule {}
+unsafe impl Send for Schedule<'_> {}
 
 /// Makes memory for `count` items, and returns the block it lies in, too.
 fn allocate(call: &'static str, datatype: &Datatype, count: usize) -> Result<(Buf, Option<DefaultBlock>)> {
@@ -319,24 +323,29 @@ mod tests {
     use super::super::label::{Label, Operation};
     use super::*;
 
-    fn schedule(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<Op>) -> Schedule {
+    fn schedule<'a>(
+        context: &'a Context,
+        steps: Vec<Step>,
+        memory: [&mut [u64]; 2],
+        op: Option<Op>,
+    ) -> Schedule<'a> {
         let [send, recv] = memory.map(Buf::slice_mut);
         let call = Call { name: "test", number: 1, label: Label::new(Operation::Allreduce, 0) };
         // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
-        unsafe { Schedule::new(comm, call, Plan { steps, send, recv, temp: 0, op }) }.expect("it is small")
+        unsafe { Schedule::new(context, call, Plan { steps, send, recv, temp: 0, op }) }.expect("it is small")
     }
 
     #[test]
     fn a_panic_leaves_no_receive_behind() {
         crate::threads(2, |world| {
-            let comm = world.as_raw();
+            let context = world.as_raw().collectives();
             let (mut send, mut recv) = ([7u64; 2], [3u64; 2]);
             if world.rank() == 0 {
                 let into = Span::new(Area::Recv, 0, 1);
                 let fold = Step::Fold { from: Span::new(Area::Send, 0, 1), into, order: Order::FromLeft };
                 let steps = vec![Step::Recv { from: 1, into: Span::new(Area::Recv, 1, 1) }, fold];
                 let op = Op::user(true, |_: &u64, _: &u64| panic!("as the test wants"));
-                let schedule = schedule(comm, steps, [&mut send, &mut recv], Some(op));
+                let schedule = schedule(context, steps, [&mut send, &mut recv], Some(op));
                 assert!(catch_unwind(AssertUnwindSafe(|| schedule.run())).is_err());
                 world.send(&[1u8], 1, 0)?;
                 world.recv(&mut [0u8], 1, 0)?;
@@ -344,7 +353,7 @@ mod tests {
             } else {
                 world.recv(&mut [0u8], 0, 0)?;
                 let steps = vec![Step::Send { to: 0, from: Span::new(Area::Send, 0, 1) }];
-                schedule(comm, steps, [&mut send, &mut recv], None).run()?;
+                schedule(context, steps, [&mut send, &mut recv], None).run()?;
                 world.send(&[1u8], 0, 0)?;
             }
             Ok::<(), Error>(())

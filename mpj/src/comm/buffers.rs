@@ -7,7 +7,7 @@ use mpj_pool::{DefaultBlock, RawBuffer};
 use super::Intracomm;
 use super::buffer::{read, room};
 use crate::collective::label::{Label, Operation};
-use crate::collective::turn::{Turn, collective};
+use crate::collective::turn::Turn;
 use crate::endpoint::number;
 use crate::error::{Class, Error, Result};
 use crate::raw::{Buf, ChainSegment, Comm};
@@ -69,8 +69,8 @@ impl Intracomm {
         root: usize,
     ) -> Result<Vec<Buffer<DefaultBlock, Reading>>> {
         const CALL: &str = "gather_buffers";
-        let came = collective(self.as_raw(), CALL, |turn| {
-            let root = turn.comm().member(CALL, Class::Root, number(root))?;
+        let came = self.as_raw().collective(CALL, |turn| {
+            let root = self.as_raw().member(CALL, Class::Root, number(root))?;
             let label = Label::new(Operation::GatherBuffers, root as usize);
             gather(turn, label, CALL, &buffer.send_buf(), root)
         })?;
@@ -104,9 +104,9 @@ impl Intracomm {
         root: usize,
     ) -> Result<Buffer<DefaultBlock, Reading>> {
         const CALL: &str = "scatter_buffers";
-        let came = collective(self.as_raw(), CALL, |turn| {
-            let (rank, size) = (turn.comm().rank(), turn.comm().size());
-            let root = turn.comm().member(CALL, Class::Root, number(root))?;
+        let came = self.as_raw().collective(CALL, |turn| {
+            let (rank, size) = (turn.rank(), turn.size());
+            let root = self.as_raw().member(CALL, Class::Root, number(root))?;
             let buffers = if rank == root { buffers } else { &[] };
             if rank == root && buffers.len() != size as usize {
                 let why = format!("{} buffers for {size} ranks", buffers.len());
@@ -158,10 +158,10 @@ pub(super) fn bcast<B: SendBuf>(
     root: usize,
     mine: impl FnOnce() -> Result<B>,
 ) -> Result<Option<Buffer<DefaultBlock, Reading>>> {
-    let came = collective(comm, call, |turn| {
-        let root = turn.comm().member(call, Class::Root, number(root))?;
+    let came = comm.collective(call, |turn| {
+        let root = comm.member(call, Class::Root, number(root))?;
         let label = Label::new(operation, root as usize);
-        let mine = if turn.comm().rank() == root { Some(mine()?) } else { None };
+        let mine = if turn.rank() == root { Some(mine()?) } else { None };
         let sent = mine.as_ref().map(SendBuf::send_buf);
         let mut len = [sent.as_ref().map_or(Ok(0), |sent| bytes(call, sent))?];
         turn.bcast_words(label, &mut len, root)?;
@@ -178,7 +178,7 @@ pub(super) fn bcast<B: SendBuf>(
 
 /// Collects messages at `root`, which receives one after the other.
 fn gather(turn: &mut Turn<'_>, label: Label, call: &'static str, mine: &Buf, root: u32) -> Result<Vec<Came>> {
-    let (rank, size) = (turn.comm().rank(), turn.comm().size());
+    let (rank, size) = (turn.rank(), turn.size());
     let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
     let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
     // SAFETY: the words are ours until it returns, at the root one of each rank.

@@ -15,7 +15,7 @@ use super::items::{Items, Layout};
 use crate::collective::label::{Label, Operation};
 use crate::collective::schedule::Plan;
 use crate::collective::step::{Area, Span, Step};
-use crate::collective::turn::{Turn, collective};
+use crate::collective::turn::Turn;
 use crate::collective::{all, reduce as reduction, rooted, scan as prefix};
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
@@ -47,7 +47,7 @@ fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) 
 /// # Errors
 /// A freed communicator, a dead or departed rank, ranks that are out of step.
 pub fn barrier(comm: &Comm) -> Result<()> {
-    collective(comm, "barrier", |turn| {
+    comm.collective("barrier", |turn| {
         let steps = rooted::barrier(comm.rank(), comm.size());
         let plan = Plan { steps, send: Buf::empty(), recv: Buf::empty(), temp: 0, op: None };
         // SAFETY: no memory is named.
@@ -64,7 +64,7 @@ pub fn barrier(comm: &Comm) -> Result<()> {
 /// # Safety
 /// The contract of a send buffer at the root, of a receive buffer elsewhere.
 pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
-    collective(comm, "bcast", |turn| {
+    comm.collective("bcast", |turn| {
         let root = comm.member("bcast", Class::Root, root)?;
         items.packed("bcast")?;
         if comm.rank() != root {
@@ -87,7 +87,7 @@ pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) -> Result<()> {
     const CALL: &str = "reduce";
-    collective(comm, CALL, |turn| {
+    comm.collective(CALL, |turn| {
         let send = send.given();
         let root = comm.member(CALL, Class::Root, root)?;
         let (mine, items) = if comm.rank() == root {
@@ -119,7 +119,7 @@ fn nothing(call: &'static str) -> Error {
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     const CALL: &str = "allreduce";
-    collective(comm, CALL, |turn| {
+    comm.collective(CALL, |turn| {
         let send = send.given();
         let mine = check_reduction(CALL, send, recv, op)?;
         let (rank, size, count, bytes) = (comm.rank(), comm.size(), recv.count(), recv.packed(CALL)?);
@@ -145,7 +145,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usize], op: &Op) -> Result<()> {
     const CALL: &str = "reduce_scatter";
-    collective(comm, CALL, |turn| {
+    comm.collective(CALL, |turn| {
         let sums =
             counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
         let displacements: Vec<usize> = sums.collect();
@@ -171,7 +171,7 @@ pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usiz
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     const CALL: &str = "scan";
-    collective(comm, CALL, |turn| {
+    comm.collective(CALL, |turn| {
         let send = send.given();
         let mine = check_reduction(CALL, send, recv, op)?;
         let steps = prefix::scan(comm.rank(), comm.size(), mine, recv.count());
@@ -192,7 +192,7 @@ pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>, root: i32) -> Result<()> {
     let call = layout.name("gather", "gatherv");
-    collective(comm, call, |turn| {
+    comm.collective(call, |turn| {
         let send = send.given();
         let root = comm.member(call, Class::Root, root)?;
         let mut layout = layout;
@@ -222,7 +222,7 @@ pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>, ro
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: Layout<'_>, recv: &Buf, root: i32) -> Result<()> {
     let call = layout.name("scatter", "scatterv");
-    collective(comm, call, |turn| {
+    comm.collective(call, |turn| {
         let recv = recv.given();
         let root = comm.member(call, Class::Root, root)?;
         if let Some(recv) = recv {
@@ -254,7 +254,7 @@ pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: Layout<'_>, recv: &Buf, r
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>) -> Result<()> {
     let call = layout.name("allgather", "allgatherv");
-    collective(comm, call, |turn| {
+    comm.collective(call, |turn| {
         let send = send.given();
         let layout = layout.to_receive(call, comm.size(), recv.count())?;
         recv.receivable(call)?;
@@ -287,7 +287,7 @@ pub unsafe fn alltoall(
     back: Layout<'_>,
 ) -> Result<()> {
     let call = back.name("alltoall", "alltoallv");
-    collective(comm, call, |turn| {
+    comm.collective(call, |turn| {
         let send = send.given();
         let (rank, size) = (comm.rank(), comm.size());
         let back = back.to_receive(call, size, recv.count())?;
@@ -325,7 +325,7 @@ impl Turn<'_> {
     /// # Safety
     /// The contract of [`bcast`].
     pub(crate) unsafe fn bcast(&mut self, label: Label, items: &Buf, root: u32) -> Result<()> {
-        let steps = rooted::bcast(self.comm().rank(), self.comm().size(), root, items.count());
+        let steps = rooted::bcast(self.rank(), self.size(), root, items.count());
         // SAFETY: the caller's contract; the root's steps only send.
         unsafe { self.run(label, plan(steps, None, items)) }
     }
@@ -350,7 +350,7 @@ impl Turn<'_> {
         root: u32,
     ) -> Result<()> {
         let mine = send.map(|send| send.whole(Area::Send));
-        let steps = rooted::gather(self.comm().rank(), self.comm().size(), root, mine, blocks);
+        let steps = rooted::gather(self.rank(), self.size(), root, mine, blocks);
         // SAFETY: the caller's contract.
         unsafe { self.run(label, plan(steps, send, recv)) }
     }
@@ -368,7 +368,7 @@ impl Turn<'_> {
         root: u32,
     ) -> Result<()> {
         let mine = recv.map(|recv| recv.whole(Area::Recv));
-        let steps = rooted::scatter(self.comm().rank(), self.comm().size(), root, blocks, mine);
+        let steps = rooted::scatter(self.rank(), self.size(), root, blocks, mine);
         let recv = recv.cloned().unwrap_or_else(Buf::empty);
         // SAFETY: the caller's contract.
         unsafe { self.run(label, plan(steps, Some(send), &recv)) }
@@ -387,7 +387,7 @@ impl Turn<'_> {
         to: u32,
     ) -> Result<()> {
         let (mine, theirs) = (send.whole(Area::Send), recv.whole(Area::Recv));
-        let step = match self.comm().rank() {
+        let step = match self.rank() {
             rank if rank == from && rank == to => Some(Step::Copy { from: mine, into: theirs }),
             rank if rank == from => Some(Step::Send { to, from: mine }),
             rank if rank == to => Some(Step::Recv { from, into: theirs }),
@@ -399,7 +399,7 @@ impl Turn<'_> {
 
     /// Gathers as many words of every rank everywhere.
     pub(crate) fn allgather_words(&mut self, label: Label, words: &[u64]) -> Result<Vec<u64>> {
-        let (rank, size, len) = (self.comm().rank(), self.comm().size(), words.len());
+        let (rank, size, len) = (self.rank(), self.size(), words.len());
         let mut all = vec![0u64; len * size as usize];
         let mine = Span::new(Area::Send, 0, len);
         let steps =

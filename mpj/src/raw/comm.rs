@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mpj_devices::{Channel, Engine, Fault, Group, PeerId};
 
-use crate::collective::course::Course;
-use crate::collective::label::{Label, MATCHED, Operation};
-use crate::collective::turn::collective;
+use crate::collective::context::Context;
+use crate::collective::label::{Label, Operation};
+use crate::collective::turn::{self, Turn};
 use crate::endpoint::PROC_NULL_NUMBER;
 use crate::error::{Class, Error, Result};
 
@@ -25,12 +25,10 @@ struct Core {
     engine: Arc<Engine>,
     /// Messages.
     p2p: Arc<Channel>,
-    /// Collectives: their messages never meet the user's.
-    coll: Arc<Channel>,
+    collectives: Context,
     group: Group,
     rank: u32,
     freed: AtomicBool,
-    course: Course,
     /// Communicators this process has made as their leader.
     made: Arc<AtomicU64>,
 }
@@ -38,7 +36,7 @@ struct Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.engine.leave(&self.p2p);
-        self.engine.leave(&self.coll);
+        self.engine.leave(self.collectives.channel());
     }
 }
 
@@ -57,9 +55,9 @@ impl Comm {
             |context| engine.join(context, group.clone(), rank).map_err(|f| Error::fault("communicator", f));
         let p2p = join(id << 1)?;
         let coll = join(id << 1 | 1).inspect_err(|_| engine.leave(&p2p))?;
-        coll.compare_tags(MATCHED);
-        let (freed, course) = (AtomicBool::new(false), Course::default());
-        Ok(Comm { core: Arc::new(Core { engine, p2p, coll, group, rank, freed, course, made }) })
+        let collectives = Context::new(Arc::clone(&engine), coll);
+        let freed = AtomicBool::new(false);
+        Ok(Comm { core: Arc::new(Core { engine, p2p, collectives, group, rank, freed, made }) })
     }
 
     /// Returns this process's rank.
@@ -87,12 +85,21 @@ impl Comm {
         &self.core.p2p
     }
 
-    pub(crate) fn coll(&self) -> &Arc<Channel> {
-        &self.core.coll
+    /// Takes part in a collective: `body` checks its arguments, and then runs what the call is made of.
+    ///
+    /// # Errors
+    /// As [`turn::collective`]; the communicator was freed.
+    pub(crate) fn collective<T>(
+        &self,
+        call: &'static str,
+        body: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.usable(call)?;
+        turn::collective(self.collectives(), call, body)
     }
 
-    pub(crate) fn course(&self) -> &Course {
-        &self.core.course
+    pub(crate) fn collectives(&self) -> &Context {
+        &self.core.collectives
     }
 
     /// Checks that the communicator can be used.
@@ -143,7 +150,7 @@ impl Comm {
         }
         self.core.freed.store(true, Ordering::Relaxed);
         self.core.engine.leave(&self.core.p2p);
-        self.core.engine.leave(&self.core.coll);
+        self.core.engine.leave(self.core.collectives.channel());
         Ok(())
     }
 
@@ -158,7 +165,7 @@ impl Comm {
     /// # Errors
     /// A dead or departed rank, too many communicators here or elsewhere, ranks that are out of step.
     pub fn dup(&self) -> Result<Self> {
-        collective(self, "dup", |turn| {
+        self.collective("dup", |turn| {
             self.has_room("dup")?;
             let mut id = [if self.rank() == 0 { self.new_id() } else { 0 }];
             turn.bcast_words(Label::new(Operation::Dup, 0), &mut id, 0)?;
@@ -179,7 +186,7 @@ impl Comm {
 
     /// Splits by a color that may be outside its range.
     pub(crate) fn split_by(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
-        collective(self, "split", |turn| {
+        self.collective("split", |turn| {
             // UNDEFINED travels as what no color is.
             let word = match color.map(i32::try_from) {
                 None => u64::MAX,

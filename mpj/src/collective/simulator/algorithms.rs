@@ -213,6 +213,10 @@ fn alltoalls_send_each_item_once_also_in_place() {
         let block = |rank: u32| (2 * rank as usize, 2);
         let total = 2 * size as usize;
         for (is_small, in_place) in [(false, false), (true, false), (false, true), (true, true)] {
+            if in_place && size > 100 {
+                // As many messages again, and nothing new.
+                continue;
+            }
             let area = if in_place { Area::Temp } else { Area::Send };
             let steps = |rank| all::alltoall(rank, size, (area, &block), &block, is_small);
             let areas = |rank| match in_place {

@@ -1,0 +1,53 @@
+//! Where the collectives of a communicator run.
+
+use std::sync::Arc;
+
+use mpj_devices::{Channel, Engine};
+
+use super::course::Course;
+use super::label::MATCHED;
+
+/// The members of a communicator as its collectives see them: a channel where their messages never meet the user's, and the
+/// course of the calls.
+#[derive(Debug)]
+pub(crate) struct Context {
+    engine: Arc<Engine>,
+    channel: Arc<Channel>,
+    rank: u32,
+    size: u32,
+    course: Course,
+}
+
+impl Context {
+    /// Makes the context of the members of a channel.
+    pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>) -> Self {
+        channel.compare_tags(MATCHED);
+        let (rank, size) = (channel.rank(), channel.group().size());
+        Context { engine, channel, rank, size, course: Course::default() }
+    }
+
+    #[inline]
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    #[inline]
+    pub(crate) fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+
+    #[inline]
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    #[inline]
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    #[inline]
+    pub(crate) fn course(&self) -> &Course {
+        &self.course
+    }
+}
