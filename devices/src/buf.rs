@@ -36,13 +36,8 @@ pub struct Buf {
 pub enum Origin {
     /// Memory of the program's.
     Memory,
-    /// A block in a registered or shared region of a pool.
-    Region {
-        /// Names the region.
-        key: RegionKey,
-        /// Where in the region the base lies, in bytes.
-        offset: usize,
-    },
+    /// A block in the shared region of this key; where in it, the base tells who has the region mapped.
+    Region(RegionKey),
     /// The packed form of the items, in pieces. It can be sent and not received into.
     Chain(Chain),
     /// The items are in the call's other buffer already (`MPI_IN_PLACE`).
@@ -116,10 +111,7 @@ impl Buf {
     /// Describes items in a block of a pool, the first at byte `at` of it.
     pub fn in_block(block: &impl RawBuffer, at: usize, count: usize, datatype: impl Into<Datatype>) -> Self {
         let datatype = datatype.into();
-        let origin = match block.region() {
-            Some((key, offset)) => Origin::Region { key, offset: offset.wrapping_add(at) },
-            None => Origin::Memory,
-        };
+        let origin = block.region().map_or(Origin::Memory, |(key, _)| Origin::Region(key));
         Buf { base: block.as_ptr().as_ptr().wrapping_add(at), count, datatype, origin }
     }
 
@@ -200,18 +192,17 @@ impl Buf {
     /// [`BufError::TooLarge`], [`BufError::Ragged`]; [`BufError::InPlace`], as another buffer says how many.
     #[inline]
     pub fn bytes(&self) -> Result<usize, BufError> {
-        match &self.origin {
-            Origin::Memory | Origin::Region { .. } | Origin::Absolute => {
-                self.datatype.packed_size(self.count).map_err(|_| BufError::TooLarge { count: self.count })
-            }
-            Origin::Chain(chain) => self.whole(chain.bytes()),
-            Origin::InPlace => Err(BufError::InPlace),
+        if matches!(self.origin, Origin::Chain(_) | Origin::InPlace) {
+            return self.bytes_elsewhere();
         }
+        self.datatype.packed_size(self.count).map_err(|_| BufError::TooLarge { count: self.count })
     }
 
+    /// The same of items that do not lie at the base.
     #[cold]
-    fn whole(&self, bytes: usize) -> Result<usize, BufError> {
-        let item = self.datatype.size();
+    fn bytes_elsewhere(&self) -> Result<usize, BufError> {
+        let Origin::Chain(chain) = &self.origin else { return Err(BufError::InPlace) };
+        let (bytes, item) = (chain.bytes(), self.datatype.size());
         match self.datatype.packed_size(self.count) {
             _ if bytes > isize::MAX as usize => Err(BufError::TooLarge { count: self.count }),
             Ok(whole) if whole == bytes => Ok(bytes),
@@ -223,9 +214,6 @@ impl Buf {
     pub fn part(&self, at: usize, count: usize) -> Buf {
         let shift = (at as isize).wrapping_mul(self.datatype.extent() as isize);
         let origin = match &self.origin {
-            Origin::Region { key, offset } => {
-                Origin::Region { key: *key, offset: offset.wrapping_add_signed(shift) }
-            }
             Origin::Chain(chain) => {
                 let item = self.datatype.size();
                 let cut = chain.cut(at.saturating_mul(item), count.saturating_mul(item));
@@ -254,7 +242,10 @@ impl From<&[u8]> for ChainSegment {
 
 /// Bytes that lie in any number of pieces.
 #[derive(Clone)]
-pub struct Chain(Arc<[Link]>);
+pub struct Chain(Arc<Links>);
+
+/// One pointer: descriptions are moved on every call, and few are chains.
+type Links = Box<[Link]>;
 
 /// A segment, and where it ends among the bytes of the chain: a position is found by halving.
 #[derive(Clone, Copy)]
@@ -270,7 +261,7 @@ impl Chain {
             end = end.saturating_add(segment.len);
             Link { segment, end }
         });
-        Chain(links.collect())
+        Chain(Arc::new(links.collect()))
     }
 
     /// Returns the sum of the lengths; it stays at `usize::MAX` when it would pass that.

@@ -214,7 +214,7 @@ impl Engine {
             }
             Mode::Synchronous => {
                 let (ender, completion) = pair();
-                (Held::Local { source, ender }, Started::Pending(completion))
+                (Held::Local { source: Box::new(source), ender }, Started::Pending(completion))
             }
         };
         let early = Unexpected { message, from: PeerId(self.site.rank), body, notify: None };

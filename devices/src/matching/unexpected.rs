@@ -25,8 +25,8 @@ pub(crate) enum Held {
     Block(DefaultBlock),
     /// Still at the sender, as its operation `op`.
     Remote { op: u64, key: Option<RemoteKey> },
-    /// In this rank's own send buffer.
-    Local { source: Source, ender: Ender },
+    /// In this rank's own send buffer; boxed, as it is rare, and the others are moved on every receive.
+    Local { source: Box<Source>, ender: Ender },
     /// Lost for want of memory.
     Lost,
 }
