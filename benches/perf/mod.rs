@@ -14,6 +14,7 @@ mod report;
 pub(crate) mod serde;
 mod stats;
 mod turns;
+pub(crate) mod whole;
 
 /// Whatever ends a rank early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -42,9 +42,14 @@ impl Report {
         Ok(written.map_err(|why| format!("the report cannot be written: {why}"))?)
     }
 
+    /// Counts a row that has several lines.
+    pub(super) fn step(&self) {
+        self.bar.inc(1);
+    }
+
     /// Prints one row.
     pub(super) fn row(&self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
-        self.bar.inc(1);
+        self.step();
         self.line(line)
     }
 

@@ -15,7 +15,7 @@ use super::turns::{Effort, Lane, median, ratio, spread, take};
 mod others;
 mod ours;
 mod report;
-mod values;
+pub(super) mod values;
 
 /// How long to measure and how to tell.
 #[derive(Debug)]

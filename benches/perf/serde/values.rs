@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[cfg_attr(feature = "comparators", derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize))]
 #[cfg_attr(feature = "comparators", derive(wincode::SchemaWrite, wincode::SchemaRead))]
-pub(super) struct Mesh {
+pub(in super::super) struct Mesh {
     pub(super) name: String,
     pub(super) points: Vec<[f64; 3]>,
     /// The corners of each cell, 4 to 8.
@@ -71,7 +71,7 @@ pub(super) fn numbers() -> Vec<f64> {
 }
 
 /// Returns a mesh of 5 000 cells: 768 KB, in 10 000 short vectors.
-pub(super) fn mesh() -> Mesh {
+pub(in super::super) fn mesh() -> Mesh {
     const CELLS: u32 = 5_000;
     const POINTS: u32 = 8_000;
     let points = (0..POINTS).map(f64::from).map(|at| [at.sin(), at.cos(), at * 1e-3]).collect();

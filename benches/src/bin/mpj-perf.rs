@@ -81,12 +81,15 @@ enum Program {
 }
 
 /// The programs that ranks run.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum OfRanks {
     /// Messages between two ranks: latency, rate and bandwidth
     ///
     /// PP,variant,bytes,iterations,median us,least us,99 % us,MB/s (half round trips; the same, rotating and freshly
     /// written buffers); RATE,bytes,window,M messages/s (median),best; BW and BIBW,bytes,window,MB/s
+    ///
+    /// With --what instead: WHOLE,what,shape,bytes,median us,least us,ratio (one way, in turns; the ratio is to a slice of as
+    /// many bytes, for objects to encoding, sending and decoding one after the other)
     Pingpong(PingpongArgs),
     /// Collectives of any number of ranks
     ///
@@ -134,7 +137,7 @@ struct SerdeArgs {
     rounds: u16,
 }
 
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 struct PingpongArgs {
     /// Milliseconds for each point
     #[arg(default_value = "200", value_parser = milliseconds, allow_negative_numbers = true)]
@@ -145,6 +148,9 @@ struct PingpongArgs {
     /// MiB of memory in which buffers rotate, for each rank twice
     #[arg(default_value_t = 128)]
     pool_mib: usize,
+    /// Messages that are sent and received whole, instead: several, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',')]
+    what: Vec<perf::whole::What>,
 }
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -169,7 +175,7 @@ struct DdtArgs {
 
 impl OfRanks {
     /// Returns why it cannot be run with so many ranks, if so.
-    fn refuse(self, ranks: usize) -> Option<String> {
+    fn refuse(&self, ranks: usize) -> Option<String> {
         match self {
             OfRanks::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
             OfRanks::Pingpong(args) => args.options().refuse(),
@@ -177,8 +183,11 @@ impl OfRanks {
         }
     }
 
-    fn run(self, world: &World, svg: Option<&Path>) -> Result<(), Failure> {
+    fn run(&self, world: &World, svg: Option<&Path>) -> Result<(), Failure> {
         match self {
+            OfRanks::Pingpong(PingpongArgs { what, ms, .. }) if !what.is_empty() => {
+                perf::whole::run(world, what, *ms)
+            }
             OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
             OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
             OfRanks::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms, svg),
@@ -196,7 +205,7 @@ impl PoolsArgs {
 }
 
 impl PingpongArgs {
-    fn options(self) -> perf::pingpong::Options {
+    fn options(&self) -> perf::pingpong::Options {
         perf::pingpong::Options { ms: self.ms, max_bytes: self.max_bytes, pool_mib: self.pool_mib }
     }
 }
@@ -253,6 +262,9 @@ fn main() -> ExitCode {
 fn undrawable(program: &Program, path: &Path) -> Option<String> {
     match program {
         Program::Ranks(OfRanks::Hello) => return Some("--svg: hello measures nothing".to_owned()),
+        Program::Ranks(OfRanks::Pingpong(args)) if !args.what.is_empty() => {
+            return Some("--svg draws pingpong without --what".to_owned());
+        }
         Program::Pools(args) if !args.tests.is_empty() && !args.tests.contains(&perf::pools::Test::One) => {
             return Some("--svg draws the test one, which is not among those named".to_owned());
         }

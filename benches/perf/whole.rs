@@ -1,0 +1,262 @@
+//! Messages that are sent and received whole, between two ranks: a slice, a buffer of sections, a block of a pool, an object.
+//! They take turns, so that what disturbs one round disturbs all, and ratios within a round hold when times do not.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use mpj::buffer::{Buffer, Reading};
+use mpj::pool::{AllocError, DefaultBlock, Pool, PoolStats, Written, global};
+use mpj::{Error, Intracomm};
+
+use super::Failure;
+use super::memory::Pages;
+use super::report::Report;
+use super::serde::values::{Mesh, mesh};
+use super::stats::{now_ns, quantile, quantile_f64, repeats};
+
+/// What is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum What {
+    /// As many bytes in one slice: what the others are compared with.
+    Slice,
+    /// A buffer in one block, and one with a dynamic part in three more; received into a block of the right size.
+    Buffer,
+    /// The bytes written to a block of the pool.
+    Block,
+    /// The mesh of `mpj-perf serde`, compared with encoding, sending as many bytes and decoding.
+    Object,
+}
+
+/// Bytes of the elements of a message.
+const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
+const ROUNDS: usize = 15;
+
+/// The global pool in blocks of at most so many bytes: a dynamic part has several chunks also where it is small.
+#[derive(Debug)]
+struct Chunks(usize);
+
+impl Pool for Chunks {
+    type Block = DefaultBlock;
+
+    fn alloc(&self, len: usize) -> Result<DefaultBlock, AllocError> {
+        global().alloc(len)
+    }
+
+    fn max_block(&self) -> usize {
+        self.0
+    }
+
+    fn stats(&self) -> PoolStats {
+        global().stats()
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Makes a message of `bytes` bytes, all of them in the static part, or nearly all of them in three chunks.
+fn message(bytes: usize, chunks: bool) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
+    let fixed = if chunks { 64 } else { bytes };
+    let mut message = Buffer::with_capacity(fixed + 256)?;
+    message.fill_with(fixed, |at| at as u8)?;
+    if chunks {
+        message.set_pool(Arc::new(Chunks((bytes / 3).next_multiple_of(8) + 24)));
+        message.write_dynamic(&vec![7u8; bytes - fixed])?;
+    }
+    Ok(message.commit())
+}
+
+/// One of those that take turns.
+enum Lane<'a> {
+    Slice {
+        send: Pages<u8>,
+        recv: Pages<u8>,
+    },
+    Buffer(&'a Buffer<DefaultBlock, Reading>),
+    Block {
+        send: Written<DefaultBlock>,
+        recv: Written<DefaultBlock>,
+    },
+    Object(&'a Mesh),
+    /// Makes a message of the mesh, alone.
+    Encode(&'a Mesh),
+    /// Reads it.
+    Decode(Buffer<DefaultBlock, Reading>),
+}
+
+fn encode(mesh: &Mesh) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
+    let mut message = Buffer::with_capacity(256)?;
+    message.write_object(mesh)?;
+    Ok(message.commit())
+}
+
+impl Lane<'_> {
+    fn slice(bytes: usize) -> Result<Self, Failure> {
+        Ok(Lane::Slice { send: Pages::filled(bytes, 1)?, recv: Pages::filled(bytes, 2)? })
+    }
+
+    fn block(bytes: usize) -> Result<Self, Failure> {
+        let written = |value: u8| -> Result<Written<DefaultBlock>, Failure> {
+            let mut block = Written::new(global().alloc(bytes)?);
+            block.push(&vec![value; bytes])?;
+            Ok(block)
+        };
+        Ok(Lane::Block { send: written(1)?, recv: written(2)? })
+    }
+
+    /// Whether it is something that one rank does alone.
+    fn is_alone(&self) -> bool {
+        matches!(self, Lane::Encode(_) | Lane::Decode(_))
+    }
+
+    #[inline]
+    fn send(&self, world: &Intracomm, to: usize) -> Result<(), Error> {
+        match self {
+            Lane::Slice { send, .. } => world.send(&send[..], to, 1),
+            Lane::Buffer(message) => world.send(*message, to, 1),
+            Lane::Block { send, .. } => world.send(send, to, 1),
+            Lane::Object(mesh) => world.send_object(*mesh, to, 1),
+            Lane::Encode(_) | Lane::Decode(_) => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, world: &Intracomm, from: usize) -> Result<(), Error> {
+        match self {
+            Lane::Slice { recv, .. } => world.recv(&mut recv[..], from, 1).map(drop),
+            Lane::Buffer(_) => world.recv_buffer(from, 1).map(|message| drop(black_box(message))),
+            Lane::Block { recv, .. } => world.recv(recv, from, 1).map(drop),
+            Lane::Object(_) => world.recv_object::<Mesh>(from, 1).map(|mesh| drop(black_box(mesh))),
+            Lane::Encode(_) | Lane::Decode(_) => Ok(()),
+        }
+    }
+
+    fn alone(&mut self) -> Result<(), Failure> {
+        match self {
+            Lane::Encode(mesh) => drop(black_box(encode(mesh)?)),
+            Lane::Decode(message) => {
+                message.rewind();
+                drop(black_box(message.read_object::<Mesh>()?));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the nanoseconds of one way, each time, as rank 0 sees them.
+    fn times(&mut self, world: &Intracomm, iterations: usize) -> Result<Vec<u64>, Failure> {
+        let (leads, other) = (world.rank() == 0, 1 - world.rank());
+        let mut times = vec![0; iterations];
+        world.barrier()?;
+        for time in &mut times {
+            let start = now_ns();
+            if self.is_alone() {
+                if leads {
+                    self.alone()?;
+                }
+                *time = now_ns() - start;
+                continue;
+            }
+            if leads {
+                self.send(world, other)?;
+                self.recv(world, other)?;
+            } else {
+                self.recv(world, other)?;
+                self.send(world, other)?;
+            }
+            *time = (now_ns() - start) / 2;
+        }
+        Ok(times)
+    }
+}
+
+/// What came of one lane: the median of each round, and the least of all.
+struct Figures {
+    rounds: Vec<f64>,
+    least: u64,
+}
+
+/// Measures what was asked for, on two ranks.
+pub(crate) fn run(world: &Intracomm, what: &[What], ms: f64) -> Result<(), Failure> {
+    let is_asked = |wanted| what.contains(&wanted);
+    let (buffers, blocks) = (is_asked(What::Buffer), is_asked(What::Block));
+    let sizes = if is_asked(What::Slice) || buffers || blocks { 2 * SIZES.len() } else { 0 };
+    let report = Report::new(world, sizes + usize::from(is_asked(What::Object)));
+    report.head(world)?;
+    let cases = SIZES.into_iter().flat_map(|bytes| [(bytes, "static", false), (bytes, "chunks", true)]);
+    for (bytes, shape, chunks) in cases.take(sizes) {
+        let message = message(bytes, chunks)?;
+        let len = message.len();
+        let mut lanes = vec![("slice", Lane::slice(len)?)];
+        if buffers {
+            lanes.push(("buffer", Lane::Buffer(&message)));
+        }
+        if blocks {
+            lanes.push(("block", Lane::block(len)?));
+        }
+        let figures = in_turns(world, &mut lanes, ms)?;
+        for ((name, _), found) in lanes.iter().zip(&figures) {
+            line(&report, name, shape, len, found, &figures[..1])?;
+        }
+        report.step();
+    }
+    if is_asked(What::Object) {
+        let mesh = mesh();
+        let bytes = encode(&mesh)?.to_vec();
+        let arrived =
+            Buffer::from_bytes(global().alloc(bytes.len())?, &bytes).map_err(|refused| refused.error)?;
+        let mut lanes = vec![
+            ("object", Lane::Object(&mesh)),
+            ("encode", Lane::Encode(&mesh)),
+            ("slice", Lane::slice(bytes.len())?),
+            ("decode", Lane::Decode(arrived)),
+        ];
+        let figures = in_turns(world, &mut lanes, ms)?;
+        for ((name, _), found) in lanes.iter().zip(&figures) {
+            line(&report, name, "mesh", bytes.len(), found, &figures[1..])?;
+        }
+        report.step();
+    }
+    report.finish(None, || unreachable!("no picture was asked for"))
+}
+
+/// Prints a lane's figures, beside the sum of others.
+fn line(
+    report: &Report,
+    name: &str,
+    shape: &str,
+    bytes: usize,
+    found: &Figures,
+    beside: &[Figures],
+) -> Result<(), Failure> {
+    let sum = |round: usize| beside.iter().map(|other| other.rounds[round]).sum::<f64>();
+    let mut ratios: Vec<f64> = found.rounds.iter().enumerate().map(|(at, ns)| ns / sum(at)).collect();
+    let (median, least) = (quantile_f64(&mut found.rounds.clone(), 0.5) / 1e3, found.least as f64 / 1e3);
+    let ratio = quantile_f64(&mut ratios, 0.5);
+    report.line(format_args!("WHOLE,{name},{shape},{bytes},{median:.3},{least:.3},{ratio:.3}"))
+}
+
+/// Times all lanes in turns. Collective.
+fn in_turns(world: &Intracomm, lanes: &mut [(&str, Lane<'_>)], ms: f64) -> Result<Vec<Figures>, Failure> {
+    let mut iterations = vec![0i64; lanes.len()];
+    for ((_, lane), iterations) in lanes.iter_mut().zip(&mut iterations) {
+        lane.times(world, 20)?;
+        let estimate = quantile(&mut lane.times(world, 20)?, 0.5) + 1.0;
+        *iterations = repeats(ms * 1e6 / ROUNDS as f64, 2.0 * estimate, 5, 20_000);
+    }
+    world.bcast(&mut iterations, 0)?;
+    let mut figures: Vec<Figures> =
+        lanes.iter().map(|_| Figures { rounds: Vec::new(), least: u64::MAX }).collect();
+    for round in 0..ROUNDS {
+        for turn in 0..lanes.len() {
+            // Another one first each time: nobody always inherits the cache of the same one.
+            let at = (turn + round) % lanes.len();
+            let mut times = lanes[at].1.times(world, iterations[at] as usize)?;
+            figures[at].rounds.push(quantile(&mut times, 0.5).max(1.0));
+            figures[at].least = figures[at].least.min(times[0]);
+        }
+    }
+    Ok(figures)
+}
