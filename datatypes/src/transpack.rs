@@ -1,11 +1,14 @@
 //! From layout to layout, with no packed form between.
 
+use core::ops::Range;
+
 use crate::kernels::{self, Side};
 use crate::{Datatype, Packer, Unpacker};
 
 impl Datatype {
     /// Copies what `count` items of this type at `src` hold to `into_count` items of `into` at `dst`, as if packed and
-    /// unpacked, and returns the packed bytes copied: from packed position `position` to the end of the shorter side.
+    /// unpacked, and returns the packed bytes copied: those at the packed positions `packed`, up to the end of the
+    /// shorter side.
     ///
     /// # Safety
     /// For `src` that of [`pack`](Datatype::pack), for `dst` that of [`unpack`](Datatype::unpack), each with its type and
@@ -21,7 +24,7 @@ impl Datatype {
     /// let column = Datatype::of::<u8>().vector(3, 1, 2)?;
     /// let (src, dst) = (matrix.as_ptr().cast(), row.as_mut_ptr());
     /// // SAFETY: the column lies inside of the matrix, and three bytes inside of the row.
-    /// let n = unsafe { column.transpack(src, 1, &Datatype::of::<u8>(), dst, 3, 0) };
+    /// let n = unsafe { column.transpack(src, 1, &Datatype::of::<u8>(), dst, 3, 0..3) };
     /// assert_eq!((n, row), (3, [1, 3, 5]));
     /// # Ok(()) }
     /// ```
@@ -32,10 +35,11 @@ impl Datatype {
         into: &Datatype,
         dst: *mut u8,
         into_count: usize,
-        position: usize,
+        packed: Range<usize>,
     ) -> usize {
+        let position = packed.start;
         let total = self.packed_size_or_max(count).min(into.packed_size_or_max(into_count));
-        let len = total.saturating_sub(position);
+        let len = total.min(packed.end).saturating_sub(position);
         if len > 0 {
             let from =
                 Side { plan: self.plan(), user: src.cast_mut(), count, stride: self.extent(), position };

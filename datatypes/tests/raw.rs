@@ -27,7 +27,14 @@ fn more_packed_bytes_than_numbers_for_them() {
         let mut other = [0u64; 2];
         // SAFETY: as above, from `memory` to `other`; the target takes one item.
         let n = unsafe {
-            datatype.transpack(memory.as_ptr().cast(), count, &item, other.as_mut_ptr().cast(), 1, 0)
+            datatype.transpack(
+                memory.as_ptr().cast(),
+                count,
+                &item,
+                other.as_mut_ptr().cast(),
+                1,
+                0..usize::MAX,
+            )
         };
         assert_eq!((n, other[0] as u32), (8, 0x0506_0708));
     }

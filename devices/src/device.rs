@@ -8,13 +8,18 @@
 //! * a [`Link`] is the sending end to one peer and lives in that peer's outbox, under the outbox's lock;
 //! * the [`Inlet`] is the receiving end for all peers and lives in the engine's turn, under the turn's lock.
 
+mod memory;
+
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
+use mpj_pool::{Access, Region, RegisterError};
+
 use crate::config::Config;
 pub use crate::layout::Pieces;
 use crate::site::Site;
+pub use memory::{KEY_MAX, Memory, Moved, Part, Quiet, Reach, Registration, RemoteKey, Token};
 
 /// The longest head of a frame in bytes: what fits in a cache line beside the ring's own 8 bytes.
 pub const HEAD_MAX: usize = 56;
@@ -37,10 +42,6 @@ pub struct Address(pub Vec<u8>);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Affinity(pub u32);
 
-/// Names memory that [`Device::offer`] lent to one peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RemoteKey(pub u64);
-
 /// What a device can do, and from which sizes on which path pays.
 #[derive(Clone, Debug)]
 pub struct Caps {
@@ -48,8 +49,23 @@ pub struct Caps {
     pub eager: usize,
     /// The longest body of one frame in bytes, at least `eager`.
     pub fragment: usize,
-    /// Whether [`Device::offer`] and [`Device::get`] work: one copy from the sender's memory to the receiver's.
-    pub get: bool,
+    /// For which bodies [`Link::get`] pays, if it works: the receiver moves them from the sender's memory.
+    pub get: Option<Reach>,
+    /// For which bodies [`Link::put`] pays, if it works: the sender moves them to the receiver's memory.
+    pub put: Option<Reach>,
+    /// For which bodies [`Link::post_lent`] pays, if it works: they are sent from where they lie.
+    pub lend: Option<Reach>,
+    /// Whether [`Link::get`] and [`Link::put`] move memory of any layout; otherwise they are used for one run alone.
+    pub layouts: bool,
+    /// Whether they, and [`Link::post_lent`], want their own end of a move registered.
+    pub registers: bool,
+}
+
+impl Caps {
+    /// What a device can do that moves frames and no memory.
+    pub const fn frames(eager: usize, fragment: usize) -> Self {
+        Caps { eager, fragment, get: None, put: None, lend: None, layouts: false, registers: false }
+    }
 }
 
 /// The body of a frame to post.
@@ -129,8 +145,10 @@ impl fmt::Debug for Fill<'_> {
 pub enum PostError {
     /// No room now. The device rings the doorbell of this rank when there is; post again then.
     Again,
-    /// The link is broken for good.
+    /// The link is broken for good, or the peer has broken the protocol: it is as good as dead.
     Broken(String),
+    /// What a key names was taken back by its owner: nothing was moved, and the link is fine.
+    Withdrawn,
     /// The device cannot do this at all; see [`Caps`].
     Unsupported,
 }
@@ -176,9 +194,13 @@ pub struct Opened {
 /// A device of one rank, opened.
 ///
 /// # Safety
-/// * [`get`](Self::get) answers `Ok` only when it has written all `len` bytes at `to`, and writes nothing there after it
-///   has returned, whatever it answers.
-/// * When [`revoke`](Self::revoke) has returned, nobody reads through the pointer that was offered.
+/// Of the device, and of the links that [`connect`](Self::connect) makes:
+/// * [`Link::get`] answers [`Moved::Done`] only when all bytes are written. Until it has, or until
+///   [`Sink::moved`] is called with its token, it writes those bytes and nothing else; afterwards, and after an error,
+///   nothing. [`Link::put`] and [`Link::post_lent`] read theirs as long, and no longer.
+/// * Where [`quiesce`](Self::quiesce) has answered [`Quiet::Now`], and from the call of [`Sink::quiet`] on, the peer
+///   neither reads nor writes the memory by any key that was packed for it.
+/// * When the links, the inlet and then the device have been dropped, nothing of all this is read or written any more.
 #[expect(unsafe_code, reason = "messages are delivered from memory that a device says it has written")]
 pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Returns the name of its driver.
@@ -199,31 +221,43 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// An address that makes no sense, or no resources for one more peer.
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError>;
 
-    /// Lends `len` bytes at `from` to a peer's [`get`](Self::get); `None` if the device cannot.
+    /// Makes memory known to the device, for keys or for this process's own end of a move.
+    ///
+    /// It is called for each operation: a device for which it takes long keeps what it has registered. Of a block of a
+    /// pool it is told the `region`, which it registers once for all its blocks.
+    ///
+    /// # Errors
+    /// What the device, or the system in its name, said: the message goes in frames then.
     ///
     /// # Safety
-    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned.
-    #[expect(unsafe_code, reason = "the peer reads through the pointer later")]
-    unsafe fn offer(&self, _from: *const u8, _len: usize) -> Option<RemoteKey> {
+    /// The memory stays as it is, readable and for [`Access::WRITE`] writable, until the last copy of the registration
+    /// is dropped; `region`, if any, is the one that the memory lies in.
+    #[expect(unsafe_code, reason = "the device and peers reach the memory later")]
+    unsafe fn register(
+        &self,
+        _memory: &Memory,
+        _region: Option<Region<'_>>,
+        _access: Access,
+    ) -> Result<Registration, RegisterError> {
+        Err(RegisterError { call: "register", errno: libc::EOPNOTSUPP })
+    }
+
+    /// Packs what a peer needs to reach the packed bytes `at..at + len` of registered memory; `None` if it cannot.
+    fn pack_key(&self, _memory: &Registration, _at: usize, _len: usize) -> Option<RemoteKey> {
         None
     }
 
-    /// Takes an offer back. When it returns, no peer reads the bytes any more; it waits for a copy that has begun.
-    fn revoke(&self, _key: RemoteKey) {}
-
-    /// Reads the first `len` bytes of a peer's offer into `to`; the copy is complete when it returns.
+    /// Makes sure that a peer does not reach registered memory any more by a key that was packed for it, before the
+    /// memory goes back without the peer's word that it is done; returns at once.
     ///
-    /// # Errors
-    /// [`PostError::Broken`] if the offer was taken back or is shorter than `len`.
-    ///
-    /// # Safety
-    /// `to` is valid for writes of `len` bytes.
-    #[expect(unsafe_code, reason = "copies to a raw destination")]
-    unsafe fn get(&self, _peer: PeerId, _key: RemoteKey, _to: *mut u8, _len: usize) -> Result<(), PostError> {
-        Err(PostError::Unsupported)
+    /// A peer that tries afterwards is told [`PostError::Withdrawn`]. To a peer that lives nothing else happens; the
+    /// connection to one that has [died or left](Link::forget) may be broken for it.
+    fn quiesce(&self, _peer: PeerId, _memory: &Registration, _op: Token) -> Quiet {
+        Quiet::Now
     }
 
-    /// Returns a descriptor that becomes readable on arrival, for devices whose peers do not ring the doorbell.
+    /// Returns a descriptor that becomes readable when a frame arrives or a move ends, for devices that do not ring the
+    /// doorbell of this rank then. Called before each sleep, with one more look at the inlet after.
     fn arm(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -236,6 +270,60 @@ pub trait Link: Send + fmt::Debug {
     /// # Errors
     /// [`PostError::Again`] if there is no room now, and the body was not [written](Fill::write).
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
+
+    /// Sends one frame whose body stays where it is until the device is done with it.
+    ///
+    /// The order among frames is that of the calls, as for [`post`](Self::post).
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    ///
+    /// # Safety
+    /// The bytes of `body` stay as they are until this has answered [`Moved::Done`] or an error, or
+    /// [`Sink::moved`] has been called with `op`; or until the device is dropped.
+    #[expect(unsafe_code, reason = "the device reads the memory later")]
+    unsafe fn post_lent(&mut self, _head: &[u8], _body: &[Part<'_>], _op: Token) -> Result<Moved, PostError> {
+        Err(PostError::Unsupported)
+    }
+
+    /// Moves bytes from the peer's memory that `key` names, beginning with its byte `at`, to all of `to`.
+    ///
+    /// # Errors
+    /// [`PostError::Again`] if there is no room now, [`PostError::Withdrawn`] if the peer has taken the memory back,
+    /// [`PostError::Broken`] if the key makes no sense.
+    ///
+    /// # Safety
+    /// `to` stays writable, and nobody else reads or writes it, until this has answered [`Moved::Done`] or an error, or
+    /// [`Sink::moved`] has been called with `op`; or until the device is dropped.
+    #[expect(unsafe_code, reason = "the device writes the memory later")]
+    unsafe fn get(
+        &mut self,
+        _key: &RemoteKey,
+        _at: u64,
+        _to: Part<'_>,
+        _op: Token,
+    ) -> Result<Moved, PostError> {
+        Err(PostError::Unsupported)
+    }
+
+    /// Moves all of `from` to the peer's memory that `key` names, beginning with its byte `at`. When it has ended the
+    /// bytes are in the peer's memory, before any frame that is posted then.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// # Safety
+    /// As [`post_lent`](Self::post_lent), of `from`.
+    #[expect(unsafe_code, reason = "the device reads the memory later")]
+    unsafe fn put(
+        &mut self,
+        _key: &RemoteKey,
+        _at: u64,
+        _from: Part<'_>,
+        _op: Token,
+    ) -> Result<Moved, PostError> {
+        Err(PostError::Unsupported)
+    }
 
     /// Moves bytes that `post` took but could not yet write out; returns whether any are left.
     ///
@@ -251,7 +339,8 @@ pub trait Link: Send + fmt::Debug {
     }
 
     /// Takes note that the peer has left or died: nothing more is posted, a connection that does not stand yet is not
-    /// tried again, and what the peer holds of this rank's comes back as soon as it cannot touch it any more.
+    /// tried again, and what the peer holds of this rank's comes back as soon as it cannot touch it any more. Moves that
+    /// have been started end all the same, as failed.
     fn forget(&mut self) {}
 
     /// Returns whether all that `post` took has reached the peer's host, for a device that does not deliver at once.
@@ -268,6 +357,8 @@ pub trait Link: Send + fmt::Debug {
 ///   only within [`progress`](Self::progress).
 /// * [`Sink::landed`] is called only when all of them are.
 /// * A peer has one body at a time: from `begin` to [`Sink::landed`] or [`Sink::lost`], which ends the writing.
+/// * [`Sink::moved`] is called once for each move that was [started](Moved::Started), when its bytes are not used any more;
+///   with `Ok` only if all of them have moved. [`Sink::quiet`] is called once for each [`Quiet::Later`].
 ///
 /// So that code without `unsafe` cannot pass off memory as written:
 /// ```compile_fail,E0200
@@ -285,7 +376,8 @@ pub trait Link: Send + fmt::Debug {
 /// ```
 #[expect(unsafe_code, reason = "messages are delivered from memory that an inlet says it has written")]
 pub unsafe trait Inlet: Send + fmt::Debug {
-    /// Hands every frame that has arrived to `sink`, up to a bound; never blocks. Returns how many frames.
+    /// Hands every frame that has arrived, and every move that has ended, to `sink`, up to a bound; never blocks. Returns
+    /// how many. No lock is held meanwhile that a call of the device or a link takes.
     fn progress(&mut self, sink: &mut dyn Sink) -> usize;
 }
 
@@ -320,4 +412,10 @@ pub unsafe trait Sink {
 
     /// Tells that nothing more will come from a peer, and why; a body under way is void.
     fn lost(&mut self, from: PeerId, why: &str);
+
+    /// Tells that a move has ended that a link has [started](Moved::Started): its bytes have moved, or why they have not.
+    fn moved(&mut self, op: Token, outcome: Result<(), String>);
+
+    /// Tells that a peer does not reach the memory any more that [`Device::quiesce`] was asked about.
+    fn quiet(&mut self, op: Token);
 }

@@ -1,13 +1,15 @@
 //! The heads of frames: what the protocols say to each other.
 //!
 //! ```text
-//!  short, 8 B                         long, 48 B: the short one and five words
-//!  0      1      2        4           8       16      24      32       40
-//!  kind   code   channel  tag         hash    count   op      extra    key
-//!  u8     u8     u16      i32         u64     u64     u64     u64      u64
+//!  short, 8 B                         long, 40 B: the short one and four words
+//!  0      1      2        4           8       16      24      32
+//!  kind   code   channel  tag         hash    count   op      extra
+//!  u8     u8     u16      i32         u64     u64     u64     u64
 //! ```
 //! All little-endian. `code` is the primitive a message is made of, 0 when it is mixed; then `hash` and `count` are its
 //! signature. A short message of one primitive is a short head, so that 48 bytes of body share its cache line.
+//!
+//! Messages and their pieces have a body; an announcement may have a [`RemoteKey`](crate::device::RemoteKey) for one.
 
 use zerocopy::little_endian::{I32, U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -22,7 +24,8 @@ pub(crate) enum Kind {
     Eager = 2,
     /// The same, to be answered by [`Kind::Done`] when matched.
     EagerSync = 3,
-    /// A message of `extra` bytes whose body waits at the sender as operation `op`, offered as `key` if not 0.
+    /// A message of `extra` bytes whose body waits at the sender as operation `op`. The frame's own body, if it has one,
+    /// is the key by which the receiver may get it.
     Ready = 4,
     /// The receiver wants the body of `op`, as data for its operation `extra`.
     Clear = 5,
@@ -73,12 +76,11 @@ pub(crate) struct Head {
     pub(crate) count: U64,
     pub(crate) op: U64,
     pub(crate) extra: U64,
-    pub(crate) key: U64,
 }
 
 const SHORT: usize = size_of::<Short>();
 const LONG: usize = size_of::<Head>();
-const _: () = assert!(SHORT == 8 && LONG == 48 && LONG <= crate::device::HEAD_MAX);
+const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MAX);
 
 impl Head {
     pub(crate) fn new(kind: Kind, code: u8, channel: u16, tag: i32) -> Self {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use mpj_datatypes::{Primitive, Signature};
 
 use crate::buf::{Buf, BufError, Cut};
-use crate::device::{Body, Fill, Packed};
+use crate::device::{Body, Fill, Memory, Packed};
 use crate::fault::{Content, Fault};
 
 /// Keeps an owned buffer alive for as long as an operation needs it.
@@ -200,6 +200,11 @@ impl fmt::Debug for Pieces<'_> {
 }
 
 impl Source {
+    /// Describes the memory to a device; `None` if it lies in a chain.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        Memory::of(&self.buf)
+    }
+
     /// Copies items into memory of the same type, where they are values as they are here. That a type is the same is
     /// believed of primitives alone: of others, what turns out to be no value becomes zero.
     pub fn copy_items(&self, mut target: Target) {
@@ -342,6 +347,19 @@ impl Target {
         // Who is given the run may write any part of it.
         self.landed = self.landed.max(end);
         Some(self.buf.base().wrapping_add(position))
+    }
+
+    /// Describes the memory to a device, which writes the packed bytes `position..position + len`; `None` if there are not
+    /// as many.
+    pub(crate) fn lend(&mut self, position: usize, len: usize) -> Option<Memory> {
+        let end = position.checked_add(len).filter(|end| *end <= self.bytes)?;
+        self.landed = self.landed.max(end);
+        self.memory()
+    }
+
+    /// Describes the memory to a device, which does not write to it yet.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        Memory::of(&self.buf)
     }
 
     /// Lands packed bytes at `position`; bytes beyond the end are dropped. Returns how many landed.

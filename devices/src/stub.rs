@@ -16,7 +16,7 @@ impl Driver for StubDriver {
     }
 
     fn open(&self, _site: &Site, _config: &Config) -> Result<Opened, OpenError> {
-        let caps = Caps { eager: 0, fragment: 1, get: false };
+        let caps = Caps::frames(0, 1);
         Ok(Opened { device: Box::new(Stub { caps }), inlet: Box::new(StubInlet) })
     }
 }
@@ -27,7 +27,7 @@ struct Stub {
     caps: Caps,
 }
 
-// SAFETY: it has neither offers nor `get`.
+// SAFETY: it moves no memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for Stub {
     fn name(&self) -> &'static str {

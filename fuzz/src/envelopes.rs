@@ -41,7 +41,7 @@ pub fn envelopes(bytes: &[u8]) {
     let mut body: Vec<u8> = (0..sent.iter().map(|p| p.size()).sum::<usize>()).map(|i| i as u8 & 1).collect();
     let alike = sent.first().filter(|first| sent.iter().all(|p| p == *first)).copied();
     let mut code = alike.map_or(0, |p| p as u8);
-    let mut words = [signature.hash, signature.count, 0, 0, 0];
+    let mut words = [signature.hash, signature.count, 0, 0];
     let mut honest = true;
     match input.below(12) {
         0 => {

@@ -4,16 +4,17 @@ use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Pattern, Started};
 
 use crate::bench::{REST, WORLD};
-use crate::device::Step;
+use crate::device::{Gets, Step, lock};
 use crate::head::{BYTES, bind, eager, eager_sync, head, ready};
 use crate::input::Input;
-use crate::scene::{frame, scene};
+use crate::scene::{frame, scene_with};
 
 /// Plays frames and streamed bodies to an engine with an operation of each kind under way. It does not panic or write
 /// outside; if the peer dies, all that waits for it ends; others go on.
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let scene = scene();
+    let gets = input.one(&[Gets::None, Gets::Fail, Gets::Start]);
+    let scene = scene_with(gets);
     let numbers = [scene.sync, scene.send, scene.recv];
     let strided = Datatype::of::<u8>().vector(100, 1, 2).expect("small numbers");
     let any = Pattern { source: ANY_SOURCE, tag: 1 };
@@ -25,7 +26,15 @@ pub fn frames(bytes: &[u8]) {
             break;
         }
         // The order that `Sink` asks of its device, whatever the peer sends.
-        let steps = match (left, input.below(8)) {
+        let steps = match (left, input.below(9)) {
+            // Moves that end: those under way, or any.
+            (_, 8) => {
+                let moves = lock(&scene.bench.wire.moves).iter().map(|it| it.token).collect::<Vec<_>>();
+                let token = if input.flag() { input.edge() } else { 1 << 32 | input.below(4) as u64 };
+                let token = if moves.is_empty() || input.flag() { token } else { input.one(&moves) };
+                let end = if input.flag() { Step::Quiet(token) } else { Step::Moved(token, input.flag()) };
+                vec![end]
+            }
             (None, 0..6) => {
                 let head = any_head(&mut input, numbers);
                 vec![frame(head, body(&mut input))]
@@ -55,6 +64,16 @@ pub fn frames(bytes: &[u8]) {
         scene.bench.play([Step::Lost(1)]);
     }
     let death = scene.bench.death();
+    // A device keeps its word in the end.
+    loop {
+        let moves =
+            lock(&scene.bench.wire.moves).iter().map(|it| Step::Moved(it.token, false)).collect::<Vec<_>>();
+        let asked = std::mem::take(&mut *lock(&scene.bench.wire.asked));
+        if moves.is_empty() && asked.is_empty() {
+            break;
+        }
+        scene.bench.play(moves.into_iter().chain(asked.into_iter().map(Step::Quiet)));
+    }
     assert!(death.is_none_or(|rank| rank == 1), "{death:?}");
     for posted in [scene.receive, scene.moving, more, chars] {
         let ended = posted.finish();
@@ -81,13 +100,13 @@ fn any_head(input: &mut Input<'_>, numbers: [u64; 3]) -> Vec<u8> {
         0 => bind(channel, input.one(&[WORLD, REST, 70, 71]), input.below(6) as u32),
         1 => eager(channel),
         2 => eager_sync(channel, number(input)),
-        3 => ready(channel, number(input), input.edge(), input.below(3) as u64),
+        3 => ready(channel, number(input), input.edge()),
         4 => input.bytes(57).to_vec(),
         _ => {
             let kind = input.below(12) as u8;
             let code = if input.flag() { BYTES as u8 } else { input.byte() % 30 };
             let tag = if input.below(8) == 7 { input.u32().cast_signed() } else { input.below(3) as i32 };
-            let words = [number(input), number(input), number(input), number(input), input.edge()];
+            let words = [number(input), number(input), number(input), input.edge()];
             let mut head = head(kind, code, channel, tag, words);
             if input.below(8) == 7 {
                 head.truncate(8);

@@ -42,6 +42,7 @@ mod types;
 #[allow(dead_code)]
 #[path = "../../devices/tests/frames/bench.rs"]
 mod bench;
+#[allow(dead_code)]
 #[path = "../../devices/tests/frames/device.rs"]
 mod device;
 #[allow(dead_code)]

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use mpj_devices::device::Landing;
+use mpj_devices::device::{Landing, Token};
 use mpj_devices::strangers::{Answer, Connection, Talk};
 use mpj_devices::{PeerId, Sink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
@@ -80,6 +80,14 @@ unsafe impl Sink for Keeper {
     }
 
     fn lost(&mut self, _from: PeerId, _why: &str) {}
+
+    fn moved(&mut self, op: Token, _: Result<(), String>) {
+        panic!("nothing was started: {op:?}");
+    }
+
+    fn quiet(&mut self, op: Token) {
+        panic!("nothing was asked: {op:?}");
+    }
 }
 
 fn pair() -> (OwnedFd, OwnedFd) {

@@ -296,10 +296,10 @@ unsafe fn from_right(
         let shift = (at as isize).wrapping_mul(extent as isize);
         let (from, into) = (from.wrapping_offset(shift), into.wrapping_offset(shift));
         // SAFETY: the caller's contract; the block has room for `part` items around `copy`.
-        unsafe { datatype.transpack(from, len, datatype, copy, len, 0) };
+        unsafe { datatype.transpack(from, len, datatype, copy, len, 0..usize::MAX) };
         function(into, copy, len, datatype);
         // SAFETY: as above; the function has left items there.
-        unsafe { datatype.transpack(copy, len, datatype, into, len, 0) };
+        unsafe { datatype.transpack(copy, len, datatype, into, len, 0..usize::MAX) };
     }
     Ok(())
 }

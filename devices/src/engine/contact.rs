@@ -185,6 +185,6 @@ impl Engine {
 
     /// Returns the device that reaches a peer, if the peer is met.
     pub(super) fn device_of(&self, peer: &Peer) -> Option<&dyn Device> {
-        peer.device.get().map(|index| &*self.devices[*index])
+        Some(&**self.devices.get(*peer.device.get()?)?)
     }
 }

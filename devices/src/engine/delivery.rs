@@ -8,12 +8,14 @@ use mpj_datatypes::Signature;
 use super::Engine;
 use super::channel::Channel;
 use super::channels::Place;
+use super::fetch::Announced;
 use super::inbox::{Bound, Inbox};
 use super::landing::land_piece;
+use super::moves::Sending;
 use super::ops::Op;
 use super::outbox::cost;
 use super::peer::{Contact, Stream, Table};
-use crate::device::{Landing, PeerId, RemoteKey, Sink};
+use crate::device::{Landing, PeerId, RemoteKey, Sink, Token};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::Envelope;
@@ -112,7 +114,7 @@ impl Delivery<'_> {
         engine.arrive_held(addressee, from, |rank| envelope(head, rank, body.len()), notify, held)
     }
 
-    fn on_ready(&mut self, from: PeerId, head: &Head) -> Option<()> {
+    pub(super) fn on_ready(&mut self, from: PeerId, head: &Head, key: &[u8]) -> Option<()> {
         if let Err(why) = self.inboxes.get_mut(from)?.admit(self.engine, from, Kind::Ready, 0) {
             self.engine.accuse(from, &why);
             return Some(());
@@ -120,7 +122,7 @@ impl Delivery<'_> {
         reach(Step::AnnouncementSeen, self.engine.site.rank);
         let bytes = usize::try_from(head.extra.get()).ok()?;
         let op = head.op.get();
-        let key = Some(head.key.get()).filter(|key| *key != 0).map(RemoteKey);
+        let key = if key.is_empty() { None } else { Some(RemoteKey::new(key)?) };
         let (channel, rank, checked) = match self.addressee(from, head)? {
             Addressee::Channel { channel, rank, checked } => (channel, rank, checked),
             Addressee::Nobody { context } => {
@@ -134,7 +136,7 @@ impl Delivery<'_> {
             return None;
         }
         let Some(Posted { target, ender, .. }) = matching.take_posted(&message) else {
-            let body = Held::Remote { op, key };
+            let body = Held::Remote { op, key: key.map(Box::new) };
             let back = matching.keep(Unexpected { message, from, body, notify: None });
             drop(matching);
             match back {
@@ -145,7 +147,11 @@ impl Delivery<'_> {
         };
         drop(matching);
         match target.accepts(&message) {
-            Ok(()) => self.engine.fetch(&channel, from, message, op, key, target, ender),
+            Ok(()) => {
+                let channel = &channel;
+                let announced = Announced { channel, from, message, op, key: key.as_ref() };
+                self.engine.fetch(&announced, target, ender);
+            }
             Err(fault) => {
                 drop(target);
                 self.engine.answer(from, &channel, Kind::Done, op, 0);
@@ -191,14 +197,15 @@ impl Delivery<'_> {
         }
         let op = ops.take(head.op.get(), from);
         drop(ops);
-        let Some(Op::Send { source, message, key, ender, .. }) = op else { return None };
+        let Some(Op::Send { source, message, registration, ender, .. }) = op else { return None };
+        // The peer does not get it.
+        drop(registration);
         let peer = engine.peer(from).ok()?;
-        if let (Some(key), Some(device)) = (key, engine.device_of(peer)) {
-            device.revoke(key);
-        }
+        let lent = engine.lend(peer, &source);
+        let sending = Sending::new(source, lent, message, ender);
         let mut out = peer.outbox();
         let idle = out.is_idle();
-        out.streams.push_back(Stream { channel, op: number, source, message, sent: 0, ender });
+        out.streams.push_back(Stream { channel, op: number, sending, sent: 0 });
         engine.note_busy(idle, &out);
         Some(())
     }
@@ -216,7 +223,7 @@ impl Delivery<'_> {
             None => return Some(()),
             Some(Op::Send { message, .. }) => (*message, None),
             Some(Op::Sync { message, place, .. }) => (*message, Some(*place)),
-            Some(Op::Recv { .. }) => return None,
+            Some(Op::Recv(_)) => return None,
         };
         // Who answers a message that has not gone has not seen it. It stays where it is, to end with its peer: its frame
         // holds the user's memory.
@@ -227,7 +234,6 @@ impl Delivery<'_> {
         }
         // It may have been withdrawn by now.
         let Some(op) = channel.ops().take(number, from) else { return Some(()) };
-        self.engine.revoke(&op);
         op.end(Ok(message));
         Some(())
     }
@@ -247,7 +253,7 @@ impl Delivery<'_> {
         let mut ops = channel.ops();
         match ops.get(number, from) {
             None => return Some(()),
-            Some(Op::Recv { .. }) => (),
+            Some(Op::Recv(_)) => (),
             Some(_) => return None,
         }
         let op = ops.take(number, from)?;
@@ -285,7 +291,7 @@ unsafe impl Sink for Delivery<'_> {
         let done = Head::parse(head).and_then(|(kind, head)| match kind {
             Kind::Eager | Kind::EagerSync => self.on_eager(from, kind, &head, body),
             Kind::Data => self.on_data(from, &head, body),
-            Kind::Ready => self.on_ready(from, &head),
+            Kind::Ready => self.on_ready(from, &head, body),
             Kind::Clear => self.on_clear(from, &head),
             Kind::Done => self.on_done(from, &head),
             Kind::Credit => self.on_credit(from, &head),
@@ -315,6 +321,14 @@ unsafe impl Sink for Delivery<'_> {
         if self.engine.end_of(from.0).is_none() {
             self.engine.roster.report(from.0, End::Died(why.into()));
         }
+    }
+
+    fn moved(&mut self, op: Token, outcome: Result<(), String>) {
+        self.engine.end_move(op, outcome);
+    }
+
+    fn quiet(&mut self, op: Token) {
+        self.engine.end_quiet(op);
     }
 }
 

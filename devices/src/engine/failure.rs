@@ -75,6 +75,8 @@ impl Engine {
         let unsent = std::mem::take(&mut out.unsent);
         let frames = std::mem::take(&mut out.waiting);
         let streams = std::mem::take(&mut out.streams);
+        let fetches = std::mem::take(&mut out.fetches);
+        let id = out.id;
         self.note_busy(was_idle, &out);
         drop(out);
         for Waiting { body, ends, .. } in frames {
@@ -83,12 +85,13 @@ impl Engine {
                 ender.end(Err(fault.clone()));
             }
         }
-        let streams = streams.into_iter().map(|Stream { source, ender, .. }| (source, ender));
-        let unsent = unsent.into_iter().map(|Unsent { source, ender, .. }| (source, ender));
-        for (source, ender) in streams.chain(unsent) {
+        for Unsent { source, ender, .. } in unsent {
             drop(source);
             ender.end(Err(fault.clone()));
         }
+        streams.iter().for_each(|Stream { sending, .. }| sending.fail(fault));
+        drop(streams);
+        fetches.into_iter().for_each(|fetch| self.end_fetch(id, fetch));
     }
 
     /// Has what was just started held against the ends: they may have been acted on a moment before.
@@ -172,7 +175,7 @@ impl Engine {
     fn fail_sends(&self, channel: &Channel, peer: PeerId) {
         let fault = Fault::Left { rank: Some(peer.0) };
         self.end_frames(channel, |to| to == peer, false, &fault);
-        let sends = |op: &Op| op.peer() == peer && !matches!(op, Op::Recv { .. });
+        let sends = |op: &Op| op.peer() == peer && !matches!(op, Op::Recv(_));
         self.end_ops(channel, sends, &fault);
     }
 
@@ -200,16 +203,7 @@ impl Engine {
     fn end_ops(&self, channel: &Channel, which: impl FnMut(&Op) -> bool, fault: &Fault) {
         let ops = channel.ops().take_all(which, fault);
         for op in ops {
-            self.revoke(&op);
-            op.end(Err(fault.clone()));
-        }
-    }
-
-    /// Takes an operation's offer back; when it returns, its peer does not read from it any more.
-    pub(crate) fn revoke(&self, op: &Op) {
-        let Some(key) = op.key() else { return };
-        if let Some(device) = self.peers.get(op.peer()).and_then(|peer| self.device_of(peer)) {
-            device.revoke(key);
+            self.fail_op(op, fault.clone());
         }
     }
 
@@ -236,15 +230,18 @@ impl Engine {
                     out.unsent.push_back(message);
                 }
             }
+            let mut bodies = Vec::new();
             for stream in std::mem::take(&mut out.streams) {
                 if streams && stream.channel.context == channel.context {
-                    ended.push((Some(stream.source), Some(stream.ender)));
+                    stream.sending.fail(fault);
+                    bodies.push(stream.sending);
                 } else {
                     out.streams.push_back(stream);
                 }
             }
             self.note_busy(was_idle, &out);
             drop(out);
+            drop(bodies);
             for (source, ender) in ended {
                 drop(source);
                 if let Some(ender) = ender {

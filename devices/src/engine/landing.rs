@@ -7,9 +7,9 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 use super::Engine;
 use super::channel::Channel;
 use super::delivery::{Addressee, Delivery, envelope};
-use super::ops::{Op, Ops};
+use super::ops::{Back, Op, Ops, Recv};
 use super::outbox::cost;
-use crate::device::{Landing, PeerId};
+use crate::device::{KEY_MAX, Landing, PeerId};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::Envelope;
@@ -25,6 +25,8 @@ pub(super) enum Arriving {
     Early { head: Head, kind: Kind, block: Option<DefaultBlock>, len: usize },
     /// A piece of an announced message; the operation is lent to the device if it lands by itself.
     Data { channel: Arc<Channel>, number: u64, at: usize, lent: Option<usize> },
+    /// The key of an announced message.
+    Key { head: Head, bytes: Vec<u8> },
     /// A body nobody wants.
     Void,
 }
@@ -77,6 +79,7 @@ impl Delivery<'_> {
                 let lent = to.map(|_| len);
                 Some((Arriving::Data { channel, number, at, lent }, to))
             }
+            Kind::Ready if len <= KEY_MAX => Some((Arriving::Key { head, bytes: Vec::new() }, None)),
             // No other frame has a body.
             _ => None,
         }
@@ -96,6 +99,10 @@ impl Delivery<'_> {
                 let landed = land_piece(channel, from, *number, *at, bytes);
                 *at += bytes.len();
                 landed.is_none()
+            }
+            Arriving::Key { bytes: key, .. } => {
+                key.extend_from_slice(bytes);
+                false
             }
             // Without memory the message is known, its body lost.
             Arriving::Early { .. } | Arriving::Void => false,
@@ -133,6 +140,11 @@ impl Delivery<'_> {
             Arriving::Data { channel, number, lent: Some(len), .. } => {
                 reach(Step::PieceLanded, channel.rank());
                 take_back(&channel, from, number, len)
+            }
+            Arriving::Key { head, bytes } => {
+                if self.on_ready(from, &head, &bytes).is_none() {
+                    self.engine.accuse_malformed(from);
+                }
             }
             Arriving::Data { .. } | Arriving::Void => (),
         }
@@ -206,7 +218,7 @@ pub(super) fn land_piece(
     let mut ops = channel.ops();
     // An operation that has failed meanwhile is gone: its pieces fall on the floor.
     let Some(op) = ops.get(number, from) else { return Some(()) };
-    let Op::Recv { target, message, received, .. } = op else { return None };
+    let Op::Recv(Recv { target, message, received, .. }) = op else { return None };
     if at != *received || bytes.len() > message.bytes - *received {
         return None;
     }
@@ -219,22 +231,26 @@ pub(super) fn land_piece(
 
 /// Takes a receive back from the device, which has written its next `len` bytes.
 fn take_back(channel: &Channel, from: PeerId, number: u64, len: usize) {
-    let mut ops = channel.ops();
-    match ops.take_back(number, from, len) {
-        Some((op, fault)) => {
-            drop(ops);
-            op.end(Err(fault));
-        }
-        None => end_if_whole(ops, number, from),
+    let back = channel.ops().take_back(number, from, Some(len));
+    match back {
+        Back::Whole(recv) => end_whole(recv),
+        Back::Failed(op, fault) => op.end(Err(fault)),
+        Back::Open | Back::Void { .. } => (),
     }
 }
 
 fn end_if_whole(mut ops: MutexGuard<'_, Ops>, number: u64, from: PeerId) {
-    let whole = |op: &mut Op| matches!(op, Op::Recv { message, received, .. } if *received == message.bytes);
+    let whole = |op: &mut Op| matches!(op, Op::Recv(recv) if recv.received == recv.message.bytes);
     if ops.get(number, from).is_some_and(whole)
-        && let Some(Op::Recv { target, message, ender, .. }) = ops.take(number, from)
+        && let Some(Op::Recv(recv)) = ops.take(number, from)
     {
         drop(ops);
-        ender.end(target.finish(&message).map(|()| message));
+        end_whole(recv);
     }
+}
+
+fn end_whole(recv: Recv) {
+    let Recv { target, message, ender, registration, .. } = recv;
+    drop(registration);
+    ender.end(target.finish(&message).map(|()| message));
 }

@@ -17,8 +17,10 @@ mod channels;
 mod contact;
 mod delivery;
 mod failure;
+mod fetch;
 mod inbox;
 mod landing;
+mod moves;
 pub(crate) mod ops;
 mod outbox;
 mod parking;
@@ -26,6 +28,7 @@ pub(crate) mod peer;
 mod progress;
 mod receive;
 mod send;
+mod slab;
 mod waits;
 mod withdraw;
 
@@ -41,15 +44,16 @@ pub use send::Mode;
 pub use waits::{Wait, Waiting};
 
 use crate::config::{self, Config};
-use crate::device::{Device, OpenError};
+use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
 use crate::liveness::{End, Roster};
 use crate::registry::Registry;
 use crate::site::Site;
 use crate::wait::Policy;
 use channels::Channels;
+use moves::{Move, Moves};
 use parking::Parking;
-use peer::{Peer, Table};
+use peer::{NoLink, Peer, Table};
 use progress::Turn;
 use waits::Waits;
 
@@ -63,6 +67,8 @@ pub struct Engine {
     /// Cards that have come and were not acted on.
     answers: Arc<Mutex<Vec<contact::Answer>>>,
     channels: RwLock<Channels>,
+    /// What devices have in hand.
+    moves: Mutex<Moves>,
     turn: Mutex<Turn>,
     parking: Parking,
     waits: Waits,
@@ -117,6 +123,7 @@ impl Engine {
             roster,
             answers: Arc::default(),
             channels: RwLock::default(),
+            moves: Mutex::default(),
             parking: Parking::default(),
             waits: Waits::default(),
             busy: AtomicUsize::new(0),
@@ -161,21 +168,38 @@ impl Engine {
         self.roster.report(self.site.rank, End::Left);
     }
 
-    /// Whether nothing this rank has sent, or has begun to receive, is still under way.
+    /// Whether nothing this rank has sent, or has begun to receive, is still under way. A device that does not give memory
+    /// back after the end of the peer does not keep the rank here: the memory is given back when the device is dropped.
     fn is_quiet(&self) -> bool {
+        let has_ended = |peer: PeerId| self.end_of(peer.0).is_some();
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_settled())
-            && self.all_channels().iter().all(|c| c.ops().is_empty())
+            && self.all_channels().iter().all(|c| c.ops().is_settled(has_ended))
+            && lock(&self.moves).is_settled(has_ended)
     }
 }
 
 impl Drop for Engine {
-    /// Takes back what was lent to peers: an engine that was not closed leaves them no pointer.
+    /// Takes back what was lent to devices and peers, once no device is left that could touch it: an engine that was not
+    /// closed leaves nobody a pointer.
     fn drop(&mut self) {
+        for peer in self.peers.iter() {
+            peer.outbox().link = Box::new(NoLink);
+        }
+        self.turn.get_mut().unwrap_or_else(PoisonError::into_inner).close();
+        self.devices.clear();
         for channel in self.all_channels() {
-            // Nobody holds the turn of an engine that is dropped: no device writes any more.
-            channel.ops().take_all_back();
+            let failed = channel.ops().take_all_back();
+            failed.into_iter().for_each(|(op, fault)| op.end(Err(fault)));
             self.fail_channel(&channel, &Fault::Freed);
+        }
+        let moves = lock(&self.moves).drain();
+        for left in moves {
+            match left {
+                Move::Quiet { op, fault } => op.end(Err(fault)),
+                Move::Lent { sending, .. } => sending.fail(&Fault::Freed),
+                Move::Got { .. } => (),
+            }
         }
     }
 }

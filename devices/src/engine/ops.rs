@@ -1,7 +1,8 @@
 //! Operations that wait for an answer of their peer, named by numbers that travel.
 
+use super::slab::Slab;
 use crate::completion::{Completion, Ender, Outcome};
-use crate::device::{PeerId, RemoteKey};
+use crate::device::{Memory, PeerId, Registration};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source, Target};
 
@@ -9,59 +10,91 @@ use crate::layout::{Envelope, Source, Target};
 #[derive(Debug)]
 pub(crate) enum Op {
     /// A message whose body waits here for [`Kind::Clear`](crate::header::Kind) or
-    /// [`Kind::Done`](crate::header::Kind); `key` is the offer its peer may be reading from.
-    Send { peer: PeerId, source: Source, message: Envelope, key: Option<RemoteKey>, ender: Ender },
+    /// [`Kind::Done`](crate::header::Kind); its peer may be getting it if it is registered.
+    Send { peer: PeerId, source: Source, message: Envelope, registration: Option<Registration>, ender: Ender },
     /// An eager message that waits for its match. Its frame holds the memory, and may wait for room at this place of the
     /// peer's outbox.
     Sync { peer: PeerId, message: Envelope, place: u64, ender: Ender },
-    /// A matched receive whose body is coming in pieces.
-    Recv { peer: PeerId, target: Target, message: Envelope, received: usize, ender: Ender, hands: Hands },
+    /// A matched receive whose body is coming.
+    Recv(Recv),
+}
+
+/// A matched receive: of its sender's operation `theirs`.
+#[derive(Debug)]
+pub(crate) struct Recv {
+    pub(crate) peer: PeerId,
+    pub(crate) theirs: u64,
+    pub(crate) target: Target,
+    pub(crate) message: Envelope,
+    /// The bytes that have landed.
+    pub(crate) received: usize,
+    pub(crate) ender: Ender,
+    pub(crate) hands: Hands,
+    /// What the device has made of the target, where it wants it.
+    pub(crate) registration: Option<Registration>,
 }
 
 /// In whose hands the memory of a receive is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) enum Hands {
     /// The engine's.
-    #[default]
     Ours,
-    /// A device's, which writes to it; what the operation fails with when it comes back, if it has failed meanwhile.
-    Lent(Option<Fault>),
+    /// A device's, which writes to it.
+    Lent {
+        /// How many moves into it have not ended, and one for those that are still to be posted.
+        moves: u32,
+        /// Whether one of them has failed.
+        failed: bool,
+        /// What the operation fails with when it comes back, if it has failed meanwhile.
+        fault: Option<Fault>,
+    },
+}
+
+impl Hands {
+    /// A device's, for one move.
+    pub(crate) const LENT: Hands = Hands::Lent { moves: 1, failed: false, fault: None };
+}
+
+/// What became of a receive when a move into its memory ended.
+#[derive(Debug)]
+pub(crate) enum Back {
+    /// It goes on.
+    Open,
+    /// All of its body has landed.
+    Whole(Recv),
+    /// It had failed meanwhile.
+    Failed(Op, Fault),
+    /// A move has failed, and none is under way any more: nothing of the sender's operation `theirs` has been received.
+    Void { theirs: u64 },
 }
 
 impl Op {
     pub(crate) fn peer(&self) -> PeerId {
         match self {
-            Op::Send { peer, .. } | Op::Sync { peer, .. } | Op::Recv { peer, .. } => *peer,
+            Op::Send { peer, .. } | Op::Sync { peer, .. } | Op::Recv(Recv { peer, .. }) => *peer,
         }
     }
 
     fn is_lent(&self) -> bool {
-        matches!(self, Op::Recv { hands: Hands::Lent(_), .. })
-    }
-
-    pub(crate) fn key(&self) -> Option<RemoteKey> {
-        match self {
-            Op::Send { key, .. } => *key,
-            _ => None,
-        }
+        matches!(self, Op::Recv(Recv { hands: Hands::Lent { .. }, .. }))
     }
 
     fn ender(&self) -> &Ender {
         match self {
-            Op::Send { ender, .. } | Op::Sync { ender, .. } | Op::Recv { ender, .. } => ender,
+            Op::Send { ender, .. } | Op::Sync { ender, .. } | Op::Recv(Recv { ender, .. }) => ender,
         }
     }
 
-    /// Ends the operation; an offer must have been revoked before.
+    /// Ends the operation; neither a device nor a peer reaches its memory any more.
     pub(crate) fn end(self, outcome: Outcome) {
         let ender = match self {
-            Op::Send { ender, source, .. } => {
-                drop(source);
+            Op::Send { ender, source, registration, .. } => {
+                drop((registration, source));
                 ender
             }
             Op::Sync { ender, .. } => ender,
-            Op::Recv { ender, target, .. } => {
-                drop(target);
+            Op::Recv(Recv { ender, target, registration, .. }) => {
+                drop((registration, target));
                 ender
             }
         };
@@ -74,109 +107,139 @@ impl Op {
 /// # Invariants
 /// 1. A receive that is lent to a device stays in the table, with its target: [`get`](Self::get) does not show it,
 ///    [`take`](Self::take) and [`take_all`](Self::take_all) leave it. Only [`take_back`](Self::take_back), called when
-///    the device has landed or lost the body, and [`take_all_back`](Self::take_all_back), called when no device runs
-///    any more, end that. So the user's memory is not given back while a device may write to it.
+///    a move into it has ended or will not be made, and [`take_all_back`](Self::take_all_back), called when there is no
+///    device any more, end that. So the user's memory is not given back while a device may write to it.
 #[derive(Debug, Default)]
-pub(crate) struct Ops {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    op: Option<Op>,
-}
+pub(crate) struct Ops(Slab<Op>);
 
 impl Ops {
     pub(crate) fn insert(&mut self, op: Op) -> u64 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            // Generations start at 1, so that 0 is no operation.
-            self.slots.push(Slot { generation: 1, op: None });
-            (self.slots.len() - 1) as u32
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.op = Some(op);
-        u64::from(slot.generation) << 32 | u64::from(index)
+        self.0.insert(op)
     }
 
     /// Returns an operation by a number that came from `peer`, if it is one of that peer's.
     pub(crate) fn get(&mut self, number: u64, peer: PeerId) -> Option<&mut Op> {
-        let slot = self.slots.get_mut(number as u32 as usize)?;
-        let valid = u64::from(slot.generation) == number >> 32;
-        slot.op.as_mut().filter(|op| valid && op.peer() == peer && !op.is_lent())
+        self.0.get(number).filter(|op| op.peer() == peer && !op.is_lent())
+    }
+
+    /// Returns a receive from `peer`, also one that is lent.
+    fn receive(&mut self, number: u64, peer: PeerId) -> Option<&mut Recv> {
+        match self.0.get(number)? {
+            Op::Recv(recv) if recv.peer == peer => Some(recv),
+            _ => None,
+        }
     }
 
     /// Lends a receive to a device, which writes its next `len` bytes where this says; `None` if `at` is not the next
     /// byte, or they have no run of memory.
     pub(crate) fn lend(&mut self, number: u64, peer: PeerId, at: usize, len: usize) -> Option<*mut u8> {
-        let Op::Recv { target, message, received, hands, .. } = self.get(number, peer)? else { return None };
+        let Op::Recv(Recv { target, message, received, hands, .. }) = self.get(number, peer)? else {
+            return None;
+        };
         if at != *received || len > message.bytes - *received {
             return None;
         }
         let to = target.run(at, len)?;
-        *hands = Hands::Lent(None);
+        *hands = Hands::LENT;
         Some(to)
     }
 
-    /// Takes a receive back from a device that has written its next `len` bytes; returns it if it has failed meanwhile.
-    pub(crate) fn take_back(&mut self, number: u64, peer: PeerId, len: usize) -> Option<(Op, Fault)> {
-        let slot = self.slots.get_mut(number as u32 as usize)?;
-        let valid = u64::from(slot.generation) == number >> 32;
-        let op = slot.op.as_mut().filter(|op| valid && op.peer() == peer)?;
-        let Op::Recv { received, hands, .. } = op else { return None };
-        *received += len;
-        let Hands::Lent(Some(fault)) = std::mem::take(hands) else { return None };
-        Some((self.take(number, peer)?, fault))
+    /// Lends a receive that is lent already once more, for a move of its bytes `at..at + len`; `None` if it has failed
+    /// meanwhile, or another move has.
+    pub(crate) fn lend_more(
+        &mut self,
+        number: u64,
+        peer: PeerId,
+        at: usize,
+        len: usize,
+    ) -> Option<(Memory, Option<Registration>)> {
+        let recv = self.receive(number, peer)?;
+        let Hands::Lent { moves, failed: false, fault: None } = &mut recv.hands else { return None };
+        let memory = recv.target.lend(at, len)?;
+        *moves += 1;
+        Some((memory, recv.registration.clone()))
     }
 
-    /// Takes all receives back: there are no devices any more.
-    pub(crate) fn take_all_back(&mut self) {
-        for op in self.slots.iter_mut().filter_map(|slot| slot.op.as_mut()) {
-            if let Op::Recv { hands, .. } = op {
-                *hands = Hands::Ours;
+    /// Takes a receive back after a move into it, which has landed `len` bytes, or failed.
+    pub(crate) fn take_back(&mut self, number: u64, peer: PeerId, landed: Option<usize>) -> Back {
+        let Some(recv) = self.receive(number, peer) else { return Back::Open };
+        let Hands::Lent { moves, failed, fault } = &mut recv.hands else { return Back::Open };
+        match landed {
+            Some(len) => recv.received += len,
+            None => *failed = true,
+        }
+        *moves -= 1;
+        if *moves > 0 {
+            return Back::Open;
+        }
+        let (failed, fault) = (*failed, fault.take());
+        recv.hands = Hands::Ours;
+        if let Some(fault) = fault {
+            return self.0.take(number).map_or(Back::Open, |op| Back::Failed(op, fault));
+        }
+        if failed {
+            recv.received = 0;
+            return Back::Void { theirs: recv.theirs };
+        }
+        if recv.received < recv.message.bytes {
+            return Back::Open;
+        }
+        match self.0.take(number) {
+            Some(Op::Recv(recv)) => Back::Whole(recv),
+            _ => Back::Open,
+        }
+    }
+
+    /// Takes all receives back, as there are no devices any more; returns those that have failed meanwhile.
+    pub(crate) fn take_all_back(&mut self) -> Vec<(Op, Fault)> {
+        let mut failed = Vec::new();
+        for (number, op) in self.0.iter_mut() {
+            if let Op::Recv(Recv { hands, .. }) = op
+                && let Hands::Lent { fault: Some(fault), .. } = std::mem::replace(hands, Hands::Ours)
+            {
+                failed.push((number, fault));
             }
         }
+        failed.into_iter().filter_map(|(number, fault)| Some((self.0.take(number)?, fault))).collect()
     }
 
     pub(crate) fn take(&mut self, number: u64, peer: PeerId) -> Option<Op> {
         self.get(number, peer)?;
-        let index = number as u32;
-        let slot = self.slots.get_mut(index as usize)?;
-        slot.generation = slot.generation.wrapping_add(1).max(1);
-        self.free.push(index);
-        slot.op.take()
+        self.0.take(number)
     }
 
     /// Takes the send that ends `completion`, and its number.
     pub(crate) fn take_send(&mut self, completion: &Completion) -> Option<(u64, Op)> {
-        let ours = |op: &Op| !matches!(op, Op::Recv { .. }) && op.ender().ends(completion);
-        let at = self.slots.iter().position(|slot| slot.op.as_ref().is_some_and(ours))?;
-        let slot = &self.slots[at];
-        let number = u64::from(slot.generation) << 32 | at as u64;
-        let peer = slot.op.as_ref()?.peer();
-        Some((number, self.take(number, peer)?))
+        let ours = |op: &Op| !matches!(op, Op::Recv(_)) && op.ender().ends(completion);
+        let number = self.0.find(ours)?;
+        Some((number, self.0.take(number)?))
     }
 
     /// Takes the operations that `which` picks; one that is lent to a device fails with `fault` when it comes back.
     pub(crate) fn take_all(&mut self, mut which: impl FnMut(&Op) -> bool, fault: &Fault) -> Vec<Op> {
         let mut taken = Vec::new();
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            if slot.op.as_ref().is_some_and(&mut which) {
-                if let Some(Op::Recv { hands: Hands::Lent(failed), .. }) = &mut slot.op {
+        for (number, op) in self.0.iter_mut().filter(|(_, op)| which(op)) {
+            match op {
+                Op::Recv(Recv { hands: Hands::Lent { fault: failed, .. }, .. }) => {
                     failed.get_or_insert_with(|| fault.clone());
-                    continue;
                 }
-                slot.generation = slot.generation.wrapping_add(1).max(1);
-                self.free.push(index as u32);
-                taken.extend(slot.op.take());
+                _ => taken.push(number),
             }
         }
-        taken
+        taken.into_iter().filter_map(|number| self.0.take(number)).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.len() == self.free.len()
+        self.0.is_empty()
+    }
+
+    /// Whether nothing is left but receives that have failed, and whose device is still to give back the memory after the
+    /// end of their peer: nobody has to wait for that before leaving.
+    pub(crate) fn is_settled(&self, has_ended: impl Fn(PeerId) -> bool) -> bool {
+        self.0.iter().all(|op| match op {
+            Op::Recv(Recv { peer, hands: Hands::Lent { fault: Some(_), .. }, .. }) => has_ended(*peer),
+            _ => false,
+        })
     }
 }
 
@@ -204,14 +267,16 @@ mod tests {
             bytes: memory.len(),
         };
         let mut ops = Ops::default();
-        let number = ops.insert(Op::Recv {
+        let number = ops.insert(Op::Recv(Recv {
             peer: PEER,
+            theirs: 0,
             target: target.unwrap(),
             message,
             received: 0,
             ender,
             hands: Hands::Ours,
-        });
+            registration: None,
+        }));
         (ops, number, completion)
     }
 
@@ -225,11 +290,11 @@ mod tests {
         assert!(ops.take_all(|_| true, &FREED).is_empty());
         assert!(ops.take_all(|_| true, &Fault::Cancelled).is_empty(), "the first fault stays");
         assert!(!ops.is_empty() && completion.outcome().is_none());
-        let (op, fault) = ops.take_back(number, PEER, 60).unwrap();
+        let Back::Failed(op, fault) = ops.take_back(number, PEER, Some(60)) else { panic!("it had failed") };
         assert_eq!(fault, FREED);
         op.end(Err(fault));
         assert!(ops.is_empty() && completion.outcome().is_some());
-        assert!(ops.take_back(number, PEER, 0).is_none(), "it is gone");
+        assert!(matches!(ops.take_back(number, PEER, Some(0)), Back::Open), "it is gone");
     }
 
     #[test]
@@ -241,11 +306,49 @@ mod tests {
         }
         assert!(ops.lend(number, PeerId(4), 0, 10).is_none(), "another peer's");
         assert!(ops.lend(number, PEER, 0, 60).is_some());
-        assert!(ops.take_back(number, PeerId(4), 60).is_none());
+        assert!(matches!(ops.take_back(number, PeerId(4), Some(60)), Back::Open));
         assert!(ops.get(number, PEER).is_none(), "still lent");
-        assert!(ops.take_back(number, PEER, 60).is_none());
-        assert!(ops.lend(number, PEER, 60, 40).is_some());
-        assert!(ops.take_back(number, PEER, 40).is_none());
-        assert_eq!(ops.take_all(|_| true, &FREED).len(), 1);
+        assert!(matches!(ops.take_back(number, PEER, Some(60)), Back::Open));
+        assert!(ops.lend(number, PEER, 60, 39).is_some());
+        assert!(matches!(ops.take_back(number, PEER, Some(39)), Back::Open));
+        assert!(ops.lend(number, PEER, 99, 1).is_some());
+        assert!(matches!(ops.take_back(number, PEER, Some(1)), Back::Whole(_)));
+        assert!(ops.is_empty());
+    }
+
+    /// A receive lent for several moves at once, which end in any order.
+    #[test]
+    fn a_receive_is_lent_until_the_last_move_has_ended() {
+        for (failing, fails) in [(None, false), (Some(1), false), (None, true), (Some(0), true)] {
+            let mut memory = [0; 100];
+            let (mut ops, number, _completion) = receive(&mut memory);
+            assert!(ops.lend_more(number, PEER, 0, 10).is_none(), "not lent yet");
+            assert!(ops.lend(number, PEER, 0, 100).is_some());
+            for at in [0, 40, 80] {
+                let len = 40.min(100 - at);
+                assert!(ops.lend_more(number, PEER, at, len).is_some());
+            }
+            // The first lending stood for the moves that were to be posted.
+            assert!(matches!(ops.take_back(number, PEER, Some(0)), Back::Open));
+            if fails {
+                assert!(ops.take_all(|_| true, &FREED).is_empty());
+            }
+            for (i, len) in [20, 40].into_iter().enumerate() {
+                let landed = (failing != Some(i)).then_some(len);
+                assert!(matches!(ops.take_back(number, PEER, landed), Back::Open));
+                assert!(ops.get(number, PEER).is_none(), "still lent");
+                if fails || failing == Some(i) {
+                    assert!(ops.lend_more(number, PEER, 0, 1).is_none(), "no more moves");
+                }
+            }
+            match ops.take_back(number, PEER, Some(40)) {
+                Back::Failed(_, fault) => assert!(fails && fault == FREED),
+                Back::Void { theirs: 0 } => {
+                    assert!(!fails && failing.is_some() && ops.get(number, PEER).is_some())
+                }
+                Back::Whole(recv) => assert!(!fails && failing.is_none() && recv.received == 100),
+                Back::Void { .. } | Back::Open => panic!("the last move has ended"),
+            }
+        }
     }
 }

@@ -9,9 +9,10 @@ use mpj_pool::{Pool, RawBuffer};
 
 use super::Engine;
 use super::channel::Channel;
-use super::peer::{Contact, Outbox, Peer, Stream, Waiting};
+use super::moves::{Move, Sending};
+use super::peer::{Contact, Outbox, Peer, Waiting};
 use crate::completion::Ender;
-use crate::device::{PeerId, PostError};
+use crate::device::{Link, Moved, Part, PeerId, PostError};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
@@ -66,12 +67,17 @@ impl Engine {
 
     /// Sends a frame of a message, now or when there is room.
     pub(crate) fn push_message(&self, out: &mut Outbox, context: u64, head: Head, body: Option<Source>) {
+        self.push_frame(out, Waiting { context, head, body, key: None, ends: None, place: 0 });
+    }
+
+    /// Sends a frame, now or when there is room.
+    pub(crate) fn push_frame(&self, out: &mut Outbox, frame: Waiting) {
         if out.gone {
             return;
         }
-        if !out.waiting.is_empty() || out.post(&head, body.as_ref()).is_err() {
+        if !out.waiting.is_empty() || out.post_frame(&frame).is_err() {
             // A link that is broken says so again when the outbox is flushed.
-            self.queue(out, context, head, body, None);
+            self.queue_frame(out, frame);
             if out.contact != Contact::Met {
                 self.look_for_answers();
             }
@@ -98,9 +104,14 @@ impl Engine {
         body: Option<Source>,
         ends: Option<(Ender, Envelope)>,
     ) {
+        self.queue_frame(out, Waiting { context, head, body, key: None, ends, place: 0 });
+    }
+
+    /// Has a frame wait for room, at a place that it is given now.
+    fn queue_frame(&self, out: &mut Outbox, frame: Waiting) {
         let idle = out.is_idle();
         let place = out.place;
-        out.waiting.push_back(Waiting { context, head, body, ends, place });
+        out.waiting.push_back(Waiting { place, ..frame });
         out.place += 1;
         self.note_busy(idle, out);
     }
@@ -201,6 +212,7 @@ impl Engine {
         let mut moved = 0;
         let result = self
             .move_frames(&mut out, &mut moved, ended)
+            .and_then(|()| self.move_gets(&mut out, &mut moved, ended))
             .and_then(|()| self.move_pieces(&mut out, &mut moved, ended));
         let flushed = out.link.flush();
         let broken = match (result, flushed) {
@@ -212,7 +224,7 @@ impl Engine {
             }
         };
         drop(out);
-        ended.drain(..).for_each(Ended::end);
+        ended.drain(..).for_each(|ended| ended.end(self));
         if let Some(why) = broken {
             self.broken_link(peer, PostError::Broken(why));
         }
@@ -226,12 +238,12 @@ impl Engine {
         ended: &mut Vec<Ended>,
     ) -> Result<(), PostError> {
         while let Some(waiting) = out.waiting.pop_front() {
-            if let Err(error) = out.post(&waiting.head, waiting.body.as_ref()) {
+            if let Err(error) = out.post_frame(&waiting) {
                 out.waiting.push_front(waiting);
                 return Err(error);
             }
             if waiting.body.is_some() || waiting.ends.is_some() {
-                ended.push(Ended { source: waiting.body, ends: waiting.ends });
+                ended.push(Ended::Frame { source: waiting.body, ends: waiting.ends });
             }
             *moved += 1;
         }
@@ -254,26 +266,51 @@ impl Engine {
                 // Its name goes first.
                 return Err(PostError::Again);
             }
-            let Outbox { link, caps, streams, .. } = &mut *out;
+            let Outbox { id, link, caps, streams, .. } = &mut *out;
             let Some(stream) = streams.front_mut() else { return Ok(()) };
-            let len = caps.fragment.min(stream.message.bytes - stream.sent);
+            let bytes = stream.sending.message.bytes;
+            let len = caps.fragment.min(bytes - stream.sent);
             let mut head = Head::new(Kind::Data, 0, stream.channel.number(), 0);
             head.op.set(stream.op);
             head.extra.set(stream.sent as u64);
-            link.post(head.bytes(), stream.source.body(stream.sent, len))?;
+            match (caps.lend.filter(|reach| (reach.from..=reach.most).contains(&len)), &stream.sending.lent) {
+                (Some(_), Some((memory, registration))) => {
+                    let body = memory.part(stream.sent, len, registration.as_ref());
+                    self.post_lent(*id, link.as_mut(), &head, body, &stream.sending)?;
+                }
+                _ => link.post(head.bytes(), stream.sending.body(stream.sent, len))?,
+            }
             stream.sent += len;
             reach(Step::PieceSent, self.site.rank);
             *moved += 1;
-            if stream.sent == stream.message.bytes {
-                if let Some(Stream { source, ender, message, .. }) = streams.pop_front() {
-                    ended.push(Ended { source: Some(source), ends: Some((ender, message)) });
-                }
+            if stream.sent == bytes {
+                ended.extend(streams.pop_front().map(|stream| Ended::Body(stream.sending)));
             } else {
                 // One piece of each body in turn.
                 streams.rotate_left(1);
             }
         }
         Ok(())
+    }
+
+    /// Posts a piece of a body from where it lies: the message does not end before the device is done with it.
+    fn post_lent(
+        &self,
+        peer: PeerId,
+        link: &mut dyn Link,
+        head: &Head,
+        body: Part<'_>,
+        sending: &Arc<Sending>,
+    ) -> Result<(), PostError> {
+        let token = self.note_move(Move::Lent { peer, sending: Arc::clone(sending) });
+        // SAFETY: the bytes are those of the source, which `sending` keeps until the move has ended.
+        #[expect(unsafe_code, reason = "see above")]
+        let result = unsafe { link.post_lent(head.bytes(), &[body], token) };
+        if result != Ok(Moved::Started) {
+            // The outbox still holds the message.
+            self.forget_move(token);
+        }
+        result.map(|_| ())
     }
 
     /// Keeps the body of an early message.
@@ -291,18 +328,28 @@ impl Engine {
     }
 }
 
-/// A message that has gone, to be ended when no lock is held: its memory may be the user's to drop.
+/// What has ended while an outbox was locked, to be dealt with when no lock is held: its memory may be the user's to drop.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    source: Option<Source>,
-    ends: Option<(Ender, Envelope)>,
+pub(crate) enum Ended {
+    /// A frame that has gone, and the operation that ends with it.
+    Frame { source: Option<Source>, ends: Option<(Ender, Envelope)> },
+    /// A body of which all pieces have gone.
+    Body(Arc<Sending>),
+    /// A piece of a get, or its posting.
+    Get { channel: Arc<Channel>, peer: PeerId, op: u64, landed: Option<usize> },
 }
 
 impl Ended {
-    fn end(self) {
-        drop(self.source);
-        if let Some((ender, message)) = self.ends {
-            ender.end(Ok(message));
+    pub(super) fn end(self, engine: &Engine) {
+        match self {
+            Ended::Frame { source, ends } => {
+                drop(source);
+                if let Some((ender, message)) = ends {
+                    ender.end(Ok(message));
+                }
+            }
+            Ended::Body(sending) => drop(sending),
+            Ended::Get { channel, peer, op, landed } => engine.end_get(&channel, peer, op, landed),
         }
     }
 }

@@ -5,10 +5,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::channel::Channel;
+use super::fetch::Fetch;
+use super::moves::Sending;
 use super::outbox::cost;
 use super::send::Mode;
 use crate::completion::Ender;
-use crate::device::{Body, Caps, Link, PeerId, PostError};
+use crate::device::{Body, Caps, Link, PeerId, PostError, RemoteKey};
 use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
 
@@ -69,14 +71,16 @@ impl Peer {
     /// Makes a peer that is asked for.
     pub(crate) fn new(id: PeerId) -> Self {
         let outbox = Outbox {
+            id,
             contact: Contact::Asked,
             link: Box::new(NoLink),
-            caps: Caps { eager: 0, fragment: 0, get: false },
+            caps: Caps::frames(0, 0),
             bound: Vec::new(),
             unsent: VecDeque::new(),
             waiting: VecDeque::new(),
             place: 0,
             streams: VecDeque::new(),
+            fetches: VecDeque::new(),
             credit: 0,
             announced: 0,
             unflushed: false,
@@ -99,6 +103,8 @@ impl Peer {
 ///    `unsent`, frames in `waiting`. Of a peer that is met `unsent` is empty.
 #[derive(Debug)]
 pub(crate) struct Outbox {
+    /// Whose it is.
+    pub(crate) id: PeerId,
     pub(crate) contact: Contact,
     pub(crate) link: Box<dyn Link>,
     /// What the link can do.
@@ -113,6 +119,8 @@ pub(crate) struct Outbox {
     pub(crate) place: u64,
     /// Bodies the peer has asked for.
     pub(crate) streams: VecDeque<Stream>,
+    /// Bodies that are got from the peer, and have pieces to post.
+    pub(crate) fetches: VecDeque<Fetch>,
     /// Bytes of eager messages that may still go.
     pub(crate) credit: u64,
     /// Messages that were announced to the peer, in all.
@@ -131,8 +139,21 @@ impl Outbox {
         self.link.post(head.bytes(), source.body(0, source.bytes()))
     }
 
+    /// Posts a frame that has waited, or may have to.
+    #[inline]
+    pub(crate) fn post_frame(&mut self, frame: &Waiting) -> Result<(), PostError> {
+        match &frame.key {
+            None => self.post(&frame.head, frame.body.as_ref()),
+            Some(key) => self.link.post(frame.head.bytes(), Body::Bytes(key.as_bytes())),
+        }
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
-        self.unsent.is_empty() && self.waiting.is_empty() && self.streams.is_empty() && !self.unflushed
+        self.unsent.is_empty()
+            && self.waiting.is_empty()
+            && self.streams.is_empty()
+            && self.fetches.is_empty()
+            && !self.unflushed
     }
 
     /// Gives back what a frame has taken of the peer's room that will not be sent.
@@ -174,7 +195,7 @@ pub(crate) enum Contact {
 
 /// The link to a peer that is not met: it never has room.
 #[derive(Debug)]
-struct NoLink;
+pub(super) struct NoLink;
 
 impl Link for NoLink {
     fn post(&mut self, _head: &[u8], _body: Body<'_>) -> Result<(), PostError> {
@@ -199,6 +220,8 @@ pub(crate) struct Waiting {
     pub(crate) context: u64,
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,
+    /// The body of an announcement.
+    pub(crate) key: Option<Box<RemoteKey>>,
     /// The operation that ends when the frame has gone.
     pub(crate) ends: Option<(Ender, Envelope)>,
     /// Its place among all frames that ever waited here.
@@ -211,8 +234,6 @@ pub(crate) struct Stream {
     /// It may have been left since: its number is bound again before each piece.
     pub(crate) channel: Arc<Channel>,
     pub(crate) op: u64,
-    pub(crate) source: Source,
-    pub(crate) message: Envelope,
+    pub(crate) sending: Arc<Sending>,
     pub(crate) sent: usize,
-    pub(crate) ender: Ender,
 }

@@ -39,6 +39,12 @@ impl Turn {
     pub(crate) fn new(inlets: Vec<Box<dyn Inlet>>, size: u32) -> Self {
         Turn { inlets, inboxes: Table::new(size), seen: 0, passes: 0, ended: Vec::new() }
     }
+
+    /// Drops the inlets, which write where bodies land, and then what they wrote to.
+    pub(super) fn close(&mut self) {
+        self.inlets.clear();
+        self.inboxes = Table::new(0);
+    }
 }
 
 impl Engine {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use mpj_pool::{DefaultBlock, RawBuffer};
 
 use super::channel::Channel;
-use super::ops::{Hands, Op};
+use super::fetch::Announced;
 use super::outbox::cost;
 use super::{Engine, Wait};
-use crate::completion::{Completion, Ender, Started, pair};
-use crate::device::{PeerId, RemoteKey};
+use crate::completion::{Completion, Started, pair};
+use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::header::Kind;
 use crate::layout::{Envelope, Target};
@@ -122,7 +122,7 @@ impl Engine {
                     return Err(fault);
                 }
                 let (ender, completion) = pair();
-                self.fetch(channel, from, message, op, key, target, ender);
+                self.fetch(&Announced { channel, from, message, op, key: key.as_deref() }, target, ender);
                 return Ok(Started::Pending(completion));
             }
             Held::Local { source, ender } => {
@@ -179,39 +179,6 @@ impl Engine {
         if let Some(op) = notify {
             self.answer(from, channel, Kind::Done, op, 0);
         }
-    }
-
-    /// Gets the body of an announced message that was accepted: by one copy, or by asking for it.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one matched message, each from another place"
-    )]
-    pub(crate) fn fetch(
-        &self,
-        channel: &Channel,
-        from: PeerId,
-        message: Envelope,
-        op: u64,
-        key: Option<RemoteKey>,
-        mut target: Target,
-        ender: Ender,
-    ) {
-        let run = target.run(0, message.bytes);
-        let device = self.peer(from).ok().and_then(|peer| self.device_of(peer));
-        if let (Some(key), Some(to), Some(device)) = (key, run, device) {
-            // SAFETY: `to` is a run of `message.bytes` bytes of the target, which is ours until it is dropped below.
-            #[expect(unsafe_code, reason = "see above")]
-            let got = unsafe { device.get(from, key, to, message.bytes) };
-            if got.is_ok() {
-                self.answer(from, channel, Kind::Done, op, 0);
-                ender.end(target.finish(&message).map(|()| message));
-                return;
-            }
-        }
-        let recv = Op::Recv { peer: from, target, message, received: 0, ender, hands: Hands::Ours };
-        let mine = channel.ops().insert(recv);
-        self.answer(from, channel, Kind::Clear, op, mine);
-        self.recheck();
     }
 
     /// Takes a posted receive back; returns whether it had not matched yet.

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use mpj_pool::Access;
+
 use super::Engine;
 use super::channel::Channel;
+use super::fetch::takes;
 use super::ops::Op;
 use super::outbox::{cost, note_announced};
-use super::peer::{Contact, Outbox, Peer, Unsent};
+use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
 use crate::completion::{Ender, Started, pair};
-use crate::device::{PeerId, PostError};
+use crate::device::{PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
@@ -146,20 +149,33 @@ impl Engine {
         source: Source,
         ender: Ender,
     ) {
-        let device = self.device_of(peer).filter(|_| out.caps.get);
-        // SAFETY: the bytes are those of `source`, which lives in the operation until it ends; every way to its end
-        // revokes the offer first.
-        #[expect(unsafe_code, reason = "see above")]
-        let key = device
-            .zip(source.contiguous())
-            .and_then(|(device, bytes)| unsafe { device.offer(bytes.as_ptr(), bytes.len()) });
-        let op = Op::Send { peer: peer.id, source, message, key, ender };
+        let (registration, key) = self.expose(peer, &source).unzip();
+        let op = Op::Send { peer: peer.id, source, message, registration, ender };
         let mut head = head(Kind::Ready, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);
-        head.key.set(key.map_or(0, |k| k.0));
-        self.push_message(out, channel.context, head, None);
+        let key = key.map(Box::new);
+        self.push_frame(
+            out,
+            Waiting { context: channel.context, head, body: None, key, ends: None, place: 0 },
+        );
         reach(Step::Announced, self.site.rank);
+    }
+
+    /// Registers a body for its receiver to get, if the device can and it pays; the key goes with the announcement.
+    fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
+        let device = self.device_of(peer)?;
+        device.caps().get?;
+        let memory = source.memory()?;
+        if !takes(device, device.caps().get, &memory, memory.bytes()) {
+            return None;
+        }
+        // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
+        // the receiver has said that it is done, or the device that it cannot reach them.
+        #[expect(unsafe_code, reason = "see above")]
+        let registration = unsafe { device.register(&memory, None, Access::READ) }.ok()?;
+        let key = device.pack_key(&registration, 0, memory.bytes())?;
+        Some((registration, key))
     }
 
     /// Starts a message that has waited for its peer to be met.
@@ -243,7 +259,9 @@ impl Engine {
     pub(crate) fn broken_link(&self, peer: &Peer, error: PostError) -> Fault {
         let why: Arc<str> = match error {
             PostError::Broken(why) => why.into(),
-            PostError::Again | PostError::Unsupported => "the device refuses frames".into(),
+            PostError::Again | PostError::Unsupported | PostError::Withdrawn => {
+                "the device refuses frames".into()
+            }
         };
         self.roster.report(peer.id.0, End::Died(Arc::clone(&why)));
         Fault::Unreachable { rank: peer.id.0, why }

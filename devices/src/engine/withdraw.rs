@@ -8,8 +8,8 @@ use crate::fault::Fault;
 use crate::matching::Held;
 
 impl Engine {
-    /// Takes an operation back that has not matched; returns whether it was. It has ended with [`Fault::Cancelled`] then,
-    /// and its memory is free. What has matched, or has ended, goes to its end.
+    /// Takes an operation back that has not matched; returns whether it was. It ends with [`Fault::Cancelled`] then: at
+    /// once, unless its peer may be reading the memory just now. What has matched, or has ended, goes to its end.
     ///
     /// * A posted receive is taken back as by [`cancel`](Self::cancel).
     /// * An announced message is taken back unless its receiver has asked for the body: a receiver that asks later fails
@@ -47,13 +47,12 @@ impl Engine {
     /// Takes back an announced or synchronous message whose answer has not come.
     fn withdraw_op(&self, channel: &Channel, completion: &Completion) -> bool {
         let Some((number, op)) = channel.ops().take_send(completion) else { return false };
-        self.revoke(&op);
         if let Some(peer) = self.peers.get(op.peer()) {
             // Its frame may wait for room, and hold the memory.
             let ours = |frame: &Waiting| frame.context == channel.context && frame.head.op.get() == number;
             drop(self.take_waiting(peer, ours));
         }
-        op.end(Err(Fault::Cancelled));
+        self.fail_op(op, Fault::Cancelled);
         true
     }
 

@@ -23,8 +23,8 @@ pub(crate) enum Held {
     Empty,
     /// In a block of the pool.
     Block(DefaultBlock),
-    /// Still at the sender, as its operation `op`.
-    Remote { op: u64, key: Option<RemoteKey> },
+    /// Still at the sender, as its operation `op`, to be got by `key` if there is one.
+    Remote { op: u64, key: Option<Box<RemoteKey>> },
     /// In this rank's own send buffer; boxed, as it is rare, and the others are moved on every receive.
     Local { source: Box<Source>, ender: Ender },
     /// Lost for want of memory.

@@ -96,7 +96,7 @@ fn open(site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
         strangers: AtomicU64::new(0),
     });
     let eager = config.size(&config::NIO_EAGER);
-    let caps = Caps { eager, fragment: config.size(&config::NIO_FRAGMENT).max(eager), get: false };
+    let caps = Caps::frames(eager, config.size(&config::NIO_FRAGMENT).max(eager));
     let inlet = NioInlet::new(Arc::clone(&shared), listener).map_err(|e| connect::explain("epoll", e))?;
     Ok((NioDevice { shared, at, caps }, inlet))
 }
@@ -146,7 +146,7 @@ struct NioDevice {
     caps: Caps,
 }
 
-// SAFETY: it has neither offers nor `get`.
+// SAFETY: it moves no memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for NioDevice {
     fn name(&self) -> &'static str {

@@ -49,7 +49,7 @@ impl Driver for ShmDriver {
         }
         let area = Arc::new(Area::new(Arc::new(segment.fragments(site.rank)), Receivers::Processes));
         let eager = config.size(&config::SHM_EAGER).min(area.fragment());
-        let caps = Caps { eager, fragment: area.fragment(), get: false };
+        let caps = Caps::frames(eager, area.fragment());
         let place = Place { segment, bells, rank: site.rank };
         let inlet = Box::new(inlet::ShmInlet::new(place.clone()));
         Ok(Opened { device: Box::new(ShmDevice { place, area, caps }), inlet })
@@ -78,7 +78,7 @@ struct ShmDevice {
     caps: Caps,
 }
 
-// SAFETY: it has neither offers nor `get`.
+// SAFETY: it moves no memory.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
-use crate::device::PeerId;
+use crate::device::{PeerId, Token};
 use crate::doorbell::Doorbell;
 use crate::ring::Incoming;
 use crate::smdev::offer::Offers;
@@ -20,25 +20,22 @@ pub struct Hub {
 }
 
 /// What a rank finds when it looks for news.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Port {
     bell: OnceLock<Arc<Doorbell>>,
-    /// How many rings were ever delivered; read without the lock to see whether there are new ones.
+    /// How much was ever delivered; read without the lock to see whether there is something new.
     delivered: AtomicUsize,
-    /// Those that were not collected; nothing any more when the rank has left.
-    new: Mutex<News>,
+    /// What was not collected; nothing any more when the rank has left.
+    new: Mutex<Option<News>>,
 }
 
-#[derive(Debug)]
-enum News {
-    Open(Vec<Incoming>),
-    Closed,
-}
-
-impl Default for News {
-    fn default() -> Self {
-        News::Open(Vec::new())
-    }
+/// What comes to a rank by another way than a ring.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Rings of peers that have connected.
+    pub(super) rings: Vec<Incoming>,
+    /// What peers do not reach any more.
+    pub(super) quiet: Vec<Token>,
 }
 
 impl Hub {
@@ -46,7 +43,7 @@ impl Hub {
     pub fn new(ranks: impl IntoIterator<Item = u32>) -> Arc<Self> {
         // Random, so that no two hubs take each other for one, also on two hosts.
         let id = RandomState::new().hash_one(std::process::id());
-        let ports = ranks.into_iter().map(|rank| (rank, Arc::default())).collect();
+        let ports = ranks.into_iter().map(|rank| (rank, Arc::new(Port::new()))).collect();
         Arc::new(Hub { id, ports, offers: Offers::default() })
     }
 
@@ -71,12 +68,7 @@ impl Hub {
 
     /// Gives `to` the receiving end of a ring; a rank that has left takes none.
     pub(super) fn deliver(&self, to: PeerId, ring: Incoming) -> Result<(), String> {
-        let port = self.port(to.0)?;
-        if let News::Open(rings) = &mut *lock(&port.new) {
-            rings.push(ring);
-            // SYNC hub-delivered (release)
-            port.delivered.fetch_add(1, Ordering::Release);
-        }
+        self.port(to.0)?.deliver(|news| news.rings.push(ring));
         Ok(())
     }
 
@@ -87,21 +79,37 @@ impl Hub {
 }
 
 impl Port {
-    /// Moves the rings that are new since `seen` to `into`; returns the new count.
-    #[inline]
-    pub(super) fn collect(&self, seen: usize, into: &mut Vec<Incoming>) -> usize {
-        // SYNC hub-delivered (acquire)
-        let delivered = self.delivered.load(Ordering::Acquire);
-        if delivered != seen
-            && let News::Open(rings) = &mut *lock(&self.new)
-        {
-            into.append(rings);
+    fn new() -> Self {
+        Port { bell: OnceLock::new(), delivered: AtomicUsize::new(0), new: Mutex::new(Some(News::default())) }
+    }
+
+    fn deliver(&self, put: impl FnOnce(&mut News)) {
+        if let Some(news) = &mut *lock(&self.new) {
+            put(news);
+            // SYNC hub-delivered (release)
+            self.delivered.fetch_add(1, Ordering::Release);
         }
-        delivered
+    }
+
+    /// Tells the rank that nobody reaches its memory any more which it has asked about.
+    pub(super) fn tell_quiet(&self, op: Token) {
+        self.deliver(|news| news.quiet.push(op));
+    }
+
+    /// Returns how much was ever delivered.
+    #[inline]
+    pub(super) fn delivered(&self) -> usize {
+        // SYNC hub-delivered (acquire)
+        self.delivered.load(Ordering::Acquire)
+    }
+
+    /// Takes what was delivered and not collected.
+    pub(super) fn collect(&self) -> News {
+        lock(&self.new).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Lets go of what was not collected, and takes nothing more: the rank is gone.
     pub(super) fn close(&self) {
-        *lock(&self.new) = News::Closed;
+        *lock(&self.new) = None;
     }
 }

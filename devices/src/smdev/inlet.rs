@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::hub::Port;
+use super::hub::{News, Port};
 use crate::device::{Inlet, Sink};
 use crate::ring::Incoming;
 
@@ -20,17 +20,29 @@ impl SmInlet {
     }
 }
 
+impl SmInlet {
+    #[cold]
+    fn collect(&mut self, delivered: usize, sink: &mut dyn Sink) -> usize {
+        self.seen = delivered;
+        let News { mut rings, quiet } = self.port.collect();
+        self.rings.append(&mut rings);
+        quiet.iter().for_each(|op| sink.quiet(*op));
+        quiet.len()
+    }
+}
+
 impl Drop for SmInlet {
     fn drop(&mut self) {
         self.port.close();
     }
 }
 
-// SAFETY: a ring hands over whole frames: no body begins.
+// SAFETY: a ring hands over whole frames: no body begins. No move is started.
 unsafe impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
-        self.seen = self.port.collect(self.seen, &mut self.rings);
-        self.rings.iter_mut().map(|ring| ring.drain(sink)).sum()
+        let delivered = self.port.delivered();
+        let news = if delivered == self.seen { 0 } else { self.collect(delivered, sink) };
+        news + self.rings.iter_mut().map(|ring| ring.drain(sink)).sum::<usize>()
     }
 }

@@ -1,23 +1,30 @@
 //! `smdev`: ranks that are threads of one process.
 //!
 //! A short message is one cache line in the [ring](crate::ring) of the pair; up to the eager limit the body goes
-//! through a fragment; above it the receiver copies once, straight from the sender's buffer to its own
-//! ([`offer`](crate::device::Device::offer) and [`get`](crate::device::Device::get)).
+//! through a fragment; above it the receiver copies once, straight from the sender's buffer to its own, whatever the
+//! layout of either ([`get`](crate::device::Link::get)).
 
 mod hub;
 mod inlet;
+mod link;
 mod offer;
 
 use std::sync::Arc;
+
+use mpj_pool::{Access, Region, RegisterError};
 
 pub use hub::Hub;
 
 use crate::config::{self, Config};
 use crate::device::{
-    Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId, PostError, RemoteKey,
+    Address, Affinity, Caps, Device, Driver, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
+    Registration, RemoteKey, Token,
 };
+use crate::doorbell::Doorbell;
 use crate::ring::{Area, Consumer, Fragments, Incoming, LateBell, Receivers, Ring, RingLink};
 use crate::site::Site;
+use hub::Port;
+use link::{Key, SmLink};
 
 const NAME: &str = "smdev";
 
@@ -43,9 +50,11 @@ impl Driver for SmDriver {
             .map_err(|e| refuse(format!("fragments: {e}")))?;
         let area = Arc::new(Area::new(Arc::new(memory), Receivers::Threads));
         let port = hub.arrive(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
-        let caps = Caps { eager: config.size(&config::SM_EAGER), fragment: FRAGMENT as usize, get: true };
-        let inlet = Box::new(inlet::SmInlet::new(port));
-        Ok(Opened { device: Box::new(SmDevice { hub, rank: site.rank, area, caps }), inlet })
+        let frames = Caps::frames(config.size(&config::SM_EAGER), FRAGMENT as usize);
+        let caps = Caps { get: Some(Reach::ANY), layouts: true, ..frames };
+        let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
+        let (rank, bell) = (site.rank, Arc::clone(&site.bell));
+        Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, port, area, caps }), inlet })
     }
 }
 
@@ -54,11 +63,13 @@ impl Driver for SmDriver {
 struct SmDevice {
     hub: Arc<Hub>,
     rank: u32,
+    bell: Arc<Doorbell>,
+    port: Arc<Port>,
     area: Arc<Area>,
     caps: Caps,
 }
 
-// SAFETY: `Offers` copies all bytes or answers with an error, and its `revoke` waits for copies that have begun.
+// SAFETY: `Offers` copies all bytes or answers with an error, and knows who reads.
 unsafe impl Device for SmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -85,22 +96,50 @@ unsafe impl Device for SmDevice {
         let incoming = Incoming::new(from, consumer, bell);
         self.hub.deliver(peer, incoming).map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
-        Ok(Box::new(RingLink::new(ring, Arc::clone(&self.area), LateBell::new(move || hub.bell(peer)))))
+        let bells = Arc::clone(&hub);
+        let ring = RingLink::new(ring, Arc::clone(&self.area), LateBell::new(move || bells.bell(peer)));
+        Ok(Box::new(SmLink { ring, hub }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
-    unsafe fn offer(&self, from: *const u8, len: usize) -> Option<RemoteKey> {
-        // SAFETY: the caller's contract is the one of `Offers::offer`.
-        Some(unsafe { self.hub.offers().offer(from, len) })
+    unsafe fn register(
+        &self,
+        memory: &Memory,
+        _region: Option<Region<'_>>,
+        _access: Access,
+    ) -> Result<Registration, RegisterError> {
+        // SAFETY: the caller's promise: `Offered` takes the offer back before the last copy of the registration is gone.
+        let number = unsafe { self.hub.offers().offer(memory.clone()) };
+        let bytes = memory.bytes();
+        Ok(Registration::new(Offered { hub: Arc::clone(&self.hub), number, bytes }))
     }
 
-    fn revoke(&self, key: RemoteKey) {
-        self.hub.offers().revoke(key);
+    fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
+        let Offered { number, bytes, .. } = memory.record::<Offered>()?;
+        at.checked_add(len).filter(|end| end <= bytes)?;
+        Key { number: *number, at: at as u64 }.pack()
     }
 
-    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
-    unsafe fn get(&self, _peer: PeerId, key: RemoteKey, to: *mut u8, len: usize) -> Result<(), PostError> {
-        // SAFETY: the caller's contract is the one of `Offers::get`.
-        unsafe { self.hub.offers().get(key, to, len) }
+    fn quiesce(&self, _peer: PeerId, memory: &Registration, op: Token) -> Quiet {
+        let Some(Offered { number, .. }) = memory.record::<Offered>() else { return Quiet::Now };
+        let (port, bell) = (Arc::clone(&self.port), Arc::clone(&self.bell));
+        self.hub.offers().quiesce(*number, move || {
+            port.tell_quiet(op);
+            bell.ring();
+        })
+    }
+}
+
+/// An offer, as the operation keeps it that the memory belongs to.
+#[derive(Debug)]
+struct Offered {
+    hub: Arc<Hub>,
+    number: u64,
+    bytes: usize,
+}
+
+impl Drop for Offered {
+    fn drop(&mut self) {
+        self.hub.offers().revoke(self.number);
     }
 }

@@ -1,9 +1,10 @@
 //! Memory lent to a peer for one copy.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::PoisonError;
 
-use crate::device::{PostError, RemoteKey};
+use crate::device::{Memory, Part, PostError, Quiet};
 use crate::sync::{Condvar, Mutex, lock};
 
 #[cfg(all(test, loom))]
@@ -14,78 +15,144 @@ mod model;
 /// # Invariants
 /// 1. While an offer is in the table with `readers > 0`, its bytes are readable: [`revoke`](Self::revoke) takes it out
 ///    of the table and returns only when `readers` is 0.
+/// 2. An offer that is `closed` gets no more readers.
 #[derive(Debug, Default)]
 pub(super) struct Offers {
     table: Mutex<Table>,
-    quiet: Condvar,
+    unread: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    next: u64,
+    /// The last number that was given.
+    last: u64,
     offers: HashMap<u64, Offer>,
 }
 
-#[derive(Debug)]
 struct Offer {
-    from: usize,
-    len: usize,
+    memory: Memory,
     readers: u32,
-    revoked: bool,
+    closed: bool,
+    /// What the last reader calls.
+    then: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl fmt::Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Offer({} B, {} readers)", self.memory.bytes(), self.readers)
+    }
 }
 
 impl Offers {
-    /// Lends `len` bytes at `from`.
+    /// Lends memory; returns its number, which is never used again.
     ///
     /// # Safety
     /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned.
-    pub(super) unsafe fn offer(&self, from: *const u8, len: usize) -> RemoteKey {
+    pub(super) unsafe fn offer(&self, memory: Memory) -> u64 {
         let mut table = lock(&self.table);
-        table.next += 1;
-        let key = table.next;
-        table.offers.insert(key, Offer { from: from.expose_provenance(), len, readers: 0, revoked: false });
-        RemoteKey(key)
+        table.last += 1;
+        let number = table.last;
+        // So that the thread that reads may make a pointer of the address.
+        let _ = memory.base().expose_provenance();
+        table.offers.insert(number, Offer { memory, readers: 0, closed: false, then: None });
+        number
     }
 
     /// Takes an offer back, after the copy that may have begun.
-    pub(super) fn revoke(&self, key: RemoteKey) {
+    pub(super) fn revoke(&self, number: u64) {
         let mut table = lock(&self.table);
-        while let Some(offer) = table.offers.get_mut(&key.0) {
-            offer.revoked = true;
+        while let Some(offer) = table.offers.get_mut(&number) {
+            offer.closed = true;
             if offer.readers == 0 {
-                table.offers.remove(&key.0);
+                table.offers.remove(&number);
                 return;
             }
-            table = self.quiet.wait(table).unwrap_or_else(PoisonError::into_inner);
+            table = self.unread.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Copies `len` bytes of an offer to `to`.
+    /// Lets nobody else begin to read an offer; `then` is called when those have ended who have begun.
+    pub(super) fn quiesce(&self, number: u64, then: impl FnOnce() + Send + 'static) -> Quiet {
+        match lock(&self.table).offers.get_mut(&number) {
+            Some(offer) => {
+                offer.closed = true;
+                if offer.readers == 0 {
+                    return Quiet::Now;
+                }
+                offer.then = Some(Box::new(then));
+                Quiet::Later
+            }
+            None => Quiet::Now,
+        }
+    }
+
+    /// Copies bytes of an offer, beginning with its byte `at`, to all of `to`.
     ///
     /// # Safety
-    /// `to` is valid for writes of `len` bytes.
-    pub(super) unsafe fn get(&self, key: RemoteKey, to: *mut u8, len: usize) -> Result<(), PostError> {
-        let from = {
-            let mut table = lock(&self.table);
-            match table.offers.get_mut(&key.0) {
-                Some(offer) if !offer.revoked && offer.len >= len => {
-                    offer.readers += 1;
-                    offer.from
-                }
-                _ => return Err(PostError::Broken("the sender has taken its message back".into())),
-            }
-        };
-        let from = std::ptr::with_exposed_provenance::<u8>(from);
-        // SAFETY: invariant 1 keeps the source readable while we count as a reader; the caller vouches for `to`. The
-        // two belong to different ranks' buffers; should a program make them overlap, `copy` allows it.
-        unsafe { std::ptr::copy(from, to, len) };
-        let mut table = lock(&self.table);
-        if let Some(offer) = table.offers.get_mut(&key.0) {
-            offer.readers -= 1;
-            if offer.revoked {
-                self.quiet.notify_all();
-            }
-        }
-        Ok(())
+    /// `to` is writable, and nobody else uses it.
+    pub(super) unsafe fn get(&self, number: u64, at: usize, to: Part<'_>) -> Result<(), PostError> {
+        let from = self.open(number, at, to.len)?;
+        // SAFETY: invariant 1 keeps the source readable while we count as a reader, and `open` has checked the length;
+        // the caller vouches for `to`.
+        let copied = unsafe { copy(from.part(at, to.len, None), to) };
+        self.close(number);
+        copied
     }
+
+    /// Becomes a reader of an offer.
+    fn open(&self, number: u64, at: usize, len: usize) -> Result<Memory, PostError> {
+        let mut table = lock(&self.table);
+        if number == 0 || number > table.last {
+            return Err(PostError::Broken("its key names nothing that was ever lent".into()));
+        }
+        let offer = table.offers.get_mut(&number).filter(|offer| !offer.closed);
+        let offer = offer.ok_or(PostError::Withdrawn)?;
+        let bytes = offer.memory.bytes();
+        if at.checked_add(len).is_none_or(|end| end > bytes) {
+            let why = format!("it announced more than it lent: {bytes} bytes, not {len} from byte {at} on");
+            return Err(PostError::Broken(why));
+        }
+        offer.readers += 1;
+        Ok(offer.memory.clone())
+    }
+
+    /// Is a reader no more.
+    fn close(&self, number: u64) {
+        let mut table = lock(&self.table);
+        let Some(offer) = table.offers.get_mut(&number) else { return };
+        offer.readers -= 1;
+        if offer.readers > 0 || !offer.closed {
+            return;
+        }
+        let then = offer.then.take();
+        drop(table);
+        self.unread.notify_all();
+        if let Some(then) = then {
+            then();
+        }
+    }
+}
+
+/// Copies from layout to layout, with nothing between.
+///
+/// # Safety
+/// `from` is readable and does not change, `to` is writable and used by nobody else; both are as long.
+unsafe fn copy(from: Part<'_>, to: Part<'_>) -> Result<(), PostError> {
+    if let (Some(src), Some(dst)) = (from.run(), to.run()) {
+        let src = std::ptr::with_exposed_provenance::<u8>(src.addr());
+        // SAFETY: the caller's promise. The two belong to different ranks' buffers; should a program make them overlap,
+        // `copy` allows it.
+        unsafe { std::ptr::copy(src, dst, to.len) };
+        return Ok(());
+    }
+    if from.at != to.at {
+        return Err(PostError::Unsupported);
+    }
+    let (mine, theirs) = (to.memory, from.memory);
+    let src = std::ptr::with_exposed_provenance::<u8>(theirs.base().addr());
+    let packed = to.at..to.at + to.len;
+    let (into, dst, into_count) = (mine.datatype(), mine.base(), mine.count());
+    // SAFETY: the caller's promise; the two are buffers of different ranks, of which one is written and the other read.
+    unsafe { theirs.datatype().transpack(src, theirs.count(), into, dst, into_count, packed) };
+    Ok(())
 }

@@ -16,7 +16,7 @@ fn edge() -> impl Strategy<Value = u64> {
 }
 
 fn long_head() -> impl Strategy<Value = Vec<u8>> {
-    let words = prop::array::uniform5(edge());
+    let words = prop::array::uniform4(edge());
     let channel = prop_oneof![8 => 0..3u16, 1 => any::<u16>()];
     let tag = prop_oneof![4 => 0..4i32, 1 => any::<i32>()];
     (0..12u8, prop_oneof![3 => 0..20u8, 1 => any::<u8>()], channel, tag, words)

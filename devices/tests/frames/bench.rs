@@ -11,7 +11,7 @@ use mpj_devices::{
     Pattern, Registry, Roster, Source, Started, Target, Then,
 };
 
-use crate::device::{FakeDriver, Sent, Step, Wire, lock};
+use crate::device::{FakeDriver, Gets, Sent, Step, Wire, lock};
 use crate::head::{BYTES, bind, eager, word};
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Bench {
     pub(crate) roster: Arc<Roster>,
     /// Context 2: everybody.
     pub(crate) world: Arc<Channel>,
-    wire: Arc<Wire>,
+    pub(crate) wire: Arc<Wire>,
 }
 
 /// The context of [`Bench::world`].
@@ -44,11 +44,11 @@ pub(crate) const REST: u64 = 9;
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Bench::with(false)
+        Bench::with(Gets::None)
     }
 
-    pub(crate) fn with(get: bool) -> Self {
-        let wire = Arc::new(Wire { get, ..Wire::default() });
+    pub(crate) fn with(gets: Gets) -> Self {
+        let wire = Arc::new(Wire { gets, ..Wire::default() });
         let driver: &'static FakeDriver = Box::leak(Box::new(FakeDriver(Arc::clone(&wire))));
         let roster = Arc::<Roster>::default();
         let site = Site::new(0, 4, Arc::new(Doorbell::new().unwrap()));

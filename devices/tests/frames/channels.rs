@@ -110,7 +110,7 @@ fn messages_of_a_channel_that_was_left_are_refused() {
         let bench = bench();
         let sub = join(&bench, SUB);
         if bound_before {
-            bench.play([frame(bind(7, SUB, 1)), frame(ready(7, 1, 50_000, 0)), frame(eager_sync(7, 2))]);
+            bench.play([frame(bind(7, SUB, 1)), frame(ready(7, 1, 50_000)), frame(eager_sync(7, 2))]);
         }
         bench.sent();
         bench.engine.leave(&sub);
@@ -120,7 +120,7 @@ fn messages_of_a_channel_that_was_left_are_refused() {
         if !bound_before {
             bench.play([frame(bind(7, SUB, 1))]);
         }
-        bench.play([frame(ready(7, 3, 50_000, 0)), frame(eager_sync(7, 4))]);
+        bench.play([frame(ready(7, 3, 50_000)), frame(eager_sync(7, 4))]);
         bench.play([Step::Begin(1, eager_sync(7, 5), 0), Step::Landed(1)]);
         let late: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
         assert_eq!(late, [refuse(SUB, 3), refuse(SUB, 4), refuse(SUB, 5)]);

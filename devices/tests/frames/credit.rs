@@ -103,7 +103,7 @@ fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
 fn who_announces_without_end_is_accused() {
     for sync in [false, true] {
         let bench = bench();
-        let announce = |op| if sync { eager_sync(0, op) } else { ready(0, op, 50_000, 0) };
+        let announce = |op| if sync { eager_sync(0, op) } else { ready(0, op, 50_000) };
         // What has met its receive waits no more, and neither does it count against the room.
         let before = if sync { 1000 } else { 0 };
         for op in 0..before {

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_devices::config::Config;
-use mpj_devices::device::{Body, Caps, Landing, RemoteKey};
+use mpj_devices::device::{
+    Body, Caps, Landing, Memory, Moved, Part, Quiet, Reach, Registration, RemoteKey, Token,
+};
 use mpj_devices::{
     Address, Affinity, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink, Site,
 };
+use mpj_pool::{Access, Region, RegisterError};
 
 /// What the engine's peers do, step by step.
 #[derive(Clone, Debug)]
@@ -18,19 +21,63 @@ pub(crate) enum Step {
     Bytes(u32, Vec<u8>),
     Landed(u32),
     Lost(u32),
+    /// The move of this token ends: well, after its bytes were written if it is a get, or not.
+    Moved(u64, bool),
+    /// The memory that was asked about by this token is quiet.
+    Quiet(u64),
 }
 
 /// A frame the engine has sent: to whom, head, body.
 pub(crate) type Sent = (u32, Vec<u8>, Vec<u8>);
+
+/// How the links get.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Gets {
+    /// Not at all.
+    #[default]
+    None,
+    /// They fail half-way: the memory was taken back.
+    Fail,
+    /// They are started, in pieces of [`PIECE`], and bodies are lent from [`LENT`] on; what is moved is registered.
+    Start,
+}
+
+/// A move that was started.
+#[derive(Clone, Debug)]
+pub(crate) struct Started {
+    pub(crate) token: u64,
+    pub(crate) key: Vec<u8>,
+    /// The first byte, of the peer's memory or of the local one, and how many.
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+    /// Where the bytes of a get go.
+    to: Option<usize>,
+}
 
 /// Between the test and the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) steps: Mutex<VecDeque<Step>>,
     pub(crate) sent: Mutex<Vec<Sent>>,
-    pub(crate) get: bool,
+    pub(crate) gets: Gets,
     /// Whether the links have no room.
     pub(crate) full: AtomicBool,
+    /// The moves that were started and have not ended.
+    pub(crate) moves: Mutex<Vec<Started>>,
+    /// The memory that was asked about and is not quiet.
+    pub(crate) asked: Mutex<Vec<u64>>,
+    /// What was dropped, in order: links, inlets, devices, registrations.
+    pub(crate) dropped: Mutex<Vec<&'static str>>,
+}
+
+/// Notes that something was dropped.
+#[derive(Debug)]
+struct Noted(&'static str, Arc<Wire>);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        lock(&self.1.dropped).push(self.0);
+    }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -42,6 +89,10 @@ pub(crate) struct FakeDriver(pub(crate) Arc<Wire>);
 
 pub(crate) const EAGER: usize = 8 << 10;
 pub(crate) const FRAGMENT: usize = 16 << 10;
+pub(crate) const PIECE: usize = 12 << 10;
+pub(crate) const LENT: usize = 1 << 10;
+/// The key that the device packs.
+pub(crate) const KEY: [u8; 20] = [9; 20];
 
 impl Driver for FakeDriver {
     fn name(&self) -> &'static str {
@@ -49,10 +100,21 @@ impl Driver for FakeDriver {
     }
 
     fn open(&self, _site: &Site, _config: &Config) -> Result<Opened, OpenError> {
-        let caps = Caps { eager: EAGER, fragment: FRAGMENT, get: self.0.get };
-        let inlet = FakeInlet { wire: Arc::clone(&self.0), landing: HashMap::new() };
+        let frames = Caps::frames(EAGER, FRAGMENT);
+        let caps = match self.0.gets {
+            Gets::None => frames,
+            Gets::Fail => Caps { get: Some(Reach::ANY), ..frames },
+            Gets::Start => Caps {
+                get: Some(Reach { from: 1, most: PIECE }),
+                lend: Some(Reach { from: LENT, most: FRAGMENT }),
+                registers: true,
+                ..frames
+            },
+        };
+        let noted = |what| Noted(what, Arc::clone(&self.0));
+        let inlet = FakeInlet { wire: Arc::clone(&self.0), landing: HashMap::new(), _noted: noted("inlet") };
         Ok(Opened {
-            device: Box::new(FakeDevice { wire: Arc::clone(&self.0), caps }),
+            device: Box::new(FakeDevice { wire: Arc::clone(&self.0), caps, _noted: noted("device") }),
             inlet: Box::new(inlet),
         })
     }
@@ -62,9 +124,10 @@ impl Driver for FakeDriver {
 struct FakeDevice {
     wire: Arc<Wire>,
     caps: Caps,
+    _noted: Noted,
 }
 
-// SAFETY: `get` never succeeds; nothing is offered.
+// SAFETY: a move is done with its memory when the test says that it has ended; nothing reaches what is registered.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for FakeDevice {
     fn name(&self) -> &'static str {
@@ -84,15 +147,27 @@ unsafe impl Device for FakeDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
-        Ok(Box::new(FakeLink { wire: Arc::clone(&self.wire), peer: peer.0 }))
+        let noted = Noted("link", Arc::clone(&self.wire));
+        Ok(Box::new(FakeLink { wire: Arc::clone(&self.wire), peer: peer.0, _noted: noted }))
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
-    unsafe fn get(&self, _: PeerId, _: RemoteKey, to: *mut u8, len: usize) -> Result<(), PostError> {
-        // The copy fails half-way.
-        // SAFETY: the caller's contract.
-        unsafe { std::ptr::write_bytes(to, 0xdb, len / 2) };
-        Err(PostError::Broken("no such offer".into()))
+    unsafe fn register(
+        &self,
+        _: &Memory,
+        _: Option<Region<'_>>,
+        _: Access,
+    ) -> Result<Registration, RegisterError> {
+        Ok(Registration::new(Noted("registration", Arc::clone(&self.wire))))
+    }
+
+    fn pack_key(&self, _: &Registration, _: usize, _: usize) -> Option<RemoteKey> {
+        RemoteKey::new(&KEY)
+    }
+
+    fn quiesce(&self, _: PeerId, _: &Registration, Token(op): Token) -> Quiet {
+        lock(&self.wire.asked).push(op);
+        Quiet::Later
     }
 }
 
@@ -100,6 +175,7 @@ unsafe impl Device for FakeDevice {
 struct FakeLink {
     wire: Arc<Wire>,
     peer: u32,
+    _noted: Noted,
 }
 
 impl Link for FakeLink {
@@ -123,6 +199,36 @@ impl Link for FakeLink {
         lock(&self.wire.sent).push((self.peer, head.to_vec(), body));
         Ok(())
     }
+
+    #[expect(unsafe_code, reason = "the trait says so")]
+    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {
+        if self.wire.full.load(Ordering::Relaxed) {
+            return Err(PostError::Again);
+        }
+        let run = to.run().expect("this device moves runs alone");
+        if self.wire.gets == Gets::Fail {
+            // SAFETY: the caller's contract.
+            unsafe { std::ptr::write_bytes(run, 0xdb, to.len / 2) };
+            return Err(PostError::Withdrawn);
+        }
+        assert!(to.registration.is_some(), "this device wants memory registered");
+        let (key, at, to, len) =
+            (key.as_bytes().to_vec(), at as usize, Some(run.expose_provenance()), to.len);
+        lock(&self.wire.moves).push(Started { token: op.0, key, at, len, to });
+        Ok(Moved::Started)
+    }
+
+    #[expect(unsafe_code, reason = "the trait says so")]
+    unsafe fn post_lent(&mut self, head: &[u8], body: &[Part<'_>], op: Token) -> Result<Moved, PostError> {
+        let [part] = body else { panic!("one part") };
+        let run = part.run().expect("this device moves runs alone");
+        // SAFETY: the caller's contract.
+        let bytes = unsafe { std::slice::from_raw_parts(run, part.len) };
+        self.post(head, Body::Bytes(bytes))?;
+        let (at, len) = (part.at, part.len);
+        lock(&self.wire.moves).push(Started { token: op.0, key: Vec::new(), at, len, to: None });
+        Ok(Moved::Started)
+    }
 }
 
 /// Where a body goes: the rest of the memory it was given, or in pieces.
@@ -132,17 +238,24 @@ enum Way {
     Pieces,
 }
 
+/// The byte that a get finds at a place of the peer's memory.
+pub(crate) fn fetched(at: usize) -> u8 {
+    (at % 251) as u8
+}
+
 #[derive(Debug)]
 struct FakeInlet {
     wire: Arc<Wire>,
     landing: HashMap<u32, Way>,
+    _noted: Noted,
 }
 
 // SAFETY: the pointers are good until `landed` or `lost`, on any thread, as `Landing` says.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for FakeInlet {}
 
-// SAFETY: `landing` keeps what is left of each body; only that is written, and none has landed while any is.
+// SAFETY: `landing` keeps what is left of each body; only that is written, and none has landed while any is. Of a get
+// nothing is written after it has ended, however often a test says so.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for FakeInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
@@ -176,6 +289,25 @@ unsafe impl Inlet for FakeInlet {
                     assert!(!matches!(way, Some(Way::Into(_, 1..))), "all of the body is there");
                     sink.landed(PeerId(*from));
                 }
+                Step::Moved(token, well) => {
+                    let mut moves = lock(&self.wire.moves);
+                    let at = moves.iter().position(|it| it.token == *token);
+                    let it = at.map(|at| moves.remove(at));
+                    drop(moves);
+                    if let Some(Started { to: Some(to), at, len, .. }) = it {
+                        let len = if *well { len } else { len / 2 };
+                        let bytes: Vec<u8> = (at..at + len).map(fetched).collect();
+                        let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
+                        // SAFETY: the get has not ended: it may write these bytes.
+                        #[expect(unsafe_code, reason = "see above")]
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
+                        }
+                    }
+                    let outcome = if *well { Ok(()) } else { Err("the cable was cut".into()) };
+                    sink.moved(Token(*token), outcome);
+                }
+                Step::Quiet(token) => sink.quiet(Token(*token)),
                 Step::Lost(from) => {
                     self.landing.remove(from);
                     sink.lost(PeerId(*from), "the cable was cut");

@@ -6,7 +6,7 @@ use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{Channel, End, Fault, Pattern};
 
 use crate::bench::{Bench, Posted, WORLD};
-use crate::device::Step;
+use crate::device::{Gets, Step};
 use crate::head::*;
 
 const SUB: u64 = 50;
@@ -16,8 +16,8 @@ const LEN: usize = 30_000;
 const BAD: u8 = 0xdb;
 
 /// A bench whose peer 1 has bound channel 0 to the world and channel 1 to `SUB`, the channel of ranks 0 and 1.
-fn bench(get: bool) -> (Bench, Arc<Channel>) {
-    let bench = Bench::with(get);
+fn bench(gets: Gets) -> (Bench, Arc<Channel>) {
+    let bench = Bench::with(gets);
     let sub = bench.engine.join(SUB, [0, 1].into_iter().collect(), 0).unwrap();
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, bind(1, SUB, 1), vec![])]);
     (bench, sub)
@@ -34,11 +34,11 @@ fn of(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
 }
 
 /// A receive of announced bools, and its number.
-fn announced(get: bool) -> (Bench, Arc<Channel>, Posted, u64) {
-    let (bench, sub) = bench(get);
+fn announced(gets: Gets) -> (Bench, Arc<Channel>, Posted, u64) {
+    let (bench, sub) = bench(gets);
     let posted = post(&bench, &sub, Primitive::Bool);
-    let head = of(Primitive::Bool, ready(1, 5, LEN as u64, if get { 1 } else { 0 }));
-    bench.play([Step::Frame(1, head, vec![])]);
+    let head = of(Primitive::Bool, ready(1, 5, LEN as u64));
+    bench.play([Step::Frame(1, head, vec![1; 8])]);
     let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
     (bench, sub, posted, mine)
 }
@@ -57,14 +57,14 @@ fn half() -> Vec<u8> {
 
 #[test]
 fn a_death_after_a_piece() {
-    let (bench, _sub, posted, mine) = announced(false);
+    let (bench, _sub, posted, mine) = announced(Gets::None);
     bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000]), Step::Lost(1)]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
 }
 
 #[test]
 fn a_message_that_is_taken_back_after_a_piece() {
-    let (bench, _sub, posted, mine) = announced(false);
+    let (bench, _sub, posted, mine) = announced(Gets::None);
     bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000])]);
     bench.play([Step::Frame(1, gone(SUB, mine), vec![])]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Withdrawn { rank: 1 }));
@@ -72,7 +72,7 @@ fn a_message_that_is_taken_back_after_a_piece() {
 
 #[test]
 fn an_engine_that_goes_after_a_piece() {
-    let (bench, sub, posted, mine) = announced(false);
+    let (bench, sub, posted, mine) = announced(Gets::None);
     bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000])]);
     drop((bench, sub));
     assert_no_bad_bool(posted, |_| true);
@@ -81,7 +81,7 @@ fn an_engine_that_goes_after_a_piece() {
 #[test]
 fn a_device_that_wrote_half_of_a_piece() {
     for then in [Step::Lost(1), Step::Landed(1)] {
-        let (bench, _sub, posted, mine) = announced(false);
+        let (bench, _sub, posted, mine) = announced(Gets::None);
         bench.play([Step::Begin(1, answer(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
         bench.roster.report(1, End::Died("elsewhere".into()));
         bench.play([]);
@@ -93,7 +93,7 @@ fn a_device_that_wrote_half_of_a_piece() {
 
 #[test]
 fn a_copy_that_failed_half_way() {
-    let (bench, _sub, posted, _mine) = announced(true);
+    let (bench, _sub, posted, _mine) = announced(Gets::Fail);
     bench.roster.report(1, End::Died("elsewhere".into()));
     bench.play([]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
@@ -101,7 +101,7 @@ fn a_copy_that_failed_half_way() {
 
 #[test]
 fn an_engine_that_goes_while_a_device_writes() {
-    let (bench, sub) = bench(false);
+    let (bench, sub) = bench(Gets::None);
     let shape = Datatype::primitive(Primitive::Bool);
     let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, shape, 500, 500);
     bench.play([Step::Begin(1, of(Primitive::Bool, eager(1)), 500), Step::Bytes(1, vec![BAD; 100])]);
@@ -117,7 +117,7 @@ fn a_connection_that_breaks_inside_of_a_char() {
     let body: Vec<u8> = std::iter::repeat_n(0x1d800u32.to_ne_bytes(), 100).flatten().collect();
     for (shape, count, stride) in [(Datatype::primitive(Primitive::Char), 100, 4), (apart, 1, 8)] {
         for cut in 200..=204 {
-            let (bench, sub) = bench(false);
+            let (bench, sub) = bench(Gets::None);
             let pattern = Pattern { source: 1, tag: 1 };
             let posted = bench.post(&sub, pattern, shape.clone(), 99 * stride + 4, count);
             let head = of(Primitive::Char, eager(1));
@@ -141,10 +141,10 @@ fn structures_with_a_bool() {
     let pairs = pair.resized(0, 8).unwrap();
     // Each pair is 5 bytes on the way: the cut runs through every place of it.
     for cut in 10..=15 {
-        let (bench, sub) = bench(false);
+        let (bench, sub) = bench(Gets::None);
         let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, pairs.clone(), 80, 10);
         let signature = pair.signature().repeat(10);
-        let head = head(2, 0, 1, 1, [signature.hash, signature.count, 0, 0, 0]);
+        let head = head(2, 0, 1, 1, [signature.hash, signature.count, 0, 0]);
         bench.play([Step::Begin(1, head, 50), Step::Bytes(1, vec![BAD; cut]), Step::Lost(1)]);
         let (outcome, memory) = posted.finish().unwrap();
         assert!(outcome.is_err());

@@ -2,8 +2,8 @@
 
 pub(crate) const BYTES: mpj_datatypes::Primitive = mpj_datatypes::Primitive::Byte;
 
-/// The wire's head, written out here once more: five words after kind, code, channel and tag.
-pub(crate) fn head(kind: u8, code: u8, channel: u16, tag: i32, words: [u64; 5]) -> Vec<u8> {
+/// The wire's head, written out here once more: four words after kind, code, channel and tag.
+pub(crate) fn head(kind: u8, code: u8, channel: u16, tag: i32, words: [u64; 4]) -> Vec<u8> {
     let mut head = vec![kind, code];
     head.extend(channel.to_le_bytes());
     head.extend(tag.to_le_bytes());
@@ -25,32 +25,32 @@ pub(crate) const CREDIT: u8 = 8;
 pub(crate) const GONE: u8 = 9;
 
 pub(crate) fn bind(channel: u16, context: u64, rank: u32) -> Vec<u8> {
-    head(BIND, 0, channel, rank.cast_signed(), [context, 0, 0, 0, 0])
+    head(BIND, 0, channel, rank.cast_signed(), [context, 0, 0, 0])
 }
 
 /// The short head of bytes with tag 1.
 pub(crate) fn eager(channel: u16) -> Vec<u8> {
-    head(2, BYTES as u8, channel, 1, [0; 5])[..8].to_vec()
+    head(2, BYTES as u8, channel, 1, [0; 4])[..8].to_vec()
 }
 
 pub(crate) fn eager_sync(channel: u16, op: u64) -> Vec<u8> {
-    head(EAGER_SYNC, BYTES as u8, channel, 1, [0, 0, op, 0, 0])
+    head(EAGER_SYNC, BYTES as u8, channel, 1, [0, 0, op, 0])
 }
 
-pub(crate) fn ready(channel: u16, op: u64, bytes: u64, key: u64) -> Vec<u8> {
-    head(READY, BYTES as u8, channel, 1, [0, 0, op, bytes, key])
+pub(crate) fn ready(channel: u16, op: u64, bytes: u64) -> Vec<u8> {
+    head(READY, BYTES as u8, channel, 1, [0, 0, op, bytes])
 }
 
 /// Says that a body which the receiver's operation `op` waits for was taken back.
 pub(crate) fn gone(context: u64, op: u64) -> Vec<u8> {
-    head(GONE, 0, 0, 0, [context, 0, op, 0, 0])
+    head(GONE, 0, 0, 0, [context, 0, op, 0])
 }
 
 /// Says that the receiver's message `op` will never be received.
 pub(crate) fn refuse(context: u64, op: u64) -> Vec<u8> {
-    head(GONE, 0, 0, 0, [context, 0, op, 1, 0])
+    head(GONE, 0, 0, 0, [context, 0, op, 1])
 }
 
 pub(crate) fn answer(kind: u8, channel: u16, op: u64, extra: u64) -> Vec<u8> {
-    head(kind, 0, channel, 0, [0, 0, op, extra, 0])
+    head(kind, 0, channel, 0, [0, 0, op, extra])
 }

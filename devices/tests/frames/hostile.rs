@@ -4,7 +4,7 @@ use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern, Started};
 
 use crate::bench::{Bench, WORLD};
-use crate::device::{EAGER, Step};
+use crate::device::{EAGER, Gets, Step};
 use crate::head::*;
 use crate::scene::{Scene, frame, scene};
 
@@ -17,13 +17,15 @@ fn malformed_frames_are_the_end_of_their_sender() {
         ("no head", |_| vec![frame(vec![], 0)]),
         ("a short head", |_| vec![frame(vec![2; 7], 0)]),
         ("a head between short and long", |_| vec![frame(vec![2; 20], 0)]),
-        ("a head too long", |_| vec![frame(vec![2; 49], 0)]),
-        ("kind 0", |_| vec![frame(head(0, 1, 0, 1, [0; 5]), 0)]),
-        ("the kind after the last", |_| vec![frame(head(10, 1, 0, 1, [0; 5]), 0)]),
-        ("kind 255", |_| vec![frame(head(255, 1, 0, 1, [0; 5]), 0)]),
+        ("a head too long", |_| vec![frame(vec![2; 41], 0)]),
+        ("a key too long", |_| vec![frame(ready(0, 1, 100), 129)]),
+        ("a streamed key too long", |_| vec![Step::Begin(1, ready(0, 1, 100), 129)]),
+        ("kind 0", |_| vec![frame(head(0, 1, 0, 1, [0; 4]), 0)]),
+        ("the kind after the last", |_| vec![frame(head(10, 1, 0, 1, [0; 4]), 0)]),
+        ("kind 255", |_| vec![frame(head(255, 1, 0, 1, [0; 4]), 0)]),
         ("a channel that is not bound", |_| vec![frame(eager(1), 8)]),
         ("the last channel", |_| vec![frame(eager(u16::MAX), 8)]),
-        ("an announcement there", |_| vec![frame(ready(9, 1, 1, 1), 8)]),
+        ("an announcement there", |_| vec![frame(ready(9, 1, 1), 8)]),
         ("another's rank", |_| vec![frame(bind(3, WORLD, 2), 0), frame(eager(3), 8)]),
         ("our rank", |_| vec![frame(bind(3, WORLD, 0), 0), frame(eager(3), 8)]),
         ("a rank beyond", |_| vec![frame(bind(3, WORLD, 4), 0), frame(eager(3), 8)]),
@@ -34,14 +36,14 @@ fn malformed_frames_are_the_end_of_their_sender() {
         ("gone for a send", |s| vec![frame(gone(WORLD, s.send), 0)]),
         ("gone for a synchronous send", |s| vec![frame(gone(WORLD, s.sync), 0)]),
         ("a receive that is refused", |s| vec![frame(refuse(WORLD, s.recv), 0)]),
-        ("gone in a third way", |s| vec![frame(head(GONE, 0, 0, 0, [WORLD, 0, s.recv, 2, 0]), 0)]),
+        ("gone in a third way", |s| vec![frame(head(GONE, 0, 0, 0, [WORLD, 0, s.recv, 2]), 0)]),
         ("data for a send", |s| vec![frame(answer(DATA, 0, s.send, 0), 9)]),
         ("data for a synchronous send", |s| vec![frame(answer(DATA, 0, s.sync, 0), 9)]),
         ("data that skips", |s| vec![frame(answer(DATA, 0, s.recv, 1), 9)]),
         ("data far away", |s| vec![frame(answer(DATA, 0, s.recv, u64::MAX), 9)]),
         ("data that comes twice", |s| vec![frame(answer(DATA, 0, s.recv, 0), 9); 2]),
         ("data beyond the end", |s| vec![frame(answer(DATA, 0, s.recv, 0), 901)]),
-        ("a streamed head of no kind", |_| vec![Step::Begin(1, head(77, 0, 0, 0, [0; 5]), 9)]),
+        ("a streamed head of no kind", |_| vec![Step::Begin(1, head(77, 0, 0, 0, [0; 4]), 9)]),
         ("a streamed body of a credit", |_| vec![Step::Begin(1, answer(CREDIT, 0, 0, 1), 9)]),
         ("a streamed body without end", |_| vec![Step::Begin(1, eager(0), usize::MAX)]),
         ("a streamed body of a terabyte", |_| vec![Step::Begin(1, eager(0), 1 << 40)]),
@@ -57,7 +59,7 @@ fn malformed_frames_are_the_end_of_their_sender() {
             vec![Step::Begin(1, data, 9), Step::Bytes(1, vec![1; 9]), Step::Landed(1)]
         }),
         ("pieces after a body of no kind", |_| {
-            let begin = Step::Begin(1, head(77, 0, 0, 0, [0; 5]), 9);
+            let begin = Step::Begin(1, head(77, 0, 0, 0, [0; 4]), 9);
             vec![begin, Step::Bytes(1, vec![1; 9]), Step::Landed(1)]
         }),
     ];
@@ -120,18 +122,18 @@ fn credit_without_end_lends_no_more_than_the_room() {
 #[test]
 fn announced_lengths_are_only_numbers() {
     for get in [false, true] {
-        let bench = Bench::with(get);
+        let bench = Bench::with(if get { Gets::Fail } else { Gets::None });
         let posted = bench.post_bytes(ANY_SOURCE, 100);
-        bench.play([frame(bind(0, WORLD, 1), 0), frame(ready(0, 9, u64::MAX, 3), 0)]);
+        bench.play([frame(bind(0, WORLD, 1), 0), frame(ready(0, 9, u64::MAX), 8)]);
         let (outcome, memory) = posted.finish().unwrap();
         assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, sent: usize::MAX, room: 100 }));
         assert_eq!(memory, [0xaa; 100]);
-        bench.play([frame(ready(0, 9, u64::MAX, 3), 0), frame(ready(0, 10, 60, 99), 0)]);
+        bench.play([frame(ready(0, 9, u64::MAX), 8), frame(ready(0, 10, 60), 8)]);
         let any = Pattern { source: ANY_SOURCE, tag: 1 };
         assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, usize::MAX);
         let (outcome, _) = bench.post_bytes(1, 100).finish().unwrap();
         assert!(matches!(outcome, Err(Fault::Truncated { .. })));
-        // A key that names nothing: the body is asked for instead.
+        // A key whose memory was taken back: the body is asked for instead.
         let posted = bench.post_bytes(1, 100);
         let (op, mine) = bench.ops(1, CLEAR)[0];
         assert_eq!(op, 10);
@@ -146,13 +148,13 @@ fn types_that_make_no_sense_match_nothing() {
     let real = || Datatype::primitive(Primitive::F64);
     let pair = Datatype::structure(&[(1, 0, Datatype::of::<i32>()), (1, 8, Datatype::of::<f64>())]).unwrap();
     for (code, words) in [
-        (99, [0; 5]),
-        (255, [1, 1, 0, 0, 0]),
-        (0, [0; 5]),
-        (0, [u64::MAX; 5]),
-        (0, [0, u64::MAX, 0, 0, 0]),
-        (0, [0, 1, 0, 0, 0]),
-        (Primitive::F64 as u8, [0; 5]),
+        (99, [0; 4]),
+        (255, [1, 1, 0, 0]),
+        (0, [0; 4]),
+        (0, [u64::MAX; 4]),
+        (0, [0, u64::MAX, 0, 0]),
+        (0, [0, 1, 0, 0]),
+        (Primitive::F64 as u8, [0; 4]),
     ] {
         for shape in [real(), pair.clone(), Datatype::primitive(Primitive::Bool)] {
             let bench = Bench::new();
@@ -168,7 +170,7 @@ fn types_that_make_no_sense_match_nothing() {
 #[test]
 fn nobody_speaks_under_anothers_rank_before_we_join() {
     let bench = Bench::new();
-    bench.play([frame(bind(5, 70, 2), 0), frame(eager(5), 8), frame(ready(5, 1, 50_000, 2), 0)]);
+    bench.play([frame(bind(5, 70, 2), 0), frame(eager(5), 8), frame(ready(5, 1, 50_000), 8)]);
     bench.play([Step::Frame(2, bind(6, 70, 2), vec![]), Step::Frame(2, eager(6), b"mine".to_vec())]);
     let late = bench.engine.join(70, [0, 1, 2].into_iter().collect(), 0).unwrap();
     let posted = bench.post(&late, Pattern { source: 2, tag: 1 }, Datatype::primitive(BYTES), 100, 100);

@@ -9,6 +9,7 @@ mod device;
 mod halfway;
 mod head;
 mod hostile;
+mod moves;
 mod scene;
 mod streaming;
 mod waiting;

@@ -3,7 +3,7 @@
 use mpj_devices::{Fault, Mode, Started};
 
 use crate::bench::{Bench, Posted, WORLD};
-use crate::device::Step;
+use crate::device::{Gets, Step};
 use crate::head::*;
 
 pub(crate) fn frame(head: Vec<u8>, body: usize) -> Step {
@@ -23,7 +23,11 @@ pub(crate) struct Scene {
 }
 
 pub(crate) fn scene() -> Scene {
-    let bench = Bench::new();
+    scene_with(Gets::None)
+}
+
+pub(crate) fn scene_with(gets: Gets) -> Scene {
+    let bench = Bench::with(gets);
     bench.play([frame(bind(0, WORLD, 1), 0)]);
     let sends = vec![
         bench.send(1, vec![1; 100], Mode::Synchronous).unwrap(),
@@ -33,7 +37,7 @@ pub(crate) fn scene() -> Scene {
     let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 24)).unwrap();
     let (sync, send) = (number(EAGER_SYNC), number(READY));
     let moving = bench.post_bytes(1, 1000);
-    bench.play([frame(ready(0, 77, 900, 5), 0)]);
+    bench.play([frame(ready(0, 77, 900), 0)]);
     let [(77, recv)] = bench.ops(1, CLEAR)[..] else { panic!("a clear for the announced message") };
     let receive = bench.post_bytes(1, 50);
     Scene { bench, receive, moving, sync, send, recv, sends }

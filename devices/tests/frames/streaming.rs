@@ -77,7 +77,7 @@ fn strided_memory_is_filled_piece_by_piece() {
     let posted = bench.post(&bench.world, pattern, strided, 199 * 6 + 3, 1);
     // The pieces are numbers, as the items are.
     let code = mpj_datatypes::Primitive::U8 as u8;
-    bench.play(streamed(1, head(2, code, 0, 1, [0; 5]), &data(600)));
+    bench.play(streamed(1, head(2, code, 0, 1, [0; 4]), &data(600)));
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!(outcome.unwrap().bytes, 600);
     for (i, item) in data(600).chunks(3).enumerate() {
@@ -118,7 +118,7 @@ fn bodies_of_different_peers_come_at_once() {
 fn announced_bodies_come_as_streamed_data() {
     let bench = bench();
     let posted = bench.post_bytes(1, 30_000);
-    bench.play([Step::Frame(1, ready(0, 5, 30_000, 0), vec![])]);
+    bench.play([Step::Frame(1, ready(0, 5, 30_000), vec![])]);
     let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
     let body = data(30_000);
     for (i, part) in body.chunks(FRAGMENT).enumerate() {
@@ -176,7 +176,7 @@ fn announced_memory_under_way_is_not_freed_either() {
     for lost in [false, true] {
         let bench = bench();
         let posted = bench.post_bytes(1, 500);
-        bench.play([Step::Frame(1, ready(0, 5, 500, 0), vec![])]);
+        bench.play([Step::Frame(1, ready(0, 5, 500), vec![])]);
         let (_, mine) = bench.ops(1, CLEAR)[0];
         bench.play([Step::Begin(1, answer(DATA, 0, mine, 0), 500), Step::Bytes(1, data(200))]);
         dies(&bench, 3);

@@ -33,7 +33,7 @@ fn a_posted_receive_is_taken_back_and_one_that_has_matched_is_not() {
     assert!(withdraw(&bench, posted.completion().unwrap()));
     assert_eq!(posted.finish().unwrap().0, Err(Fault::Cancelled));
     let matched = bench.post_bytes(1, 30_000);
-    bench.play([Step::Frame(1, ready(0, 5, 30_000, 0), vec![])]);
+    bench.play([Step::Frame(1, ready(0, 5, 30_000), vec![])]);
     assert!(!withdraw(&bench, matched.completion().unwrap()));
     assert!(matched.completion().unwrap().outcome().is_none());
 }
@@ -130,7 +130,7 @@ fn who_waits_for_a_body_hears_why_it_does_not_come() {
     ] {
         let bench = bench();
         let posted = bench.post_bytes(1, 30_000);
-        bench.play([Step::Frame(1, ready(0, 5, 30_000, 0), vec![])]);
+        bench.play([Step::Frame(1, ready(0, 5, 30_000), vec![])]);
         let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
         end.into_iter().for_each(|end| bench.roster.report(1, end));
         bench.play([Step::Frame(1, gone(WORLD, mine), vec![])]);

@@ -14,7 +14,7 @@ use super::handshake::{Handshake, Identity, Step, Verdict};
 use super::inlet::NioInlet;
 use super::{NioDevice, half, open};
 use crate::config::Config;
-use crate::device::{Body, Device, Inlet, Landing, Link, PeerId, PostError, Sink};
+use crate::device::{Body, Device, Inlet, Landing, Link, PeerId, PostError, Sink, Token};
 use crate::doorbell::Doorbell;
 use crate::site::{JobKey, Site};
 
@@ -62,6 +62,14 @@ unsafe impl Sink for Keeper {
 
     fn lost(&mut self, from: PeerId, why: &str) {
         self.lost.push((from.0, why.to_owned()));
+    }
+
+    fn moved(&mut self, op: Token, _: Result<(), String>) {
+        panic!("nothing was started: {op:?}");
+    }
+
+    fn quiet(&mut self, op: Token) {
+        panic!("nothing was asked: {op:?}");
     }
 }
 

@@ -3,17 +3,24 @@
 use loom::sync::Arc;
 use loom::thread;
 
+use mpj_datatypes::Datatype;
+
 use super::Offers;
-use crate::device::RemoteKey;
+use crate::device::{Memory, Quiet};
 
 const OLD: u8 = 7;
 const NEW: u8 = 9;
 
+fn bytes(at: *mut u8) -> Memory {
+    Memory::new(at, 1, Datatype::of::<u8>()).unwrap()
+}
+
 /// Reads one byte of an offer, if it still stands.
-fn read(offers: &Offers, key: RemoteKey) -> Option<u8> {
+fn read(offers: &Offers, number: u64) -> Option<u8> {
     let mut byte = 0;
+    let to = bytes(&raw mut byte);
     // SAFETY: one byte is copied, to a local.
-    unsafe { offers.get(key, &raw mut byte, 1) }.ok().map(|()| byte)
+    unsafe { offers.get(number, 0, to.part(0, 1, None)) }.ok().map(|()| byte)
 }
 
 /// `readers` threads read while the owner takes the offer back and writes over the byte.
@@ -22,20 +29,20 @@ fn reads_beside_a_revoke(readers: usize) {
         let offers = Arc::new(Offers::default());
         let byte = Box::into_raw(Box::new(OLD));
         // SAFETY: the byte is written only after the revoke below, and freed at the end.
-        let key = unsafe { offers.offer(byte, 1) };
+        let number = unsafe { offers.offer(bytes(byte)) };
         let readers: Vec<_> = (0..readers)
             .map(|_| {
                 let offers = Arc::clone(&offers);
-                thread::spawn(move || read(&offers, key))
+                thread::spawn(move || read(&offers, number))
             })
             .collect();
-        offers.revoke(key);
+        offers.revoke(number);
         // SAFETY: what the model is about: nobody reads it any more.
         unsafe { byte.write(NEW) };
         for reader in readers {
             assert_ne!(reader.join().unwrap(), Some(NEW), "read after the owner had it back");
         }
-        assert_eq!(read(&offers, key), None);
+        assert_eq!(read(&offers, number), None);
         // SAFETY: made by `Box::into_raw` above.
         drop(unsafe { Box::from_raw(byte) });
     });
@@ -49,4 +56,33 @@ fn a_revoke_waits_for_the_reader() {
 #[test]
 fn a_revoke_waits_for_all_readers() {
     reads_beside_a_revoke(2);
+}
+
+/// The owner writes over the byte when it is told that nobody reads any more.
+#[test]
+fn the_last_reader_tells_that_it_is_quiet() {
+    loom::model(|| {
+        let offers = Arc::new(Offers::default());
+        let byte = Box::into_raw(Box::new(OLD));
+        let at = byte.expose_provenance();
+        // SAFETY: the byte is written only when it is quiet, and freed at the end.
+        let number = unsafe { offers.offer(bytes(byte)) };
+        let reader = {
+            let offers = Arc::clone(&offers);
+            thread::spawn(move || read(&offers, number))
+        };
+        let write = move || {
+            // SAFETY: what the model is about: nobody reads it any more.
+            unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write(NEW) };
+        };
+        if offers.quiesce(number, write) == Quiet::Now {
+            write();
+        }
+        assert_ne!(reader.join().unwrap(), Some(NEW), "read after the owner had it back");
+        assert_eq!(read(&offers, number), None);
+        offers.revoke(number);
+        // SAFETY: made by `Box::into_raw` above.
+        let byte = unsafe { Box::from_raw(byte) };
+        assert_eq!(*byte, NEW, "the owner was told");
+    });
 }

@@ -1,0 +1,207 @@
+//! Memory that a device moves by itself: how it is described, registered and named to a peer, and how a move ends.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use mpj_datatypes::Datatype;
+
+use crate::buf::Buf;
+
+/// The longest [`RemoteKey`] in bytes.
+pub const KEY_MAX: usize = 128;
+
+/// Names registered memory to the peer that may get from it or put into it: bytes that only the device looks into.
+///
+/// Verbs need an address and an rkey, other interfaces up to 128 bytes.
+#[derive(Clone, Copy)]
+pub struct RemoteKey {
+    len: u8,
+    bytes: [u8; KEY_MAX],
+}
+
+impl RemoteKey {
+    /// Makes a key of 1 to [`KEY_MAX`] bytes; `None` of none, or of more.
+    pub fn new(from: &[u8]) -> Option<Self> {
+        let mut bytes = [0; KEY_MAX];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        let len = u8::try_from(from.len()).ok().filter(|len| *len > 0)?;
+        Some(RemoteKey { len, bytes })
+    }
+
+    /// Returns its bytes, as the device has packed them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl fmt::Debug for RemoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RemoteKey(")?;
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+/// What the engine calls a move by; it comes back in [`Sink::moved`](super::Sink::moved) or
+/// [`Sink::quiet`](super::Sink::quiet). As wide as the number that a work request has in verbs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// How far a move is when the call that posts it returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moved {
+    /// All bytes have moved: there is nothing to wait for.
+    Done,
+    /// The device has it in hand. Exactly one [`Sink::moved`](super::Sink::moved) follows, also if the peer dies.
+    Started,
+}
+
+/// Whether a peer can still reach memory that it was given a key for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quiet {
+    /// It cannot, from now on.
+    Now,
+    /// It may. Exactly one [`Sink::quiet`](super::Sink::quiet) follows when it cannot any more.
+    Later,
+}
+
+/// The memory of one operation: `count` items of a datatype. A description, which keeps nothing alive.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    base: *mut u8,
+    count: usize,
+    datatype: Datatype,
+    bytes: usize,
+}
+
+// SAFETY: it is a description; what is done with the pointer is unsafe, and says what it needs.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Describes `count` items at `base`; `None` if their packed length overflows.
+    pub fn new(base: *mut u8, count: usize, datatype: Datatype) -> Option<Self> {
+        let bytes = datatype.packed_size(count).ok()?;
+        Some(Memory { base, count, datatype, bytes })
+    }
+
+    /// Describes the items of a buffer, unless they are given packed, in pieces.
+    pub(crate) fn of(buf: &Buf) -> Option<Self> {
+        match buf.pieces() {
+            None => Memory::new(buf.base(), buf.count(), buf.datatype().clone()),
+            Some(_) => None,
+        }
+    }
+
+    /// Returns the address that the datatype counts from.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Returns the number of items.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the type of an item.
+    pub fn datatype(&self) -> &Datatype {
+        &self.datatype
+    }
+
+    /// Returns the packed length of the items in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns where the items begin if they are one run of [`bytes`](Self::bytes) bytes.
+    pub fn run(&self) -> Option<*mut u8> {
+        self.datatype.is_contiguous().then_some(self.base)
+    }
+
+    /// Returns the packed bytes `at..at + len` of it, as they are named to a device.
+    pub fn part<'a>(&'a self, at: usize, len: usize, registration: Option<&'a Registration>) -> Part<'a> {
+        debug_assert!(at.checked_add(len).is_some_and(|end| end <= self.bytes), "a part lies in its memory");
+        Part { memory: self, at, len, registration }
+    }
+}
+
+/// Some of the packed bytes of a [`Memory`]: one end of a move.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The memory.
+    pub memory: &'a Memory,
+    /// The packed position of the first byte.
+    pub at: usize,
+    /// How many.
+    pub len: usize,
+    /// What the device has made of the memory, where it wants its own end registered; see
+    /// [`Caps::registers`](super::Caps::registers).
+    pub registration: Option<&'a Registration>,
+}
+
+impl Part<'_> {
+    /// Returns where the bytes begin if they are one run.
+    pub fn run(&self) -> Option<*mut u8> {
+        Some(self.memory.run()?.wrapping_add(self.at))
+    }
+}
+
+/// What registered memory is to the device that was asked; the operation's record keeps it.
+///
+/// Dropping the last copy gives it back to the device, which may keep it in a cache: whoever drops it knows that no peer
+/// uses a key of it any more, or has asked the device to [make sure](super::Device::quiesce).
+#[derive(Clone)]
+pub struct Registration(Arc<dyn Any + Send + Sync>);
+
+impl Registration {
+    /// Makes a registration of the device's own record.
+    pub fn new(record: impl Any + Send + Sync) -> Self {
+        Registration(Arc::new(record))
+    }
+
+    /// Returns the device's record, if it is one of this type.
+    pub fn record<R: Any>(&self) -> Option<&R> {
+        self.0.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Registration")
+    }
+}
+
+/// The sizes for which a way to move memory is there, and pays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reach {
+    /// From so many bytes on it is worth it.
+    pub from: usize,
+    /// The most bytes of one move; longer bodies go in several.
+    pub most: usize,
+}
+
+impl Reach {
+    /// From the first byte on, however many.
+    pub const ANY: Reach = Reach { from: 1, most: usize::MAX };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_from_1_to_128_bytes() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for len in [1, 8, 127, 128] {
+            assert_eq!(RemoteKey::new(&bytes[..len]).unwrap().as_bytes(), &bytes[..len]);
+        }
+        for len in [0, 129, 256] {
+            assert!(RemoteKey::new(&bytes[..len]).is_none(), "{len} bytes");
+        }
+        assert_eq!(format!("{:?}", RemoteKey::new(&[1, 0xab]).unwrap()), "RemoteKey(01ab)");
+    }
+}

@@ -1,0 +1,237 @@
+//! Getting the body of a message that was announced: moved by the device from the sender's memory to the receiver's, in
+//! pieces if it moves no more at once; or asked for, and sent in frames.
+//!
+//! ```text
+//!   sender                          receiver
+//!   Ready (key) ──────────────────► matched: the receive is lent to the device
+//!      ◄─ ─ ─ ─ ─ ─ ─ get ─ ─ ─ ─ ─ its pieces end in any order
+//!   the message ends ◄──────── Done all have
+//!   sends the body ◄───────── Clear one has failed, or there was no key: the memory is ours again
+//! ```
+//! If the operation fails meanwhile, it ends when the last piece has.
+
+use std::sync::Arc;
+
+use mpj_pool::Access;
+
+use super::Engine;
+use super::channel::Channel;
+use super::moves::Move;
+use super::ops::{Back, Hands, Op, Recv};
+use super::outbox::Ended;
+use super::peer::{Outbox, Peer};
+use crate::completion::Ender;
+use crate::device::{Device, Memory, Moved, PeerId, PostError, Reach, Registration, RemoteKey};
+use crate::header::Kind;
+use crate::layout::{Envelope, Source, Target};
+
+/// A message that was announced, and has met its receive.
+#[derive(Debug)]
+pub(crate) struct Announced<'a> {
+    pub(crate) channel: &'a Arc<Channel>,
+    pub(crate) from: PeerId,
+    pub(crate) message: Envelope,
+    /// The sender's operation.
+    pub(crate) op: u64,
+    pub(crate) key: Option<&'a RemoteKey>,
+}
+
+/// A get that has pieces to post. The receive is lent for it, once more than for the pieces under way.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    channel: Arc<Channel>,
+    op: u64,
+    key: RemoteKey,
+    bytes: usize,
+    posted: usize,
+}
+
+/// How far a get came in one go.
+enum Went {
+    /// A piece is with the device, or has moved.
+    On,
+    /// No piece will follow.
+    Over,
+}
+
+impl Engine {
+    /// Gets the body of an announced message that was accepted: by a move, or by asking for it.
+    pub(crate) fn fetch(&self, announced: &Announced<'_>, target: Target, ender: Ender) {
+        let Announced { channel, from, message, op: theirs, key } = *announced;
+        let peer = self.peer(from).ok();
+        let get = key.zip(peer).and_then(|(key, peer)| {
+            let device = self.device_of(peer)?;
+            Some((key, peer, prepare(device, &target, message.bytes)?))
+        });
+        let (hands, registration) = match &get {
+            Some((.., registration)) => (Hands::LENT, registration.clone()),
+            None => (Hands::Ours, None),
+        };
+        let recv = Recv { peer: from, theirs, target, message, received: 0, ender, hands, registration };
+        let op = channel.ops().insert(Op::Recv(recv));
+        match get {
+            Some((key, peer, _)) => {
+                let channel = Arc::clone(channel);
+                self.start_get(peer, Fetch { channel, op, key: *key, bytes: message.bytes, posted: 0 });
+            }
+            None => self.answer(from, channel, Kind::Clear, theirs, op),
+        }
+        self.recheck();
+    }
+
+    fn start_get(&self, peer: &Peer, fetch: Fetch) {
+        let (mut moved, mut ended) = (0, Vec::new());
+        let mut out = peer.outbox();
+        if out.gone {
+            drop(out);
+            return self.end_get(&fetch.channel, peer.id, fetch.op, None);
+        }
+        let was_idle = out.is_idle();
+        out.fetches.push_back(fetch);
+        let result = self.move_gets(&mut out, &mut moved, &mut ended);
+        self.note_busy(was_idle, &out);
+        drop(out);
+        ended.into_iter().for_each(|ended| ended.end(self));
+        if let Err(error @ PostError::Broken(_)) = result {
+            self.broken_link(peer, error);
+        }
+    }
+
+    /// Makes a body ready to be sent from where it lies, if the device can and it pays.
+    pub(crate) fn lend(&self, peer: &Peer, source: &Source) -> Option<(Memory, Option<Registration>)> {
+        let device = self.device_of(peer)?;
+        device.caps().lend?;
+        let memory = source.memory()?;
+        if !takes(device, device.caps().lend, &memory, memory.bytes()) {
+            return None;
+        }
+        // SAFETY: the memory is the source's; the registration goes beside it, and is dropped before it.
+        #[expect(unsafe_code, reason = "see above")]
+        let registration = unsafe { register_local(device, &memory) }?;
+        Some((memory, registration))
+    }
+
+    /// Posts the pieces that wait in an outbox, until there is no room.
+    pub(crate) fn move_gets(
+        &self,
+        out: &mut Outbox,
+        moved: &mut usize,
+        ended: &mut Vec<Ended>,
+    ) -> Result<(), PostError> {
+        while !out.fetches.is_empty() {
+            let went = self.post_get(out, ended);
+            let result = match went {
+                Ok(Went::On) => {
+                    *moved += 1;
+                    continue;
+                }
+                Err(PostError::Again) => return Err(PostError::Again),
+                Ok(Went::Over) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Some(Fetch { channel, op, .. }) = out.fetches.pop_front() {
+                ended.push(Ended::Get { channel, peer: out.id, op, landed: result.is_ok().then_some(0) });
+            }
+            if let Err(PostError::Broken(why)) = result {
+                return Err(PostError::Broken(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts the next piece of the first get of an outbox.
+    fn post_get(&self, out: &mut Outbox, ended: &mut Vec<Ended>) -> Result<Went, PostError> {
+        let Outbox { id, link, caps, fetches, .. } = out;
+        let peer = *id;
+        let Some(Fetch { channel, op, key, bytes, posted }) = fetches.front_mut() else {
+            return Ok(Went::Over);
+        };
+        let most = caps.get.map_or(0, |reach| reach.most);
+        let len = most.min(*bytes - *posted);
+        let lent = if len == 0 { None } else { channel.ops().lend_more(*op, peer, *posted, len) };
+        let Some((memory, registration)) = lent else { return Ok(Went::Over) };
+        let to = memory.part(*posted, len, registration.as_ref());
+        let what = Move::Got { channel: Arc::clone(channel), op: *op, peer, len };
+        let token = self.note_move(what);
+        // SAFETY: the receive is lent for this piece: its target stays where it is, untouched, until the piece has ended.
+        #[expect(unsafe_code, reason = "see above")]
+        let result = unsafe { link.get(key, *posted as u64, to, token) };
+        if let Ok(Moved::Started) = result {
+            *posted += len;
+            return Ok(Went::On);
+        }
+        self.forget_move(token);
+        let get = |landed| Ended::Get { channel: Arc::clone(channel), peer, op: *op, landed };
+        match result {
+            Err(PostError::Again) => {
+                // The get itself still holds the receive.
+                let _ = channel.ops().take_back(*op, peer, Some(0));
+                Err(PostError::Again)
+            }
+            Err(error) => {
+                ended.push(get(None));
+                Err(error)
+            }
+            Ok(_) => {
+                ended.push(get(Some(len)));
+                *posted += len;
+                Ok(Went::On)
+            }
+        }
+    }
+
+    /// Ends a get that has pieces to post, and will not post them.
+    pub(crate) fn end_fetch(&self, from: PeerId, Fetch { channel, op, .. }: Fetch) {
+        self.end_get(&channel, from, op, None);
+    }
+
+    /// Ends a piece of a get, which has landed so many bytes or failed, or the posting of pieces.
+    pub(crate) fn end_get(&self, channel: &Arc<Channel>, from: PeerId, op: u64, landed: Option<usize>) {
+        let back = channel.ops().take_back(op, from, landed);
+        match back {
+            Back::Open => (),
+            Back::Whole(Recv { target, message, ender, theirs, registration, .. }) => {
+                self.answer(from, channel, Kind::Done, theirs, 0);
+                drop(registration);
+                ender.end(target.finish(&message).map(|()| message));
+            }
+            Back::Failed(op, fault) => op.end(Err(fault)),
+            Back::Void { theirs } => {
+                self.answer(from, channel, Kind::Clear, theirs, op);
+                self.recheck();
+            }
+        }
+    }
+}
+
+/// Whether a device moves memory of so many bytes by this way of its.
+pub(super) fn takes(device: &dyn Device, reach: Option<Reach>, memory: &Memory, bytes: usize) -> bool {
+    let pays = reach.is_some_and(|reach| bytes >= reach.from.max(1) && reach.most > 0);
+    pays && (device.caps().layouts || memory.run().is_some())
+}
+
+/// Makes the memory of a receive ready for a get; `None` if it cannot be got into.
+fn prepare(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
+    let memory = target.memory()?;
+    if !takes(device, device.caps().get, &memory, bytes) {
+        return None;
+    }
+    // SAFETY: the memory is the target's; the registration goes into the same operation, and is dropped before it.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe {
+        register_local(device, &memory)
+    }
+}
+
+/// Registers this rank's own end of a move, where the device wants that; `None` if it cannot.
+///
+/// # Safety
+/// That of [`Device::register`].
+#[expect(unsafe_code, reason = "the contract is passed on")]
+unsafe fn register_local(device: &dyn Device, memory: &Memory) -> Option<Option<Registration>> {
+    if !device.caps().registers {
+        return Some(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { device.register(memory, None, Access::LOCAL) }.ok().map(Some)
+}
