@@ -3,11 +3,15 @@
 use std::sync::{Mutex, PoisonError};
 
 use mpj_devices::config::{self, Config};
-use mpj_devices::conformance::{CASES, Case, find, run_threads};
-use mpj_devices::{Registry, for_each_case};
+use mpj_devices::conformance::{CASES, Case, LateDriver, find, run_threads};
+use mpj_devices::{Registry, SmDriver, for_each_case};
 
 /// Jobs run one after the other: they bring their own threads.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// smdev, whose moves end late and in any order, by two schedules.
+static LATE: LateDriver = LateDriver::new("late", &SmDriver, 1);
+static LATER: LateDriver = LateDriver::new("later", &SmDriver, 77);
 
 fn run(device: &str, name: &str) {
     let case = find(name).unwrap();
@@ -15,7 +19,7 @@ fn run(device: &str, name: &str) {
 }
 
 fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
-    let registry = Registry::builtin().only(&[device]).unwrap();
+    let registry = Registry::builtin().with(&LATE).with(&LATER).only(&[device]).unwrap();
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for ranks in ranks {
         run_threads(&registry, config, *ranks, case);
@@ -42,6 +46,7 @@ macro_rules! conformance {
 conformance!(smdev);
 conformance!(shmdev);
 conformance!(niodev);
+conformance!(late);
 
 /// The whole suite once more with as little room as may be set, so that everything waits for everything.
 fn little_room(device: &str) {
@@ -63,6 +68,11 @@ fn little_room(device: &str) {
 #[test]
 fn smdev_with_little_room() {
     little_room("smdev");
+}
+
+#[test]
+fn late_moves_with_little_room() {
+    little_room("later");
 }
 
 #[test]

@@ -17,14 +17,22 @@ const GATHERED: i32 = 1 << 20;
 
 /// Ends rank 0, after everybody has come here. Its engine stays, as the memory of a dead process would not.
 fn rank_0_dies(m: &Member) -> bool {
-    m.barrier();
-    if m.rank > 0 {
-        m.send(0, GATHERED, &[0u8]);
-    } else {
-        // The barrier holds nobody back once rank 0 is through.
-        m.others().for_each(|from| drop(m.recv::<u8>(from as i32, GATHERED, 1)));
+    let dies = rank_0_is_ready_to_die(m);
+    if dies {
         std::mem::forget(Arc::clone(&m.engine));
         m.die();
+    } else {
+        m.send(0, GATHERED, &[0u8]);
+    }
+    dies
+}
+
+/// Returns, on rank 0, when all others have sent it the tag that says that they are through the barrier.
+fn rank_0_is_ready_to_die(m: &Member) -> bool {
+    m.barrier();
+    if m.rank == 0 {
+        // The barrier holds nobody back once rank 0 is through.
+        m.others().for_each(|from| drop(m.recv::<u8>(from as i32, GATHERED, 1)));
     }
     m.rank == 0
 }
@@ -134,6 +142,40 @@ pub(super) fn messages_from_before_a_death_arrive(m: &Member) {
         assert_eq!(m.recv::<u64>(0, 1, 4).1, [i; 4]);
     }
     assert_dead(m.irecv::<u64>(0, 1, 4).wait(m).0, "one more");
+}
+
+/// What a dead rank had announced and the living were receiving ends, and nobody writes to its memory afterwards.
+pub(super) fn memory_that_went_back_is_left_alone(m: &Member) {
+    const MESSAGES: u64 = 6;
+    let len = 2 * m.long();
+    let to = m.others().filter(|rank| *rank != 0);
+    let sends = to.flat_map(|to| (0..MESSAGES).map(move |i| m.isend(to, 1, bytes(i + 1, len))));
+    std::mem::forget(sends.collect::<Vec<_>>());
+    if rank_0_is_ready_to_die(m) {
+        // Its engine goes with it, and its connections, while the others are receiving.
+        m.die();
+        return;
+    }
+    let receives: Vec<_> = (0..MESSAGES)
+        .flat_map(|i| m.others().map(move |from| (i, from)))
+        .map(|(i, from)| (i, m.irecv::<u8>(from as i32, 1, len)))
+        .collect();
+    m.send(0, GATHERED, &[0u8]);
+    let mut back = Vec::new();
+    for (i, receive) in receives {
+        let (outcome, mut memory) = receive.wait(m);
+        match outcome {
+            Ok(_) => assert!(memory == bytes(i + 1, len), "message {i}"),
+            Err(fault) => assert_dead::<()>(Err(fault), "an announced message"),
+        }
+        memory.fill(0x11);
+        back.push(memory);
+    }
+    learn(m);
+    for _ in 0..1000 {
+        m.engine.progress();
+    }
+    assert!(back.iter().all(|memory| memory.iter().all(|byte| *byte == 0x11)), "a late write");
 }
 
 /// Frames that a dead rank will never take do not keep the living from leaving.

@@ -14,6 +14,7 @@
 //! | `channels` | contexts, late joins, groups |
 //! | `ends` `closing` | ranks that die, ranks that leave |
 //! | `threads` `model` | several threads of a rank; random traffic |
+//! | `late` | a device whose moves end late and in any order, made of one whose moves do not |
 //! | `member` `owned` `harness` `pinboard` | what cases are written with, and run by |
 
 mod chains;
@@ -24,6 +25,7 @@ mod ends;
 mod faults;
 mod harness;
 mod idle;
+mod late;
 mod layouts;
 mod member;
 mod model;
@@ -35,6 +37,7 @@ mod sizes;
 mod threads;
 
 pub use harness::run_threads;
+pub use late::LateDriver;
 pub use member::Member;
 pub use owned::{Item, Receiving, Sending};
 pub use pinboard::Pinboard;
@@ -103,6 +106,7 @@ macro_rules! for_each_case {
             ends::a_death_leaves_other_channels_alone [3, 5]
             ends::a_dead_ranks_early_announcement_does_not_hang [2, 3, 5]
             ends::messages_from_before_a_death_arrive [2, 3, 5]
+            ends::memory_that_went_back_is_left_alone [2, 3, 5]
             ends::closing_after_flooding_a_dead_rank [2, 3, 5]
             closing::a_leaver_ends_what_waits_for_it [2, 3, 5]
             closing::the_last_one_hears_that_all_have_left [2, 3, 5]

@@ -1,0 +1,332 @@
+//! A device in an asynchronous mode: moves that another device makes at once are started, and end late, in any order, also
+//! after the death of the peer or the end of the operation.
+//!
+//! What a seed decides: after how many looks of the inlet a move is made, and which of those that are due goes first. Until
+//! then nobody else may touch the memory. A body that is sent from where it lies must be the same when its move ends, and so
+//! must the bytes that a get has put where its own will go: an engine that gives memory back too early is seen by them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mpj_pool::{Access, Region, RegisterError};
+
+use super::owned::random;
+use crate::config::Config;
+use crate::device::{
+    Address, Affinity, Body, Caps, Device, Driver, Inlet, Link, Memory, Moved, OpenError, Opened, Part,
+    PeerId, PostError, Quiet, Reach, Registration, RemoteKey, Sink, Token,
+};
+use crate::doorbell::Doorbell;
+use crate::site::Site;
+
+/// The most bytes of a piece of a get.
+const PIECE: usize = 24_000;
+
+/// The most looks that a move waits.
+const LOOKS: u64 = 40;
+
+/// What the bytes are that a get will write.
+const MARK: u8 = 0xc5;
+
+/// A driver whose device moves memory late.
+#[derive(Debug)]
+pub struct LateDriver {
+    name: &'static str,
+    inner: &'static dyn Driver,
+    seed: u64,
+}
+
+impl LateDriver {
+    /// Makes a driver of the devices of another, named `name`.
+    pub const fn new(name: &'static str, inner: &'static dyn Driver, seed: u64) -> Self {
+        LateDriver { name, inner, seed }
+    }
+}
+
+impl Driver for LateDriver {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
+        let Opened { device, inlet } = self.inner.open(site, config)?;
+        let caps = device.caps().clone();
+        let get = caps.get.map(|reach| Reach { most: PIECE, ..reach });
+        let lend = Some(Reach { from: 1, most: caps.fragment });
+        let caps = Caps { get, lend, registers: true, ..caps };
+        let pending = Pending {
+            list: Mutex::default(),
+            state: AtomicU64::new(self.seed * 1000 + u64::from(site.rank) + 1),
+            bell: Arc::clone(&site.bell),
+            inner: Arc::from(device),
+        };
+        let pending = Arc::new(pending);
+        let inlet = LateInlet { inner: inlet, pending: Arc::clone(&pending) };
+        Ok(Opened { device: Box::new(LateDevice { name: self.name, caps, pending }), inlet: Box::new(inlet) })
+    }
+}
+
+/// What was started and has not ended, at one rank.
+#[derive(Debug)]
+struct Pending {
+    list: Mutex<Vec<Late>>,
+    state: AtomicU64,
+    bell: Arc<Doorbell>,
+    inner: Arc<dyn Device>,
+}
+
+#[derive(Debug)]
+struct Late {
+    op: Token,
+    looks: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Get { link: Shared, key: RemoteKey, at: u64, to: Owned },
+    Lent { body: Owned, bytes: Vec<u8> },
+    Quiet { peer: PeerId, memory: Registration },
+}
+
+/// A link that its inlet uses, too.
+type Shared = Arc<Mutex<Box<dyn Link>>>;
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A [`Part`] without a lifetime: it is used only until its move has ended.
+#[derive(Debug)]
+struct Owned {
+    memory: Memory,
+    at: usize,
+    len: usize,
+    /// Whoever gives the memory back has dropped it before, or forgets that it is registered.
+    _registration: Registration,
+}
+
+impl Owned {
+    fn new(part: &Part<'_>) -> Self {
+        let registration = part.registration.expect("the device wants its own end of a move registered");
+        Owned { memory: part.memory.clone(), at: part.at, len: part.len, _registration: registration.clone() }
+    }
+
+    fn part(&self) -> Part<'_> {
+        self.memory.part(self.at, self.len, None)
+    }
+
+    /// Writes a byte that says that the memory is the device's.
+    fn mark(&self) {
+        let marks = vec![MARK; self.len];
+        let (base, count) = (self.memory.base(), self.memory.count());
+        // SAFETY: the get has begun: the memory is its own.
+        #[expect(unsafe_code, reason = "see above")]
+        unsafe {
+            self.memory.datatype().unpack(base, count, self.at, &marks);
+        }
+    }
+
+    /// Returns the packed bytes.
+    fn read(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len);
+        let (base, count) = (self.memory.base(), self.memory.count());
+        let room = &mut bytes.spare_capacity_mut()[..self.len];
+        // SAFETY: the move has not ended: its memory is readable.
+        #[expect(unsafe_code, reason = "see above")]
+        let packed = unsafe { self.memory.datatype().pack(base, count, self.at, room) };
+        assert_eq!(packed, self.len, "a part lies in its memory");
+        // SAFETY: `pack` has written them.
+        #[expect(unsafe_code, reason = "see above")]
+        unsafe {
+            bytes.set_len(packed);
+        }
+        bytes
+    }
+}
+
+impl Pending {
+    fn random(&self) -> u64 {
+        let next = random(self.state.load(Ordering::Relaxed));
+        self.state.store(next, Ordering::Relaxed);
+        next
+    }
+
+    fn start(&self, op: Token, what: What) {
+        let late = Late { op, looks: self.random() % LOOKS, what };
+        lock(&self.list).push(late);
+        self.bell.ring();
+    }
+
+    /// Takes one of those that are due, any of them.
+    fn take_due(&self) -> Option<Late> {
+        let mut list = lock(&self.list);
+        let due: Vec<usize> = (0..list.len()).filter(|at| list[*at].looks == 0).collect();
+        let at = due.get(self.random() as usize % due.len().max(1))?;
+        Some(list.swap_remove(*at))
+    }
+
+    /// Counts a look; returns whether there is something to look for again.
+    fn look(&self) -> bool {
+        let mut list = lock(&self.list);
+        list.iter_mut().for_each(|late| late.looks = late.looks.saturating_sub(1));
+        !list.is_empty()
+    }
+}
+
+#[derive(Debug)]
+struct LateDevice {
+    name: &'static str,
+    caps: Caps,
+    pending: Arc<Pending>,
+}
+
+// SAFETY: a move is made by the device within, when its token is told and not later; memory is quiet when that says so.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Device for LateDevice {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        self.pending.inner.address()
+    }
+
+    fn affinity(&self, peer: &Address) -> Option<Affinity> {
+        self.pending.inner.affinity(peer)
+    }
+
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
+        let inner = Arc::new(Mutex::new(self.pending.inner.connect(peer, at)?));
+        Ok(Box::new(LateLink { inner, pending: Arc::clone(&self.pending) }))
+    }
+
+    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
+    unsafe fn register(
+        &self,
+        memory: &Memory,
+        region: Option<Region<'_>>,
+        access: Access,
+    ) -> Result<Registration, RegisterError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.pending.inner.register(memory, region, access) }
+    }
+
+    fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
+        self.pending.inner.pack_key(memory, at, len)
+    }
+
+    fn quiesce(&self, peer: PeerId, memory: &Registration, op: Token) -> Quiet {
+        self.pending.start(op, What::Quiet { peer, memory: memory.clone() });
+        Quiet::Later
+    }
+}
+
+#[derive(Debug)]
+struct LateLink {
+    inner: Shared,
+    pending: Arc<Pending>,
+}
+
+impl Link for LateLink {
+    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        lock(&self.inner).post(head, body)
+    }
+
+    fn flush(&mut self) -> Result<bool, PostError> {
+        lock(&self.inner).flush()
+    }
+
+    fn is_staged(&self) -> bool {
+        lock(&self.inner).is_staged()
+    }
+
+    fn forget(&mut self) {
+        lock(&self.inner).forget();
+    }
+
+    fn is_settled(&mut self) -> bool {
+        lock(&self.inner).is_settled()
+    }
+
+    #[expect(unsafe_code, reason = "the trait's contract")]
+    unsafe fn post_lent(&mut self, head: &[u8], body: &[Part<'_>], op: Token) -> Result<Moved, PostError> {
+        let [part] = body else { return Err(PostError::Unsupported) };
+        if self.pending.random().is_multiple_of(16) {
+            self.pending.bell.ring();
+            return Err(PostError::Again);
+        }
+        let body = Owned::new(part);
+        let bytes = body.read();
+        lock(&self.inner).post(head, Body::Bytes(&bytes))?;
+        self.pending.start(op, What::Lent { body, bytes });
+        Ok(Moved::Started)
+    }
+
+    #[expect(unsafe_code, reason = "the trait's contract")]
+    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {
+        match self.pending.random() % 16 {
+            0 => {
+                // Room comes back by itself, at the next look.
+                self.pending.bell.ring();
+                Err(PostError::Again)
+            }
+            // SAFETY: the caller's promise.
+            1 => unsafe { lock(&self.inner).get(key, at, to, op) },
+            _ => {
+                let (link, key, to) = (Arc::clone(&self.inner), *key, Owned::new(&to));
+                to.mark();
+                self.pending.start(op, What::Get { link, key, at, to });
+                Ok(Moved::Started)
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct LateInlet {
+    inner: Box<dyn Inlet>,
+    pending: Arc<Pending>,
+}
+
+// SAFETY: of bodies that of the inlet within; a move is told once, after it was made.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Inlet for LateInlet {
+    fn progress(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut moved = self.inner.progress(sink);
+        while let Some(Late { op, what, .. }) = self.pending.take_due() {
+            moved += 1;
+            match what {
+                What::Get { link, key, at, to } => {
+                    let is_ours = to.read().iter().all(|byte| *byte == MARK);
+                    assert!(is_ours, "memory was used before the device had given it back");
+                    // SAFETY: the move has not ended: the memory is its own.
+                    #[expect(unsafe_code, reason = "see above")]
+                    let result = unsafe { lock(&link).get(&key, at, to.part(), op) };
+                    drop(to);
+                    sink.moved(op, result.map(|_| ()).map_err(|why| format!("{why:?}")));
+                }
+                What::Lent { body, bytes } => {
+                    assert!(body.read() == bytes, "a lent body was written before it was given back");
+                    drop(body);
+                    sink.moved(op, Ok(()));
+                }
+                What::Quiet { peer, memory } => {
+                    let quiet = self.pending.inner.quiesce(peer, &memory, op);
+                    drop(memory);
+                    if quiet == Quiet::Now {
+                        sink.quiet(op);
+                    }
+                }
+            }
+        }
+        if self.pending.look() {
+            self.pending.bell.ring();
+        }
+        moved
+    }
+}
