@@ -51,7 +51,8 @@ pub struct Caps {
     pub fragment: usize,
     /// For which bodies [`Link::get`] pays, if it works: the receiver moves them from the sender's memory.
     pub get: Option<Reach>,
-    /// For which bodies [`Link::put`] pays, if it works: the sender moves them to the receiver's memory.
+    /// For which bodies [`Link::put`] pays, if it works: the sender moves them to the receiver's memory. No protocol of
+    /// the engine uses it yet.
     pub put: Option<Reach>,
     /// For which bodies [`Link::post_lent`] pays, if it works: they are sent from where they lie.
     pub lend: Option<Reach>,

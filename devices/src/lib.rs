@@ -17,13 +17,36 @@
 //! | [`conformance`] | the suite every device passes |
 //!
 //! # Adding a device
+//! Frames, which every device moves:
 //! 1. Copy [`stub`] and fill in [`Caps`]: the suite posts bodies of exactly these limits.
 //! 2. [`Link::post`] either takes the whole frame or answers [`PostError::Again`], and rings the peer's doorbell.
 //! 3. [`Inlet::progress`] hands frames to the [`Sink`], one peer's frames in order.
 //! 4. When room comes back after an `Again`, ring this rank's own doorbell: the outbox is flushed by whoever waits.
 //! 5. [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory on their word that it was
-//!    written. A device that has no [`Device::get`] and hands over whole frames has nothing to prove.
-//! 6. Add the driver to [`Registry::builtin`] and one line to `tests/conformance.rs`, one row to the README's table.
+//!    written. A device that moves no memory and hands over whole frames has nothing to prove.
+//! 6. Open for the [`Lane`] that the site says, or refuse all but the first.
+//!
+//! Memory, where the device can move it (README.md tells why):
+//!
+//! 7. [`Caps::get`](device::Caps::get), `put` and `lend` say from which size a way pays, and how much one move takes.
+//! 8. [`Device::register`] is called for each operation: keep what takes long, by address or, for blocks of a pool, in the
+//!    [registrations of the region](mpj_pool::Registrations). The [`Registration`](device::Registration) that it returns
+//!    lives in the operation's record.
+//! 9. [`Device::pack_key`] packs what the peer needs in up to 128 bytes, which travel in the body of the announcement. What
+//!    comes back as a key is a peer's bytes: a key that makes no sense is [`PostError::Broken`], one whose memory
+//!    was taken back [`PostError::Withdrawn`]. Never look for a key's memory without checking offset and length.
+//! 10. A move is [`Done`](device::Moved::Done), or [`Started`](device::Moved::Started) and then told once by
+//!     [`Sink::moved`] with its token: after its last byte, in any order, and also after [`Link::forget`] and the peer's
+//!     death. A move that is not told holds the memory until the device is dropped.
+//! 11. A move that ends wakes the rank: by its doorbell, or by the descriptor of [`Device::arm`].
+//! 12. [`Device::quiesce`] is asked before memory goes back without the peer's word. It must not end the connection to a
+//!     peer that lives: have the device of the peer answer, and say [`Quiet::Later`](device::Quiet::Later) meanwhile.
+//! 13. No lock is held in [`Inlet::progress`] that a call of the device or of a link takes: the sink makes such calls.
+//! 14. A registration keeps open what it needs of the device: it may be dropped after it. When links, inlet and device are
+//!     dropped, nothing is read or written any more.
+//!
+//! At the end: add the driver to [`Registry::builtin`], one line to `tests/conformance.rs`, one row to the README's table.
+//! [`conformance::LateDriver`] runs the suite with the device's moves ending late and in any order.
 
 mod buf;
 #[allow(unsafe_code, reason = "a cell between two handles")]
@@ -74,5 +97,5 @@ pub use niodev::NioDriver;
 pub use niodev::strangers;
 pub use registry::Registry;
 pub use shmdev::{Segment, SegmentError, ShmDriver};
-pub use site::{Bells, JobKey, Site, Then};
+pub use site::{Bells, JobKey, Lane, Site, Then};
 pub use smdev::{Hub, SmDriver};

@@ -17,6 +17,8 @@ pub struct Site {
     pub size: u32,
     /// The ranks that share this host's cores, this one among them.
     pub local: u32,
+    /// Which of the rank's lanes a device is opened for.
+    pub lane: Lane,
     /// The doorbell of this rank.
     pub bell: Arc<Doorbell>,
     /// The meeting point of the ranks that are threads of this process.
@@ -29,10 +31,34 @@ pub struct Site {
     pub key: Option<Arc<JobKey>>,
 }
 
+/// One of the lanes of a rank: what its threads make progress in side by side. A device is opened once for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// Which one, from 0 on. It reaches the lane of the same index at the peers.
+    pub index: u32,
+    /// How many there are: of what a rank has once, a device takes this part for each. The same at all ranks.
+    pub count: u32,
+}
+
+impl Lane {
+    /// The lane of a rank that has one.
+    pub const ONLY: Lane = Lane { index: 0, count: 1 };
+}
+
 impl Site {
     /// Returns the place of rank `rank` of `size`, alone in its process and with nothing to share.
     pub fn new(rank: u32, size: u32, bell: Arc<Doorbell>) -> Self {
-        Site { rank, size, local: size, bell, hub: None, segment: None, bells: None, key: None }
+        Site {
+            rank,
+            size,
+            local: size,
+            lane: Lane::ONLY,
+            bell,
+            hub: None,
+            segment: None,
+            bells: None,
+            key: None,
+        }
     }
 }
 

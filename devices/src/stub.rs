@@ -1,4 +1,5 @@
 //! A device that reaches nobody: the least a device must have, and the place to start a new one from.
+//! What it may have besides, to move memory, is told in the [crate's checklist](crate#adding-a-device).
 
 use crate::config::Config;
 use crate::device::{Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, Sink};

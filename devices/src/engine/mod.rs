@@ -9,8 +9,8 @@
 //! * The **turn** is the right to take frames from the devices. Whoever waits takes it and delivers for everybody;
 //!   threads that find it taken wait for the holder.
 //!
-//! Locks are taken in the order turn, channel, outbox, and no lock is held while a user's memory of more than the eager
-//! limit is copied.
+//! Locks are taken in the order turn, channel, outbox. Under an outbox's lock a link copies what it posts, and what it
+//! moves at once; what ends by that is ended when the lock is open.
 
 pub(crate) mod channel;
 mod channels;
