@@ -118,7 +118,7 @@ impl Buf {
     /// Says where in a registered or shared region of a pool the base lies, if it lies in one.
     pub fn in_region(self, region: Option<(RegionKey, usize)>) -> Self {
         match region {
-            Some((key, offset)) => Buf { origin: Origin::Region { key, offset }, ..self },
+            Some((key, _)) => Buf { origin: Origin::Region(key), ..self },
             None => self,
         }
     }
