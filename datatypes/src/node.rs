@@ -128,6 +128,12 @@ impl Datatype {
         Datatype(Handle::Shared(Arc::new(node)))
     }
 
+    /// Returns whether this is a primitive, and not built of others.
+    #[inline]
+    pub fn is_primitive(&self) -> bool {
+        self.as_primitive().is_some()
+    }
+
     /// The primitive that this is, if it is not built of others.
     #[inline]
     pub(crate) fn as_primitive(&self) -> Option<Primitive> {

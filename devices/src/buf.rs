@@ -186,6 +186,12 @@ impl Buf {
         matches!(self.origin, Origin::InPlace)
     }
 
+    /// Whether it is primitives in a row that hold nothing else.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.datatype.is_primitive() && matches!(self.origin, Origin::Memory)
+    }
+
     /// Returns the packed bytes of all items.
     ///
     /// # Errors
@@ -233,6 +239,13 @@ pub struct ChainSegment {
     /// How many bytes.
     pub len: usize,
 }
+
+// SAFETY: it is an address and a length; who reads there answers for it.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Send for ChainSegment {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Sync for ChainSegment {}
 
 impl From<&[u8]> for ChainSegment {
     fn from(bytes: &[u8]) -> Self {

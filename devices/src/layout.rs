@@ -109,8 +109,24 @@ impl Source {
         is_run.then(|| unsafe { std::slice::from_raw_parts(self.buf.base(), self.bytes) })
     }
 
-    /// Returns `len` bytes from `position` on, as a device takes them.
+    /// Returns all of it, as a device takes it.
     #[inline]
+    pub(crate) fn whole(&self) -> Body<'_> {
+        match self.contiguous() {
+            Some(bytes) => Body::Bytes(bytes),
+            None => self.body(0, self.bytes),
+        }
+    }
+
+    /// Lets go of the memory; a plain buffer of primitives, as most are, holds nothing that must be dropped.
+    #[inline]
+    pub(crate) fn release(self) {
+        if self.buf.is_plain() && self._keep.is_none() {
+            std::mem::forget(self);
+        }
+    }
+
+    /// Returns `len` bytes from `position` on, as a device takes them.
     pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
         match (self.contiguous(), self.buf.pieces()) {
             (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),
@@ -172,6 +188,7 @@ impl Pieces<'_> {
     ///
     /// # Panics
     /// If it is not.
+    #[inline(never)]
     pub fn write(self, room: &mut [MaybeUninit<u8>]) {
         assert!(room.len() == self.len(), "the room is as long as the pieces");
         let mut at = 0;
@@ -388,6 +405,10 @@ impl Target {
         let valid = if self.buf.datatype().needs_check() { self.validate(message) } else { Ok(()) };
         // Invariant 2: all of it was checked just now, or any bits are values.
         self.landed = 0;
+        if self.buf.is_plain() && self._keep.is_none() {
+            // Nothing in it must be dropped.
+            std::mem::forget(self);
+        }
         valid
     }
 

@@ -136,7 +136,7 @@ impl Outbox {
     #[inline]
     pub(crate) fn post(&mut self, head: &Head, source: Option<&Source>) -> Result<(), PostError> {
         let Some(source) = source else { return self.link.post(head.bytes(), Body::Empty) };
-        self.link.post(head.bytes(), source.body(0, source.bytes()))
+        self.link.post(head.bytes(), source.whole())
     }
 
     /// Posts a frame that has waited, or may have to.

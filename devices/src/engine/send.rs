@@ -108,6 +108,7 @@ impl Engine {
         if out.waiting.is_empty() {
             match out.post(&head, Some(&source)) {
                 Ok(()) => {
+                    source.release();
                     self.note_staged(out);
                     reach(Step::EagerSent, self.site.rank);
                     return Ok(Started::Done(message));
