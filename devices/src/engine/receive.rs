@@ -90,7 +90,6 @@ impl Engine {
     ///
     /// # Errors
     /// The message back if its body lies elsewhere, or it has none.
-    #[expect(clippy::result_large_err, reason = "the message goes on to `recv_message`, by value as well")]
     pub fn recv_block(&self, message: Message) -> Result<DefaultBlock, Message> {
         let Message { channel, mut early } = message;
         match std::mem::replace(&mut early.body, Held::Empty) {
