@@ -18,7 +18,7 @@ pub struct Parameter {
 
 /// Every parameter of the devices and the engine.
 pub const PARAMETERS: &[Parameter] =
-    &[SPIN, YIELD, SM_EAGER, SM_FRAGMENTS, SHM_EAGER, SHM_FRAGMENTS, NIO_EAGER, NIO_FRAGMENT, CREDIT];
+    &[SPIN, YIELD, SM_EAGER, SM_FRAGMENTS, SHM_EAGER, SHM_FRAGMENTS, NIO_EAGER, NIO_FRAGMENT, CREDIT, STATS];
 
 /// How long a waiting rank polls before it yields.
 pub const SPIN: Parameter = Parameter {
@@ -90,6 +90,14 @@ pub const CREDIT: Parameter = Parameter {
     default: 8 << 20,
     range: (1 << 16, 1 << 40),
     help: "bytes of eager messages a sender may have outstanding at one receiver before it waits for a matching receive",
+};
+
+/// Whether ranks say what they have moved.
+pub const STATS: Parameter = Parameter {
+    name: "STATS",
+    default: 0,
+    range: (0, 1),
+    help: "1: each rank says on standard error, when it ends, what it has moved, by device and way",
 };
 
 /// A value that is not one.

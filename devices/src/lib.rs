@@ -86,7 +86,7 @@ pub use device::{
     Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink,
 };
 pub use doorbell::Doorbell;
-pub use engine::{Cards, Channel, Engine, Message, Mode, Wait, Waiting};
+pub use engine::{Cards, Channel, Count, Engine, Local, Message, Mode, Stats, Traffic, Wait, Waiting};
 pub use fault::{Content, Fault};
 pub use group::Group;
 pub use layout::{Envelope, Keep, Source, Target};

@@ -3,13 +3,14 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mpj_devices::config::Config;
-use mpj_devices::{End, Engine, Registry};
+use mpj_devices::config::{Config, STATS};
+use mpj_devices::{End, Engine, Registry, Stats};
 
 use crate::boot::{Boot, BootCards};
 use crate::comm::Intracomm;
 use crate::error::{Class, Error, Result};
 use crate::raw;
+use crate::run::tell;
 
 /// The communicator of all ranks, and this rank's part in the job.
 ///
@@ -20,6 +21,8 @@ use crate::raw;
 pub struct World {
     comm: Intracomm,
     boot: Arc<dyn Boot>,
+    /// Whether the rank says at its end what it has moved.
+    tells_stats: bool,
     _membership: Option<Arc<Membership>>,
 }
 
@@ -49,7 +52,8 @@ impl World {
         let cards = Arc::new(BootCards(Arc::clone(&boot)));
         let engine = Engine::open(site, &registry, config, cards, boot.deaths())?;
         boot.watch(&engine);
-        Ok(World { comm: Intracomm::new(raw::Comm::world(engine)?), boot, _membership: None })
+        let (comm, tells_stats) = (Intracomm::new(raw::Comm::world(engine)?), config.get(&STATS) != 0);
+        Ok(World { comm, boot, tells_stats, _membership: None })
     }
 
     /// Makes the last clone leave the job when it is dropped.
@@ -74,6 +78,26 @@ impl World {
         self.boot.abort(code, why);
     }
 
+    /// Returns what this rank has moved since it started: messages and bytes, by device and by way, and the copies that it
+    /// made of them. With `MPJ_STATS=1` every rank says it at its end.
+    ///
+    /// ```
+    /// # mpj::threads(2, |world| {
+    /// let before = world.stats().copies();
+    /// if world.rank() == 0 {
+    ///     world.send(&[0u8; 100], 1, 0)?;
+    ///     let after = world.stats().copies();
+    ///     // Into the device; the receiver copies it out.
+    ///     assert_eq!((after.number - before.number, after.bytes - before.bytes), (1, 100));
+    /// } else {
+    ///     world.recv(&mut [0u8; 100], 0, 0)?;
+    /// }
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.engine().stats()
+    }
+
     /// Returns the engine under this rank, for the conformance suite of devices.
     #[doc(hidden)]
     pub fn engine(&self) -> &Arc<Engine> {
@@ -83,6 +107,9 @@ impl World {
     /// Leaves the job in good order.
     pub(crate) fn leave(&self) {
         self.engine().close();
+        if self.tells_stats {
+            tell(&format_args!("rank {} has moved\n{}", self.rank(), self.stats()));
+        }
     }
 
     /// Leaves the job by a failure that the others are told of, unless it only follows another rank's.

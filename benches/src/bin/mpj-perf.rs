@@ -51,6 +51,9 @@ struct Cli {
     /// Keeps each rank on a core of its own, if there are enough on this host, as native launchers do
     #[arg(long, global = true)]
     bind: bool,
+    /// Says at the end, as a remark, what rank 0 has moved: messages, bytes and copies, by device and way
+    #[arg(long, global = true)]
+    stats: bool,
     /// Draws a picture into this file: medians and their spread, the machine and the date
     #[arg(long, value_name = "FILE", global = true)]
     svg: Option<PathBuf>,
@@ -211,7 +214,7 @@ impl PingpongArgs {
 }
 
 fn main() -> ExitCode {
-    let Cli { program, ranks, bind, svg } = match Cli::try_parse() {
+    let Cli { program, ranks, bind, stats, svg } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -247,7 +250,11 @@ fn main() -> ExitCode {
             if bind {
                 perf::cores::bind(&world);
             }
-            return program.run(&world, svg.as_deref());
+            let outcome = program.run(&world, svg.as_deref());
+            if stats && world.rank() == 0 {
+                world.stats().to_string().lines().for_each(|line| println!("# {line}"));
+            }
+            return outcome;
         };
         refused.store(true, Ordering::Relaxed);
         if world.rank() == 0 {

@@ -12,10 +12,10 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 
-use super::Engine;
 use super::channel::Channel;
 use super::failure::{end_local, end_posted};
 use super::peer::Peer;
+use super::{Engine, lock};
 use crate::fault::Fault;
 use crate::group::Group;
 
@@ -127,7 +127,10 @@ impl Engine {
         channel.break_with(Fault::Freed);
         end_posted(channel, |_| true, &Fault::Freed);
         end_local(channel, &Fault::Freed);
-        let early = channel.matching().leave();
+        let mut matching = channel.matching();
+        let (early, local) = (matching.leave(), std::mem::take(&mut matching.local));
+        drop(matching);
+        *lock(&self.left) += local;
         for early in early {
             self.refuse_early(channel.context, early);
         }

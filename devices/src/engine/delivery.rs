@@ -15,6 +15,7 @@ use super::moves::Sending;
 use super::ops::Op;
 use super::outbox::cost;
 use super::peer::{Contact, Stream, Table};
+use super::traffic::Tally;
 use crate::device::{Landing, PeerId, RemoteKey, Sink, Token};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
@@ -27,6 +28,8 @@ use crate::steps::{Step, reach};
 pub(super) struct Delivery<'a> {
     pub(super) engine: &'a Engine,
     pub(super) inboxes: &'a mut Table<Inbox>,
+    /// What was copied out of the device.
+    pub(super) copied: &'a Tally,
 }
 
 /// Whom a message that has not met its receive is for.
@@ -92,6 +95,7 @@ impl Delivery<'_> {
         let Bound::Joined { channel, rank } = inbox.bound(engine, from, head)? else {
             return self.on_unjoined(from, kind, head, body);
         };
+        self.copied.add(body.len());
         let message = envelope(head, *rank, body.len());
         let notify = (kind == Kind::EagerSync).then(|| head.op.get());
         if engine.arrive(channel, from, message, notify, body) {
@@ -106,6 +110,7 @@ impl Delivery<'_> {
     #[cold]
     fn on_unjoined(&mut self, from: PeerId, kind: Kind, head: &Head, body: &[u8]) -> Option<()> {
         let engine = self.engine;
+        self.copied.add(body.len());
         let held = engine.hold(body.len(), |room| {
             room.write_copy_of_slice(body);
         });
@@ -269,6 +274,7 @@ impl Delivery<'_> {
     fn on_data(&mut self, from: PeerId, head: &Head, body: &[u8]) -> Option<()> {
         let at = usize::try_from(head.extra.get()).ok()?;
         let Some(channel) = self.channel(from, head)? else { return Some(()) };
+        self.copied.add(body.len());
         land_piece(&channel, from, head.op.get(), at, body)
     }
 

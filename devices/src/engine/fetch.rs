@@ -141,7 +141,7 @@ impl Engine {
 
     /// Posts the next piece of the first get of an outbox.
     fn post_get(&self, out: &mut Outbox, ended: &mut Vec<Ended>) -> Result<Went, PostError> {
-        let Outbox { id, link, caps, fetches, .. } = out;
+        let Outbox { id, link, caps, fetches, sent, .. } = out;
         let peer = *id;
         let Some(Fetch { channel, op, key, bytes, posted }) = fetches.front_mut() else {
             return Ok(Went::Over);
@@ -156,6 +156,9 @@ impl Engine {
         // SAFETY: the receive is lent for this piece: its target stays where it is, untouched, until the piece has ended.
         #[expect(unsafe_code, reason = "see above")]
         let result = unsafe { link.get(key, *posted as u64, to, token) };
+        if result.is_ok() {
+            sent.lent.add(len);
+        }
         if let Ok(Moved::Started) = result {
             *posted += len;
             return Ok(Went::On);

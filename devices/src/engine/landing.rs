@@ -86,16 +86,19 @@ impl Delivery<'_> {
     }
 
     pub(super) fn land_bytes(&mut self, from: PeerId, bytes: &[u8]) {
+        let copied = self.copied;
         let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.as_mut()) else { return };
         let broken = match arriving {
             Arriving::Posted { posted, message, at, .. } => {
                 if posted.target.accepts(message).is_ok() {
+                    copied.add(bytes.len());
                     posted.target.land(*at, bytes);
                 }
                 *at += bytes.len();
                 false
             }
             Arriving::Data { channel, number, at, .. } => {
+                copied.add(bytes.len());
                 let landed = land_piece(channel, from, *number, *at, bytes);
                 *at += bytes.len();
                 landed.is_none()

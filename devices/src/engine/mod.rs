@@ -29,6 +29,7 @@ mod progress;
 mod receive;
 mod send;
 mod slab;
+mod traffic;
 mod waits;
 mod withdraw;
 
@@ -41,6 +42,7 @@ pub use channel::Channel;
 pub use contact::Cards;
 pub use receive::Message;
 pub use send::Mode;
+pub use traffic::{Count, Local, Stats, Traffic};
 pub use waits::{Wait, Waiting};
 
 use crate::config::{self, Config};
@@ -55,6 +57,7 @@ use moves::{Move, Moves};
 use parking::Parking;
 use peer::{NoLink, Peer, Table};
 use progress::Turn;
+use traffic::Tally;
 use waits::Waits;
 
 /// The engine of one rank.
@@ -83,6 +86,10 @@ pub struct Engine {
     /// Whether pending operations must be held against the ends again.
     recheck: AtomicBool,
     closed: AtomicBool,
+    /// By device, what was copied out of it.
+    arrived: Box<[Tally]>,
+    /// What channels had moved that this rank has left.
+    left: Mutex<Local>,
 }
 
 impl fmt::Debug for Engine {
@@ -110,6 +117,7 @@ impl Engine {
             inlets.push(one.inlet);
         }
         let own = devices.iter().map(|d| (d.name().to_owned(), d.address())).collect();
+        let arrived = devices.iter().map(|_| Tally::default()).collect();
         cards.publish(own).map_err(|why| OpenError { device: "start-up", why })?;
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
@@ -131,6 +139,8 @@ impl Engine {
             troubled: AtomicBool::new(false),
             recheck: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            arrived,
+            left: Mutex::default(),
         }))
     }
 

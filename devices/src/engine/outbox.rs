@@ -266,7 +266,7 @@ impl Engine {
                 // Its name goes first.
                 return Err(PostError::Again);
             }
-            let Outbox { id, link, caps, streams, .. } = &mut *out;
+            let Outbox { id, link, caps, streams, sent, .. } = &mut *out;
             let Some(stream) = streams.front_mut() else { return Ok(()) };
             let bytes = stream.sending.message.bytes;
             let len = caps.fragment.min(bytes - stream.sent);
@@ -277,8 +277,12 @@ impl Engine {
                 (Some(_), Some((memory, registration))) => {
                     let body = memory.part(stream.sent, len, registration.as_ref());
                     self.post_lent(*id, link.as_mut(), &head, body, &stream.sending)?;
+                    sent.lent.add(len);
                 }
-                _ => link.post(head.bytes(), stream.sending.body(stream.sent, len))?,
+                _ => {
+                    link.post(head.bytes(), stream.sending.body(stream.sent, len))?;
+                    sent.copied.add(len);
+                }
             }
             stream.sent += len;
             reach(Step::PieceSent, self.site.rank);

@@ -9,6 +9,7 @@ use super::fetch::Fetch;
 use super::moves::Sending;
 use super::outbox::cost;
 use super::send::Mode;
+use super::traffic::Traffic;
 use crate::completion::Ender;
 use crate::device::{Body, Caps, Link, PeerId, PostError, RemoteKey};
 use crate::header::{Head, Kind};
@@ -83,6 +84,7 @@ impl Peer {
             fetches: VecDeque::new(),
             credit: 0,
             announced: 0,
+            sent: Traffic::default(),
             unflushed: false,
             gone: false,
         };
@@ -125,6 +127,8 @@ pub(crate) struct Outbox {
     pub(crate) credit: u64,
     /// Messages that were announced to the peer, in all.
     pub(crate) announced: u64,
+    /// What was sent to the peer, and how; of the copies those made here.
+    pub(crate) sent: Traffic,
     /// Whether the link still has bytes to write out.
     pub(crate) unflushed: bool,
     /// Whether the peer takes no more frames: they are dropped.
@@ -136,7 +140,13 @@ impl Outbox {
     #[inline]
     pub(crate) fn post(&mut self, head: &Head, source: Option<&Source>) -> Result<(), PostError> {
         let Some(source) = source else { return self.link.post(head.bytes(), Body::Empty) };
-        self.link.post(head.bytes(), source.whole())
+        self.link.post(head.bytes(), source.whole())?;
+        let bytes = source.bytes();
+        self.sent.eager.add(bytes);
+        if bytes > 0 {
+            self.sent.copied.add(bytes);
+        }
+        Ok(())
     }
 
     /// Posts a frame that has waited, or may have to.

@@ -75,8 +75,8 @@ impl Engine {
         }
         let Turn { inlets, inboxes, passes, ended, .. } = turn;
         let mut moved = 0;
-        for inlet in inlets {
-            moved += inlet.progress(&mut Delivery { engine: self, inboxes });
+        for (inlet, copied) in inlets.iter_mut().zip(&self.arrived) {
+            moved += inlet.progress(&mut Delivery { engine: self, inboxes, copied });
         }
         if self.busy.load(Ordering::Relaxed) != 0 {
             moved += self.flush_all(ended);

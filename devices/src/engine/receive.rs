@@ -95,6 +95,7 @@ impl Engine {
         match std::mem::replace(&mut early.body, Held::Empty) {
             Held::Block(block) => {
                 self.release_early(&early);
+                channel.matching().local.early.remove(early.message.bytes);
                 self.confirm(early.from, &channel, early.notify);
                 Ok(block)
             }

@@ -155,6 +155,10 @@ impl Engine {
         let mut head = head(Kind::Ready, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);
+        out.sent.announced.add(message.bytes);
+        if key.is_some() {
+            out.sent.registered.add(message.bytes);
+        }
         let key = key.map(Box::new);
         self.push_frame(
             out,
@@ -212,6 +216,7 @@ impl Engine {
         mode: Mode,
     ) -> Result<Started, Fault> {
         let mut matching = channel.matching();
+        matching.local.own.add(message.bytes);
         if let Some(posted) = matching.take_posted(&message) {
             drop(matching);
             posted.receive(&message, |target| source.copy_to(target));

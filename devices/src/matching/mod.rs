@@ -10,6 +10,7 @@ mod unexpected;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::engine::Local;
 use crate::layout::Envelope;
 
 pub(crate) use early::Board;
@@ -49,6 +50,8 @@ pub(crate) struct Matching {
     left: bool,
     /// The bits of tags that are compared.
     pub(crate) mask: i32,
+    /// What was moved here without a device.
+    pub(crate) local: Local,
     /// What is read without the lock.
     board: Arc<Board>,
 }
@@ -56,7 +59,7 @@ pub(crate) struct Matching {
 impl Matching {
     pub(crate) fn new(board: Arc<Board>) -> Self {
         let (posted, unexpected) = (VecDeque::new(), VecDeque::new());
-        Matching { posted, unexpected, left: false, mask: -1, board }
+        Matching { posted, unexpected, left: false, mask: -1, local: Local::default(), board }
     }
 
     /// Takes the receive a message goes to.
@@ -77,6 +80,9 @@ impl Matching {
     #[inline]
     pub(crate) fn take_at(&mut self, at: usize) -> Option<Unexpected> {
         let early = if at == 0 { self.unexpected.pop_front() } else { self.unexpected.remove(at) };
+        if let Some(Unexpected { body: Held::Block(_), message, .. }) = &early {
+            self.local.early.add(message.bytes);
+        }
         self.count();
         early
     }

@@ -72,17 +72,17 @@ where
     let failures = match failures {
         Ok(failures) => failures,
         Err(why) => {
-            say(&why);
+            tell(&why);
             return ExitCode::FAILURE;
         }
     };
-    failures.iter().filter(|failure| !failure.is_panic()).for_each(|failure| say(failure));
+    failures.iter().filter(|failure| !failure.is_panic()).for_each(|failure| tell(failure));
     failures.first().map_or(ExitCode::SUCCESS, |first| ExitCode::from(first.exit_code()))
 }
 
 #[expect(clippy::print_stderr, reason = "the program's entry: policy, not library")]
-fn say(error: &dyn fmt::Display) {
-    eprintln!("mpj: {error}");
+pub(crate) fn tell(what: &dyn fmt::Display) {
+    eprintln!("mpj: {what}");
 }
 
 thread_local! {

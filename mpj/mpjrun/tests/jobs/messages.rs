@@ -7,8 +7,10 @@ use super::job::run;
 use super::program::say;
 use super::programs::{PROGRAMS, Program};
 
-pub(crate) const TESTS: &[Test] =
-    &[("buffers_travel_whole_between_processes", buffers_travel_whole_between_processes)];
+pub(crate) const TESTS: &[Test] = &[
+    ("buffers_travel_whole_between_processes", buffers_travel_whole_between_processes),
+    ("ranks_say_what_they_have_moved", ranks_say_what_they_have_moved),
+];
 
 /// Returns the program of a role.
 pub(crate) fn find(role: &str) -> Option<Program> {
@@ -34,5 +36,20 @@ fn buffers_travel_whole_between_processes() {
                 assert_eq!((ended.code, done), (Some(0), ranks), "{name} by {device}: {ended:#?}");
             }
         }
+    }
+}
+
+fn ranks_say_what_they_have_moved() {
+    let (name, _) = PROGRAMS[0];
+    for device in ["shmdev", "niodev"] {
+        let ended = run(&format!("-n 2 --dev {device} -x MPJ_STATS=1"), &format!("messages:{name}"));
+        for rank in 0..2 {
+            let says = format!("rank {rank} has moved");
+            assert!(ended.err.iter().any(|line| line.contains(&says)), "{says}: {ended:#?}");
+        }
+        let of_device = ended.err.iter().filter(|line| line.contains(&format!("{device}: eager "))).count();
+        assert_eq!((ended.code, of_device), (Some(0), 2), "{ended:#?}");
+        let silent = run(&format!("-n 2 --dev {device}"), &format!("messages:{name}"));
+        assert!(silent.err.is_empty(), "{silent:#?}");
     }
 }

@@ -1,0 +1,156 @@
+//! What a rank has moved, and how: counted where a lock is held anyway, so that it costs no more than an addition.
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Engine, lock};
+
+/// How many there were, and their bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Count {
+    /// How many.
+    pub number: u64,
+    /// Their bytes, in all.
+    pub bytes: u64,
+}
+
+impl Count {
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.number += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Takes one back that turned out to be none.
+    pub(crate) fn remove(&mut self, bytes: usize) {
+        self.number -= 1;
+        self.bytes -= bytes as u64;
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        self.number += other.number;
+        self.bytes += other.bytes;
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} B)", self.number, self.bytes)
+    }
+}
+
+/// What one device has moved for a rank.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    /// Messages sent at once, copied through the device.
+    pub eager: Count,
+    /// Messages announced to their receivers, which get the body or ask for it.
+    pub announced: Count,
+    /// Bodies, or pieces of them, that the device was told to move from or to where they lie.
+    pub lent: Count,
+    /// Memory registered with the device.
+    pub registered: Count,
+    /// Bodies, or pieces of them, copied into the device or out of it; what a device reads straight to its place is not.
+    pub copied: Count,
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Traffic) {
+        self.eager += other.eager;
+        self.announced += other.announced;
+        self.lent += other.lent;
+        self.registered += other.registered;
+        self.copied += other.copied;
+    }
+}
+
+/// What never left the rank: a part of [`Stats`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Local {
+    /// Messages to itself, each copied once, or twice if they came before their receive.
+    pub own: Count,
+    /// Bodies copied once more, out of the blocks they waited in, as they had come before their receive.
+    pub early: Count,
+}
+
+impl AddAssign for Local {
+    fn add_assign(&mut self, other: Local) {
+        self.own += other.own;
+        self.early += other.early;
+    }
+}
+
+/// What a rank has moved since it started, see [`Engine::stats`].
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// By device: its name, and what it has moved.
+    pub devices: Vec<(&'static str, Traffic)>,
+    /// What never left the rank.
+    pub local: Local,
+}
+
+impl Stats {
+    /// Returns all copies of bodies that this rank has made.
+    pub fn copies(&self) -> Count {
+        let mut all = self.local.own;
+        all += self.local.early;
+        self.devices.iter().for_each(|(_, traffic)| all += traffic.copied);
+        all
+    }
+}
+
+impl fmt::Display for Stats {
+    /// One line a device that has moved anything, and one for the rest.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, traffic) in self.devices.iter().filter(|(_, traffic)| *traffic != Traffic::default()) {
+            let Traffic { eager, announced, lent, registered, copied } = traffic;
+            write!(f, "{name}: eager {eager}, announced {announced}, lent {lent}, ")?;
+            writeln!(f, "registered {registered}, copied {copied}")?;
+        }
+        let Local { own, early } = self.local;
+        write!(f, "to itself {own}, early ones copied out {early}, copies in all {}", self.copies())
+    }
+}
+
+/// Bodies copied out of one device; written by the holder of the turn alone.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    number: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Tally {
+    #[inline]
+    pub(super) fn add(&self, bytes: usize) {
+        if bytes > 0 {
+            self.number.store(self.number.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.bytes.store(self.bytes.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self) -> Count {
+        Count { number: self.number.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
+    }
+}
+
+impl Engine {
+    /// Returns what this rank has moved since it started, and how. While messages are under way the numbers need not
+    /// belong to one moment.
+    pub fn stats(&self) -> Stats {
+        let traffic = |tally: &Tally| Traffic { copied: tally.read(), ..Traffic::default() };
+        let names = self.devices.iter().map(|device| device.name());
+        let mut devices: Vec<(&'static str, Traffic)> = names.zip(self.arrived.iter().map(traffic)).collect();
+        for peer in self.peers.iter() {
+            if let Some((_, traffic)) = peer.device.get().and_then(|at| devices.get_mut(*at)) {
+                *traffic += peer.outbox().sent;
+            }
+        }
+        let mut local = *lock(&self.left);
+        self.all_channels().iter().for_each(|channel| local += channel.matching().local);
+        Stats { devices, local }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a rank says it has moved is what it has moved, by the way it went.
+
+use mpj::{Op, Stats, World};
+
+/// What one device of a job of threads has moved, and the rest.
+fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::Local) {
+    let Stats { devices, local, .. } = world.stats();
+    let moved = devices.iter().find(|(_, traffic)| *traffic != Default::default());
+    (moved.or(devices.first()).expect("there is a device").1, local)
+}
+
+#[mpj::test(ranks = 2)]
+fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result<()> {
+    const MESSAGES: u64 = 10;
+    let early = now(&world).0;
+    // Nothing comes before the receiver has looked; and the sender looks when the barrier is behind it.
+    world.barrier()?;
+    let before = if world.rank() == 0 { now(&world).0 } else { early };
+    for _ in 0..MESSAGES {
+        match world.rank() {
+            0 => world.send(&[1u64; 100], 1, 0)?,
+            _ => drop(world.recv(&mut [0u64; 100], 0, 0)?),
+        }
+    }
+    let after = now(&world).0;
+    let sent = if world.rank() == 0 { MESSAGES } else { 0 };
+    // The barrier sends messages, too, of no bytes.
+    assert_eq!(after.eager.bytes - before.eager.bytes, 800 * sent);
+    assert!(after.eager.number - before.eager.number >= sent);
+    assert_eq!(after.copied.number - before.copied.number, MESSAGES);
+    assert_eq!(after.copied.bytes - before.copied.bytes, 800 * MESSAGES);
+    assert_eq!(after.announced, before.announced);
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn long_messages_are_announced_and_moved_by_the_device(world: World) -> mpj::Result<()> {
+    const BYTES: usize = 1 << 20;
+    world.barrier()?;
+    let before = now(&world).0;
+    match world.rank() {
+        0 => world.send(&vec![7u8; BYTES], 1, 0)?,
+        _ => drop(world.recv(&mut vec![0u8; BYTES], 0, 0)?),
+    }
+    let after = now(&world).0;
+    let (announced, lent) =
+        (after.announced.bytes - before.announced.bytes, after.lent.bytes - before.lent.bytes);
+    let wanted = if world.rank() == 0 { (BYTES as u64, 0) } else { (0, BYTES as u64) };
+    assert_eq!((announced, lent), wanted);
+    assert_eq!(after.copied, before.copied);
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn what_came_before_its_receive_is_copied_twice(world: World) -> mpj::Result<()> {
+    if world.rank() == 0 {
+        world.send(&[1u8; 500], 1, 0)?;
+        return world.barrier();
+    }
+    world.probe(0, 0)?;
+    let before = now(&world).1;
+    world.recv(&mut [0u8; 500], 0, 0)?;
+    let after = now(&world).1;
+    assert_eq!(after.early.number - before.early.number, 1);
+    assert_eq!(after.early.bytes - before.early.bytes, 500);
+    world.barrier()
+}
+
+#[mpj::test(ranks = 1)]
+fn a_message_to_oneself_has_no_device(world: World) -> mpj::Result<()> {
+    let before = world.stats();
+    let mut got = [0u32; 25];
+    world.sendrecv(&[3u32; 25], 0, 0, &mut got, 0, 0)?;
+    let after = world.stats();
+    assert_eq!(after.devices, before.devices);
+    assert_eq!(after.local.own.bytes - before.local.own.bytes, 100);
+    assert!(after.copies().bytes > before.copies().bytes);
+    Ok(())
+}
+
+#[mpj::test(ranks = 3)]
+fn what_a_freed_communicator_moved_still_counts(world: World) -> mpj::Result<()> {
+    let other = world.dup()?;
+    let before = world.stats().local.own;
+    other.sendrecv(&[1u8; 64], other.rank(), 0, &mut [0u8; 64], other.rank(), 0)?;
+    let mut sum = [0u64];
+    other.allreduce(&[1u64], &mut sum, Op::Sum)?;
+    other.free()?;
+    drop(other);
+    assert_eq!(world.stats().local.own.bytes - before.bytes, 64);
+    assert!(world.stats().to_string().contains("copies in all"));
+    world.barrier()
+}
