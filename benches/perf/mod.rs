@@ -10,7 +10,7 @@ mod memory;
 pub(crate) mod pingpong;
 mod plot;
 pub(crate) mod pools;
-mod report;
+pub(crate) mod report;
 pub(crate) mod serde;
 mod stats;
 mod turns;

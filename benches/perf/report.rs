@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use mpj::Intracomm;
+use mpj::{Intracomm, World};
 
 use super::Failure;
 use super::cores;
@@ -20,6 +20,15 @@ pub(super) struct Report {
     prints: bool,
     /// On a terminal; where standard error is none, nothing is shown.
     bar: ProgressBar,
+}
+
+/// Prints what rank 0 has moved, as remarks.
+pub(crate) fn stats(world: &World) -> Result<(), Failure> {
+    let report = Report::new(world, 0);
+    for line in world.stats().to_string().lines() {
+        report.line(format_args!("# {line}"))?;
+    }
+    Ok(())
 }
 
 impl Report {

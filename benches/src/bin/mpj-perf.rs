@@ -251,10 +251,7 @@ fn main() -> ExitCode {
                 perf::cores::bind(&world);
             }
             let outcome = program.run(&world, svg.as_deref());
-            if stats && world.rank() == 0 {
-                world.stats().to_string().lines().for_each(|line| println!("# {line}"));
-            }
-            return outcome;
+            return outcome.and_then(|()| if stats { perf::report::stats(&world) } else { Ok(()) });
         };
         refused.store(true, Ordering::Relaxed);
         if world.rank() == 0 {
