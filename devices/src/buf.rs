@@ -143,8 +143,9 @@ impl Buf {
     }
 
     /// No items.
-    pub fn empty() -> Self {
-        Buf::new(std::ptr::null_mut(), 0, Primitive::Byte)
+    pub const fn empty() -> Self {
+        let datatype = Datatype::primitive(Primitive::Byte);
+        Buf { base: std::ptr::null_mut(), count: 0, datatype, origin: Origin::Memory }
     }
 
     /// Returns where the first item has its origin; of a chain, nowhere.
@@ -216,16 +217,20 @@ impl Buf {
         }
     }
 
+    #[cold]
+    fn origin_of_part(&self, at: usize, count: usize) -> Origin {
+        let Origin::Chain(chain) = &self.origin else { return self.origin.clone() };
+        let item = self.datatype.size();
+        Origin::Chain(Chain::new(chain.cut(at.saturating_mul(item), count.saturating_mul(item))))
+    }
+
     /// Returns `count` of the items, from item `at` on.
+    #[inline]
     pub fn part(&self, at: usize, count: usize) -> Buf {
         let shift = (at as isize).wrapping_mul(self.datatype.extent() as isize);
         let origin = match &self.origin {
-            Origin::Chain(chain) => {
-                let item = self.datatype.size();
-                let cut = chain.cut(at.saturating_mul(item), count.saturating_mul(item));
-                Origin::Chain(Chain::new(cut))
-            }
-            origin => origin.clone(),
+            Origin::Memory => Origin::Memory,
+            _ => self.origin_of_part(at, count),
         };
         Buf { base: self.base.wrapping_offset(shift), count, datatype: self.datatype.clone(), origin }
     }

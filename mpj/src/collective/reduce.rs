@@ -20,7 +20,8 @@ pub(crate) fn reduce(
     let relative = (rank + size - first) % size;
     let accumulator = Span::new(Area::Temp, 0, count);
     let incoming = Span::new(Area::More, 0, count);
-    let mut steps = vec![Step::Copy { from: mine, into: accumulator }];
+    let mut steps = Vec::with_capacity(3 * (size.ilog2() as usize + 1) + 2);
+    steps.push(Step::Copy { from: mine, into: accumulator });
     let mut bit = 1;
     while bit < size {
         if relative & bit != 0 {
@@ -54,7 +55,7 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
     let incoming = Span::new(Area::Temp, 0, count);
     let power = 1 << size.ilog2();
     let extra = size - power;
-    let mut steps = Vec::with_capacity(32);
+    let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1));
     steps.extend(copy(mine, result));
     // The first 2·extra ranks pair up: the odd one of each pair gives its items to the even one and waits.
     let position = if rank < 2 * extra {
@@ -103,7 +104,8 @@ pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> 
         Span::new(Area::Recv, at, len)
     };
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
-    let mut steps: Vec<Step> = copy(mine, Span::new(Area::Recv, 0, count)).collect();
+    let mut steps = Vec::with_capacity(7 * size as usize);
+    steps.extend(copy(mine, Span::new(Area::Recv, 0, count)));
     for round in 0..size - 1 {
         let (out, back) = (block(rank + size - round), block(rank + 2 * size - round - 1));
         let incoming = Span::new(Area::Temp, 0, back.count);
@@ -142,7 +144,8 @@ pub(crate) fn reduce_scatter(
     };
     let span = |area| Span::new(area, 0, count);
     let (result, incoming, higher) = (span(Area::Recv), span(Area::Temp), span(Area::More));
-    let mut steps = vec![Step::Copy { from: of(rank), into: result }];
+    let mut steps = Vec::with_capacity(4 * size as usize);
+    steps.push(Step::Copy { from: of(rank), into: result });
     for round in 1..size {
         let (to, from) = ((rank + round) % size, (rank + size - round) % size);
         let into = if from == size - 1 && from > rank { higher } else { incoming };

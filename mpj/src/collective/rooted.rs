@@ -4,7 +4,7 @@ use super::step::{Area, Span, Step};
 
 /// A barrier by dissemination: in round `k` each rank hears from the one 2^k before it (Hensgen, Finkel, Manber 1988).
 pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
-    let mut steps = Vec::with_capacity(3 * 8);
+    let mut steps = Vec::with_capacity(3 * (size.ilog2() as usize + 1));
     let mut distance = 1;
     while distance < size {
         let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
@@ -22,7 +22,7 @@ pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
 pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
     let whole = Span::new(Area::Recv, 0, count);
     let relative = (rank + size - root) % size;
-    let mut steps = Vec::with_capacity(16);
+    let mut steps = Vec::with_capacity(size.ilog2() as usize + 3);
     let mut bit = 1;
     while bit < size {
         if relative & bit != 0 {

@@ -16,13 +16,13 @@ use crate::raw::abort_on_unwind;
 
 /// What one rank does in a collective: steps, and the memory they work on.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Plan<'a> {
     pub(crate) steps: Vec<Step>,
-    pub(crate) send: Buf,
-    pub(crate) recv: Buf,
+    pub(crate) send: &'a Buf,
+    pub(crate) recv: &'a Buf,
     /// How many items of the receive type the schedule's own areas hold.
     pub(crate) temp: usize,
-    pub(crate) op: Option<Op>,
+    pub(crate) op: Option<&'a Op>,
 }
 
 /// A collective under way.
@@ -31,18 +31,24 @@ pub(crate) struct Schedule<'a> {
     context: &'a Context,
     call: Call,
     steps: std::vec::IntoIter<Step>,
-    areas: [Buf; 4],
-    op: Option<Op>,
+    send: &'a Buf,
+    recv: &'a Buf,
+    /// How many items of the receive type its own areas hold.
+    temp: usize,
+    own: [Option<Own>; 2],
+    op: Option<&'a Op>,
     pending: Vec<Pending>,
     /// Whether a [`Step::Wait`] has been reached and not yet crossed.
     at_line: bool,
     failed: Option<Error>,
     patience: Patience,
-    _own: [Option<DefaultBlock>; 2],
 }
 
 /// The bytes that are copied or folded at once, whoever holds the right to make progress: a few microseconds.
 const BRIEF: usize = 32 << 10;
+
+/// The memory of schedules that move none: their messages are empty.
+const NOTHING: &Buf = &Buf::empty();
 
 /// How far a schedule has come.
 #[derive(Debug)]
@@ -67,36 +73,46 @@ impl<'a> Schedule<'a> {
     /// # Safety
     /// Every span of the steps lies in what `send` and `recv` describe, under the contract of [`raw`](crate::raw), until
     /// the schedule has been run to its end; nothing is written to `send`.
-    pub(crate) unsafe fn new(context: &'a Context, call: Call, plan: Plan) -> Result<Self> {
+    #[inline]
+    pub(crate) unsafe fn new(context: &'a Context, call: Call, plan: Plan<'a>) -> Self {
         let Plan { steps, send, recv, temp, op } = plan;
-        let uses_more = |step: &Step| matches!(step, Step::Recv { into, .. } if into.area == Area::More);
-        let own = |wanted| {
-            if wanted { allocate(call.name, recv.datatype(), temp) } else { Ok((Buf::empty(), None)) }
-        };
-        let ((first, one), (second, other)) = (own(temp > 0)?, own(temp > 0 && steps.iter().any(uses_more))?);
-        Ok(Schedule {
+        Schedule {
             context,
             call,
             steps: steps.into_iter(),
-            areas: [send, recv, first, second],
+            send,
+            recv,
+            temp,
+            own: [None, None],
             op,
             pending: Vec::new(),
             at_line: false,
             failed: None,
             patience: Patience::new(context),
-            _own: [one, other],
-        })
+        }
+    }
+
+    /// Makes the schedule's own memory, before it runs.
+    pub(crate) fn allocate(&mut self) -> Result<()> {
+        let uses_more = |step: &Step| matches!(step, Step::Recv { into, .. } if into.area == Area::More);
+        if self.temp > 0 {
+            self.own[0] = Some(Own::new(self.call.name, self.recv.datatype(), self.temp)?);
+            if self.steps.as_slice().iter().any(uses_more) {
+                self.own[1] = Some(Own::new(self.call.name, self.recv.datatype(), self.temp)?);
+            }
+        }
+        Ok(())
     }
 
     /// Runs to the end.
-    pub(crate) fn run(mut self) -> Result<()> {
+    pub(crate) fn run(&mut self) -> Result<()> {
         let engine = self.context.engine();
         let what = |run: &Schedule<'_>| {
             run.patience.sleep();
             Wait::collective(run.call.name, run.context.channel())
         };
         loop {
-            match engine.wait_for(&mut self, Schedule::poll, what) {
+            match engine.wait_for(self, Schedule::poll, what) {
                 Reached::End(outcome) => return outcome,
                 Reached::Work(step) => {
                     if let Err(error) = self.work(step) {
@@ -257,11 +273,27 @@ impl<'a> Schedule<'a> {
             Step::Fold { into, .. } => (into, matches!(self.op, Some(Op::User(_)))),
             _ => return false,
         };
-        is_users || self.buf(*into).bytes().is_ok_and(|bytes| bytes > BRIEF)
+        is_users || self.area(into.area).datatype().size().saturating_mul(into.count) > BRIEF
     }
 
+    #[inline]
+    fn area(&self, area: Area) -> &Buf {
+        match area {
+            Area::Send => self.send,
+            Area::Recv => self.recv,
+            Area::Temp => self.own(0),
+            Area::More => self.own(1),
+        }
+    }
+
+    #[inline]
+    fn own(&self, which: usize) -> &Buf {
+        self.own[which].as_ref().map_or(NOTHING, |own| &own.items)
+    }
+
+    #[inline]
     fn buf(&self, span: Span) -> Buf {
-        self.areas[span.area as usize].part(span.at, span.count)
+        self.area(span.area).part(span.at, span.count)
     }
 
     fn source(&self, span: Span) -> Source {
@@ -275,19 +307,19 @@ impl<'a> Schedule<'a> {
     }
 
     fn fold(&self, from: Span, into: Span, order: Order) -> Result<()> {
-        let Some(op) = &self.op else { return Ok(()) };
-        let (mut items, into) = (self.buf(from), self.buf(into));
+        let Some(op) = self.op else { return Ok(()) };
+        let (items, into) = (self.buf(from), self.buf(into));
         let mut own = None;
         if items.pieces().is_some() {
             // The operation is given items as they lie in memory.
-            (items, own) = allocate(self.call.name, into.datatype(), from.count)?;
+            let own = own.insert(Own::new(self.call.name, into.datatype(), from.count)?);
             // SAFETY: the memory was made for them, and is ours.
-            let target = unsafe { Target::new(items.clone(), None) }.expect("it was allocated");
+            let target = unsafe { Target::new(own.items.clone(), None) }.expect("it was allocated");
             self.source(from).copy_items(target);
         }
+        let items = own.as_ref().map_or(&items, |own| &own.items);
         // SAFETY: the contract of `new`; a fold comes after the wait for what it reads.
         let done = unsafe { op.fold(items.base(), into.base(), into.count(), into.datatype(), order) };
-        drop(own);
         done.map_err(|error| Error::new(Class::NoMem, self.call.name, error.to_string()))
     }
 }
@@ -306,14 +338,23 @@ impl Drop for Schedule<'_> {
 // SAFETY: the memory behind the pointers is the schedule's to use, on whichever thread, by the contract of `new`.
 unsafe impl Send for Schedule<'_> {}
 
-/// Makes memory for `count` items, and returns the block it lies in, too.
-fn allocate(call: &'static str, datatype: &Datatype, count: usize) -> Result<(Buf, Option<DefaultBlock>)> {
-    let too_large = || Error::buf(call, BufError::TooLarge { count });
-    let (low, high) = datatype.bounds(count).map_err(|_| too_large())?;
-    let bytes = usize::try_from(high - low).map_err(|_| too_large())?;
-    let block = mpj_pool::global().alloc(bytes).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
-    let base = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
-    Ok((Buf::new(base, count, datatype), Some(block)))
+/// Memory of the schedule's own.
+#[derive(Debug)]
+struct Own {
+    items: Buf,
+    _block: DefaultBlock,
+}
+
+impl Own {
+    fn new(call: &'static str, datatype: &Datatype, count: usize) -> Result<Self> {
+        let too_large = || Error::buf(call, BufError::TooLarge { count });
+        let (low, high) = datatype.bounds(count).map_err(|_| too_large())?;
+        let bytes = usize::try_from(high - low).map_err(|_| too_large())?;
+        let block =
+            mpj_pool::global().alloc(bytes).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
+        let base = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
+        Ok(Own { items: Buf::new(base, count, datatype), _block: block })
+    }
 }
 
 #[cfg(test)]
@@ -322,38 +363,35 @@ mod tests {
 
     use super::super::label::{Label, Operation};
     use super::*;
+    use crate::raw::Comm;
 
-    fn schedule<'a>(
-        context: &'a Context,
-        steps: Vec<Step>,
-        memory: [&mut [u64]; 2],
-        op: Option<Op>,
-    ) -> Schedule<'a> {
+    fn run(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<&Op>) -> Result<()> {
         let [send, recv] = memory.map(Buf::slice_mut);
         let call = Call { name: "test", number: 1, label: Label::new(Operation::Allreduce, 0) };
+        let plan = Plan { steps, send: &send, recv: &recv, temp: 0, op };
         // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
-        unsafe { Schedule::new(context, call, Plan { steps, send, recv, temp: 0, op }) }.expect("it is small")
+        unsafe { Schedule::new(comm.collectives(), call, plan) }.run()
     }
 
     #[test]
     fn a_panic_leaves_no_receive_behind() {
         crate::threads(2, |world| {
-            let context = world.as_raw().collectives();
+            let comm = world.as_raw();
             let (mut send, mut recv) = ([7u64; 2], [3u64; 2]);
             if world.rank() == 0 {
                 let into = Span::new(Area::Recv, 0, 1);
                 let fold = Step::Fold { from: Span::new(Area::Send, 0, 1), into, order: Order::FromLeft };
                 let steps = vec![Step::Recv { from: 1, into: Span::new(Area::Recv, 1, 1) }, fold];
                 let op = Op::user(true, |_: &u64, _: &u64| panic!("as the test wants"));
-                let schedule = schedule(context, steps, [&mut send, &mut recv], Some(op));
-                assert!(catch_unwind(AssertUnwindSafe(|| schedule.run())).is_err());
+                let run = || run(comm, steps, [&mut send, &mut recv], Some(&op));
+                assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
                 world.send(&[1u8], 1, 0)?;
                 world.recv(&mut [0u8], 1, 0)?;
                 assert_eq!(recv, [3; 2]);
             } else {
                 world.recv(&mut [0u8], 0, 0)?;
                 let steps = vec![Step::Send { to: 0, from: Span::new(Area::Send, 0, 1) }];
-                schedule(context, steps, [&mut send, &mut recv], None).run()?;
+                run(comm, steps, [&mut send, &mut recv], None)?;
                 world.send(&[1u8], 0, 0)?;
             }
             Ok::<(), Error>(())

@@ -60,10 +60,11 @@ impl Turn<'_> {
     ///
     /// # Safety
     /// The contract of [`Schedule::new`].
-    pub(crate) unsafe fn run(&mut self, label: Label, plan: Plan) -> Result<()> {
+    pub(crate) unsafe fn run(&mut self, label: Label, plan: Plan<'_>) -> Result<()> {
         let call = Call { name: self.name, number: self.number, label };
         // SAFETY: the caller's contract; `run` goes to the end.
-        let schedule = unsafe { Schedule::new(self.context, call, plan) }?;
+        let mut schedule = unsafe { Schedule::new(self.context, call, plan) };
+        schedule.allocate()?;
         if self.call.replace(call).is_none() {
             Course::look(self.context, &call, self.number, false)?;
             if self.context.course().is_alert() {
@@ -80,9 +81,10 @@ impl Turn<'_> {
     #[cold]
     fn meet(&self, call: Call) -> Result<()> {
         let steps = rooted::barrier(self.context.rank(), self.context.size());
-        let plan = Plan { steps, send: Buf::empty(), recv: Buf::empty(), temp: 0, op: None };
+        let nothing = Buf::empty();
+        let plan = Plan { steps, send: &nothing, recv: &nothing, temp: 0, op: None };
         // SAFETY: no memory is named.
-        unsafe { Schedule::new(self.context, call, plan) }?.run()
+        unsafe { Schedule::new(self.context, call, plan) }.run()
     }
 
     /// After a refusal, waits until all others have been refused, too.

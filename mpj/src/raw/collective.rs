@@ -26,9 +26,9 @@ const AT_ONCE: usize = 64 << 10;
 /// Bytes from which an allreduce goes around a ring.
 const RING: usize = 32 << 10;
 
-fn plan(steps: Vec<Step>, send: Option<&Buf>, recv: &Buf) -> Plan {
-    let send = send.cloned().unwrap_or_else(Buf::empty);
-    Plan { steps, send, recv: recv.clone(), temp: 0, op: None }
+/// A plan without an operation; where there is nothing to send, no step names it.
+fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -> Plan<'a> {
+    Plan { steps, send: send.unwrap_or(recv), recv, temp: 0, op: None }
 }
 
 /// Checks what a reduction on this rank works on; returns what it contributes.
@@ -49,9 +49,8 @@ fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) 
 pub fn barrier(comm: &Comm) -> Result<()> {
     comm.collective("barrier", |turn| {
         let steps = rooted::barrier(comm.rank(), comm.size());
-        let plan = Plan { steps, send: Buf::empty(), recv: Buf::empty(), temp: 0, op: None };
         // SAFETY: no memory is named.
-        unsafe { turn.run(Label::new(Operation::Barrier, 0), plan) }
+        unsafe { turn.run(Label::new(Operation::Barrier, 0), plan(steps, None, &Buf::empty())) }
     })
 }
 
@@ -100,7 +99,7 @@ pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) ->
         items.packed(CALL)?;
         let count = items.count();
         let steps = reduction::reduce(comm.rank(), comm.size(), root, mine, count, op.is_commutative());
-        let plan = Plan { temp: count, op: Some(op.clone()), ..plan(steps, send, items) };
+        let plan = Plan { temp: count, op: Some(op), ..plan(steps, send, items) };
         // SAFETY: the caller's contract; only the root's steps write to the receive buffer.
         unsafe { turn.run(Label::reduction(Operation::Reduce, root as usize, op), plan) }
     })
@@ -130,7 +129,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
             (reduction::allreduce_doubling(rank, size, mine, count), count)
         };
         let label = Label::reduction(Operation::Allreduce, bytes, op).longer(ring);
-        let plan = Plan { temp, op: Some(op.clone()), ..plan(steps, send, recv) };
+        let plan = Plan { temp, op: Some(op), ..plan(steps, send, recv) };
         // SAFETY: the caller's contract.
         unsafe { turn.run(label, plan) }
     })
@@ -156,7 +155,7 @@ pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usiz
         let total = layout.total(CALL, comm.size(), send)?;
         let steps = reduction::reduce_scatter(comm.rank(), comm.size(), &|r| layout.block(r), recv.count());
         let label = Label::reduction(Operation::ReduceScatter, total, op);
-        let plan = Plan { temp: recv.count(), op: Some(op.clone()), ..plan(steps, Some(send), recv) };
+        let plan = Plan { temp: recv.count(), op: Some(op), ..plan(steps, Some(send), recv) };
         // SAFETY: the caller's contract; the layout was checked.
         unsafe { turn.run(label, plan) }
     })
@@ -176,7 +175,7 @@ pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
         let mine = check_reduction(CALL, send, recv, op)?;
         let steps = prefix::scan(comm.rank(), comm.size(), mine, recv.count());
         let label = Label::reduction(Operation::Scan, recv.packed(CALL)?, op);
-        let plan = Plan { temp: recv.count(), op: Some(op.clone()), ..plan(steps, send, recv) };
+        let plan = Plan { temp: recv.count(), op: Some(op), ..plan(steps, send, recv) };
         // SAFETY: the caller's contract.
         unsafe { turn.run(label, plan) }
     })

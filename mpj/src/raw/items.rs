@@ -34,23 +34,28 @@ pub(super) trait Items: Sized {
 }
 
 impl Items for Buf {
+    #[inline]
     fn given(&self) -> Option<&Buf> {
         (!self.is_in_place()).then_some(self)
     }
 
+    #[inline]
     fn whole(&self, area: Area) -> Span {
         Span::new(area, 0, self.count())
     }
 
+    #[inline]
     fn packed(&self, call: &'static str) -> Result<usize> {
         self.bytes().map_err(|error| Error::buf(call, error))
     }
 
+    #[inline]
     fn of_rank(&self, layout: &Layout<'_>, rank: u32) -> Buf {
         let (at, count) = layout.block(rank);
         self.part(at, count)
     }
 
+    #[inline]
     fn receivable(&self, call: &'static str) -> Result<()> {
         let refused = match self.origin() {
             Origin::Chain(_) => Some(BufError::Chain),
@@ -63,12 +68,14 @@ impl Items for Buf {
         disjoint(call, self.count(), self.datatype())
     }
 
+    #[inline]
     fn apart(&self, call: &'static str, other: &Buf) -> Result<()> {
         // Items with gaps may interleave with others.
         let range = |items: &Buf| {
             let is_run = items.datatype().is_contiguous() && items.pieces().is_none();
             let start = items.base().addr();
-            is_run.then(|| Some((start, start.saturating_add(items.bytes().ok()?)))).flatten()
+            let len = items.datatype().size().saturating_mul(items.count());
+            is_run.then(|| (start, start.saturating_add(len)))
         };
         match (range(self), range(other)) {
             (Some(a), Some(b)) if a.0.max(b.0) < a.1.min(b.1) => {
@@ -79,6 +86,7 @@ impl Items for Buf {
         }
     }
 
+    #[inline]
     fn like(&self, call: &'static str, recv: &Buf) -> Result<()> {
         let (sent, room) = (self.packed(call)?, recv.packed(call)?);
         if sent != room {
@@ -99,6 +107,7 @@ impl Items for Buf {
         Ok(())
     }
 
+    #[inline]
     fn combine(&self, call: &'static str, op: &Op) -> Result<()> {
         match op.refuses(self.datatype()) {
             Some(why) => Err(Error::new(Class::Op, call, why)),
