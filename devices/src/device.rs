@@ -56,7 +56,8 @@ pub struct Caps {
     pub put: Option<Reach>,
     /// For which bodies [`Link::post_lent`] pays, if it works: they are sent from where they lie.
     pub lend: Option<Reach>,
-    /// Whether [`Link::get`] and [`Link::put`] move memory of any layout; otherwise they are used for one run alone.
+    /// Whether [`Link::get`] and [`Link::put`] move memory of any layout, and chains; otherwise they are used for one run
+    /// alone.
     pub layouts: bool,
     /// Whether they, and [`Link::post_lent`], want their own end of a move registered.
     pub registers: bool,

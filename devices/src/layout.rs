@@ -217,7 +217,7 @@ impl fmt::Debug for Pieces<'_> {
 }
 
 impl Source {
-    /// Describes the memory to a device; `None` if it lies in a chain.
+    /// Describes the memory to a device.
     pub(crate) fn memory(&self) -> Option<Memory> {
         Memory::of(&self.buf)
     }

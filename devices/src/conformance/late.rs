@@ -130,6 +130,14 @@ impl Owned {
     /// Returns the packed bytes.
     fn read(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);
+        if let Some(chain) = self.memory.chain() {
+            for piece in chain.cut(self.at, self.len) {
+                // SAFETY: as below.
+                #[expect(unsafe_code, reason = "see above")]
+                bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.base, piece.len) });
+            }
+            return bytes;
+        }
         let (base, count) = (self.memory.base(), self.memory.count());
         let room = &mut bytes.spare_capacity_mut()[..self.len];
         // SAFETY: the move has not ended: its memory is readable.

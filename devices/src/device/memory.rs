@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mpj_datatypes::Datatype;
 
-use crate::buf::Buf;
+use crate::buf::{Buf, Chain};
 
 /// The longest [`RemoteKey`] in bytes.
 pub const KEY_MAX: usize = 128;
@@ -66,13 +66,15 @@ pub enum Quiet {
     Later,
 }
 
-/// The memory of one operation: `count` items of a datatype. A description, which keeps nothing alive.
+/// The memory of one operation: `count` items of a datatype, or the pieces of a [`Chain`]. A description, which keeps
+/// nothing alive.
 #[derive(Clone, Debug)]
 pub struct Memory {
     base: *mut u8,
     count: usize,
     datatype: Datatype,
     bytes: usize,
+    chain: Option<Chain>,
 }
 
 // SAFETY: it is a description; what is done with the pointer is unsafe, and says what it needs.
@@ -86,15 +88,19 @@ impl Memory {
     /// Describes `count` items at `base`; `None` if their packed length overflows.
     pub fn new(base: *mut u8, count: usize, datatype: Datatype) -> Option<Self> {
         let bytes = datatype.packed_size(count).ok()?;
-        Some(Memory { base, count, datatype, bytes })
+        Some(Memory { base, count, datatype, bytes, chain: None })
     }
 
-    /// Describes the items of a buffer, unless they are given packed, in pieces.
+    /// Describes the items of a buffer.
     pub(crate) fn of(buf: &Buf) -> Option<Self> {
-        match buf.pieces() {
-            None => Memory::new(buf.base(), buf.count(), buf.datatype().clone()),
-            Some(_) => None,
-        }
+        let memory = Memory::new(buf.base(), buf.count(), buf.datatype().clone())?;
+        Some(Memory { chain: buf.pieces().cloned(), ..memory })
+    }
+
+    /// Returns the pieces that the packed bytes lie in, if they are given so: base, count and datatype say nothing of where
+    /// they are then.
+    pub fn chain(&self) -> Option<&Chain> {
+        self.chain.as_ref()
     }
 
     /// Returns the address that the datatype counts from.
@@ -119,7 +125,7 @@ impl Memory {
 
     /// Returns where the items begin if they are one run of [`bytes`](Self::bytes) bytes.
     pub fn run(&self) -> Option<*mut u8> {
-        self.datatype.is_contiguous().then_some(self.base)
+        (self.datatype.is_contiguous() && self.chain.is_none()).then_some(self.base)
     }
 
     /// Returns the packed bytes `at..at + len` of it, as they are named to a device.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::PoisonError;
 
+use crate::buf::{Chain, Cut};
 use crate::device::{Memory, Part, PostError, Quiet};
 use crate::sync::{Condvar, Mutex, lock};
 
@@ -54,6 +55,9 @@ impl Offers {
         let number = table.last;
         // So that the thread that reads may make a pointer of the address.
         let _ = memory.base().expose_provenance();
+        for segment in memory.chain().into_iter().flat_map(Chain::segments) {
+            let _ = segment.base.expose_provenance();
+        }
         table.offers.insert(number, Offer { memory, readers: 0, closed: false, then: None });
         number
     }
@@ -145,6 +149,11 @@ unsafe fn copy(from: Part<'_>, to: Part<'_>) -> Result<(), PostError> {
         unsafe { std::ptr::copy(src, dst, to.len) };
         return Ok(());
     }
+    if let Some(chain) = from.memory.chain() {
+        // SAFETY: the caller's promise.
+        unsafe { copy_chain(chain.cut(from.at, to.len), to) };
+        return Ok(());
+    }
     if from.at != to.at {
         return Err(PostError::Unsupported);
     }
@@ -155,4 +164,26 @@ unsafe fn copy(from: Part<'_>, to: Part<'_>) -> Result<(), PostError> {
     // SAFETY: the caller's promise; the two are buffers of different ranks, of which one is written and the other read.
     unsafe { theirs.datatype().transpack(src, theirs.count(), into, dst, into_count, packed) };
     Ok(())
+}
+
+/// Copies pieces of another rank's memory, one after the other.
+///
+/// # Safety
+/// As of [`copy`].
+unsafe fn copy_chain(pieces: Cut<'_>, to: Part<'_>) {
+    let (mine, mut at) = (to.memory, to.at);
+    for piece in pieces {
+        let src = std::ptr::with_exposed_provenance::<u8>(piece.base.addr());
+        match mine.run() {
+            // SAFETY: as in `copy`; the pieces are no longer than `to`.
+            Some(run) => unsafe { std::ptr::copy(src, run.wrapping_add(at), piece.len) },
+            None => {
+                // SAFETY: the caller's promise.
+                let bytes = unsafe { std::slice::from_raw_parts(src, piece.len) };
+                // SAFETY: the caller's promise.
+                unsafe { mine.datatype().unpack(mine.base(), mine.count(), at, bytes) };
+            }
+        }
+        at += piece.len;
+    }
 }
