@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use mpj::Intracomm;
 use mpj::buffer::{Buffer, Reading};
 use mpj::pool::{AllocError, DefaultBlock, Pool, PoolStats, Written, global};
-use mpj::{Error, Intracomm};
 
 use super::Failure;
 use super::memory::Pages;
@@ -24,7 +24,7 @@ pub(crate) enum What {
     Buffer,
     /// The bytes written to a block of the pool.
     Block,
-    /// The mesh of `mpj-perf serde`, compared with encoding, sending as many bytes and decoding.
+    /// The mesh of `mpj-perf serde`, compared with encoding it, sending as many bytes from one slice, and decoding.
     Object,
 }
 
@@ -80,10 +80,13 @@ enum Lane<'a> {
         recv: Written<DefaultBlock>,
     },
     Object(&'a Mesh),
-    /// Makes a message of the mesh, alone.
-    Encode(&'a Mesh),
-    /// Reads it.
-    Decode(Buffer<DefaultBlock, Reading>),
+    /// The same from its parts: encodes, sends as many bytes from one slice, receives them into one, and decodes others.
+    Parts {
+        mesh: &'a Mesh,
+        send: Pages<u8>,
+        recv: Pages<u8>,
+        arrived: Buffer<DefaultBlock, Reading>,
+    },
 }
 
 fn encode(mesh: &Mesh) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
@@ -106,41 +109,34 @@ impl Lane<'_> {
         Ok(Lane::Block { send: written(1)?, recv: written(2)? })
     }
 
-    /// Whether it is something that one rank does alone.
-    fn is_alone(&self) -> bool {
-        matches!(self, Lane::Encode(_) | Lane::Decode(_))
-    }
-
     #[inline]
-    fn send(&self, world: &Intracomm, to: usize) -> Result<(), Error> {
+    fn send(&self, world: &Intracomm, to: usize) -> Result<(), Failure> {
         match self {
-            Lane::Slice { send, .. } => world.send(&send[..], to, 1),
-            Lane::Buffer(message) => world.send(*message, to, 1),
-            Lane::Block { send, .. } => world.send(send, to, 1),
-            Lane::Object(mesh) => world.send_object(*mesh, to, 1),
-            Lane::Encode(_) | Lane::Decode(_) => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn recv(&mut self, world: &Intracomm, from: usize) -> Result<(), Error> {
-        match self {
-            Lane::Slice { recv, .. } => world.recv(&mut recv[..], from, 1).map(drop),
-            Lane::Buffer(_) => world.recv_buffer(from, 1).map(|message| drop(black_box(message))),
-            Lane::Block { recv, .. } => world.recv(recv, from, 1).map(drop),
-            Lane::Object(_) => world.recv_object::<Mesh>(from, 1).map(|mesh| drop(black_box(mesh))),
-            Lane::Encode(_) | Lane::Decode(_) => Ok(()),
-        }
-    }
-
-    fn alone(&mut self) -> Result<(), Failure> {
-        match self {
-            Lane::Encode(mesh) => drop(black_box(encode(mesh)?)),
-            Lane::Decode(message) => {
-                message.rewind();
-                drop(black_box(message.read_object::<Mesh>()?));
+            Lane::Slice { send, .. } => world.send(&send[..], to, 1)?,
+            Lane::Buffer(message) => world.send(*message, to, 1)?,
+            Lane::Block { send, .. } => world.send(send, to, 1)?,
+            Lane::Object(mesh) => world.send_object(*mesh, to, 1)?,
+            Lane::Parts { mesh, send, .. } => {
+                let message = black_box(encode(mesh)?);
+                world.send(&send[..], to, 1)?;
+                drop(message);
             }
-            _ => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn recv(&mut self, world: &Intracomm, from: usize) -> Result<(), Failure> {
+        match self {
+            Lane::Slice { recv, .. } => drop(world.recv(&mut recv[..], from, 1)?),
+            Lane::Buffer(_) => drop(black_box(world.recv_buffer(from, 1)?)),
+            Lane::Block { recv, .. } => drop(world.recv(recv, from, 1)?),
+            Lane::Object(_) => drop(black_box(world.recv_object::<Mesh>(from, 1)?)),
+            Lane::Parts { recv, arrived, .. } => {
+                world.recv(&mut recv[..], from, 1)?;
+                arrived.rewind();
+                drop(black_box(arrived.read_object::<Mesh>()?));
+            }
         }
         Ok(())
     }
@@ -152,13 +148,6 @@ impl Lane<'_> {
         world.barrier()?;
         for time in &mut times {
             let start = now_ns();
-            if self.is_alone() {
-                if leads {
-                    self.alone()?;
-                }
-                *time = now_ns() - start;
-                continue;
-            }
             if leads {
                 self.send(world, other)?;
                 self.recv(world, other)?;
@@ -198,7 +187,7 @@ pub(crate) fn run(world: &Intracomm, what: &[What], ms: f64) -> Result<(), Failu
         }
         let figures = in_turns(world, &mut lanes, ms)?;
         for ((name, _), found) in lanes.iter().zip(&figures) {
-            line(&report, name, shape, len, found, &figures[..1])?;
+            line(&report, name, shape, len, found, &figures[0])?;
         }
         report.step();
     }
@@ -207,32 +196,29 @@ pub(crate) fn run(world: &Intracomm, what: &[What], ms: f64) -> Result<(), Failu
         let bytes = encode(&mesh)?.to_vec();
         let arrived =
             Buffer::from_bytes(global().alloc(bytes.len())?, &bytes).map_err(|refused| refused.error)?;
-        let mut lanes = vec![
-            ("object", Lane::Object(&mesh)),
-            ("encode", Lane::Encode(&mesh)),
-            ("slice", Lane::slice(bytes.len())?),
-            ("decode", Lane::Decode(arrived)),
-        ];
+        let (send, recv) = (Pages::filled(bytes.len(), 1)?, Pages::filled(bytes.len(), 2)?);
+        let parts = Lane::Parts { mesh: &mesh, send, recv, arrived };
+        let mut lanes = vec![("parts", parts), ("object", Lane::Object(&mesh))];
         let figures = in_turns(world, &mut lanes, ms)?;
         for ((name, _), found) in lanes.iter().zip(&figures) {
-            line(&report, name, "mesh", bytes.len(), found, &figures[1..])?;
+            line(&report, name, "mesh", bytes.len(), found, &figures[0])?;
         }
         report.step();
     }
     report.finish(None, || unreachable!("no picture was asked for"))
 }
 
-/// Prints a lane's figures, beside the sum of others.
+/// Prints a lane's figures, beside those of another.
 fn line(
     report: &Report,
     name: &str,
     shape: &str,
     bytes: usize,
     found: &Figures,
-    beside: &[Figures],
+    beside: &Figures,
 ) -> Result<(), Failure> {
-    let sum = |round: usize| beside.iter().map(|other| other.rounds[round]).sum::<f64>();
-    let mut ratios: Vec<f64> = found.rounds.iter().enumerate().map(|(at, ns)| ns / sum(at)).collect();
+    let mut ratios: Vec<f64> =
+        found.rounds.iter().zip(&beside.rounds).map(|(ns, other)| ns / other).collect();
     let (median, least) = (quantile_f64(&mut found.rounds.clone(), 0.5) / 1e3, found.least as f64 / 1e3);
     let ratio = quantile_f64(&mut ratios, 0.5);
     report.line(format_args!("WHOLE,{name},{shape},{bytes},{median:.3},{least:.3},{ratio:.3}"))

@@ -92,7 +92,7 @@ enum OfRanks {
     /// written buffers); RATE,bytes,window,M messages/s (median),best; BW and BIBW,bytes,window,MB/s
     ///
     /// With --what instead: WHOLE,what,shape,bytes,median us,least us,ratio (one way, in turns; the ratio is to a slice of as
-    /// many bytes, for objects to encoding, sending and decoding one after the other)
+    /// many bytes, for objects to their parts: encoding, sending a slice, decoding)
     Pingpong(PingpongArgs),
     /// Collectives of any number of ranks
     ///
