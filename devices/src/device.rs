@@ -381,6 +381,13 @@ pub unsafe trait Inlet: Send + fmt::Debug {
     /// Hands every frame that has arrived, and every move that has ended, to `sink`, up to a bound; never blocks. Returns
     /// how many. No lock is held meanwhile that a call of the device or a link takes.
     fn progress(&mut self, sink: &mut dyn Sink) -> usize;
+
+    /// Takes note that a peer has died, as others say: its connection may stay open for ever. A body from it that is under
+    /// way ends, by [`Sink::lost`]. What has come whole from before the death was handed over by then.
+    ///
+    /// A peer that [leaves](Link::forget) ends no body: it leaves when all that it has sent has arrived. A device that
+    /// hands over whole frames alone has nothing to do.
+    fn bury(&mut self, _peer: PeerId, _sink: &mut dyn Sink) {}
 }
 
 /// Where the body of an arriving frame goes.

@@ -146,13 +146,25 @@ pub(super) fn messages_from_before_a_death_arrive(m: &Member) {
 
 /// What a dead rank had announced and the living were receiving ends, and nobody writes to its memory afterwards.
 pub(super) fn memory_that_went_back_is_left_alone(m: &Member) {
+    dies_while_others_receive(m);
+}
+
+/// So it is if the dead rank's connections stay open in the middle of a message, as those of a host that was cut off do.
+pub(super) fn a_death_behind_an_open_connection_ends_bodies(m: &Member) {
+    if m.rank == 0 {
+        std::mem::forget(Arc::clone(&m.engine));
+    }
+    dies_while_others_receive(m);
+}
+
+fn dies_while_others_receive(m: &Member) {
     const MESSAGES: u64 = 6;
     let len = 2 * m.long();
     let to = m.others().filter(|rank| *rank != 0);
     let sends = to.flat_map(|to| (0..MESSAGES).map(move |i| m.isend(to, 1, bytes(i + 1, len))));
     std::mem::forget(sends.collect::<Vec<_>>());
     if rank_0_is_ready_to_die(m) {
-        // Its engine goes with it, and its connections, while the others are receiving.
+        // Its engine goes with it, unless the case keeps it, and its connections, while the others are receiving.
         m.die();
         return;
     }

@@ -337,4 +337,8 @@ unsafe impl Inlet for LateInlet {
         }
         moved
     }
+
+    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+        self.inner.bury(peer, sink);
+    }
 }

@@ -107,6 +107,7 @@ macro_rules! for_each_case {
             ends::a_dead_ranks_early_announcement_does_not_hang [2, 3, 5]
             ends::messages_from_before_a_death_arrive [2, 3, 5]
             ends::memory_that_went_back_is_left_alone [2, 3, 5]
+            ends::a_death_behind_an_open_connection_ends_bodies [2, 3, 5]
             ends::closing_after_flooding_a_dead_rank [2, 3, 5]
             closing::a_leaver_ends_what_waits_for_it [2, 3, 5]
             closing::the_last_one_hears_that_all_have_left [2, 3, 5]

@@ -5,8 +5,9 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Engine;
 use super::channel::Channel;
+use super::inbox::Inbox;
 use super::ops::Op;
-use super::peer::{Outbox, Peer, Stream, Unsent, Waiting};
+use super::peer::{Outbox, Peer, Stream, Table, Unsent, Waiting};
 use super::progress::Turn;
 use crate::device::PeerId;
 use crate::fault::Fault;
@@ -58,6 +59,13 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Returns the peers that have died in the middle of a body.
+    pub(super) fn dead_in_a_body(&self, inboxes: &Table<Inbox>) -> Vec<PeerId> {
+        let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
+        let died = ends.iter().filter(|(_, end)| matches!(end, End::Died(_))).map(|(rank, _)| PeerId(*rank));
+        died.filter(|peer| inboxes.get(*peer).is_some_and(Inbox::has_begun)).collect()
     }
 
     /// Drops what waits for a peer that takes no more frames, and what will be sent to it: nobody waits for room there.

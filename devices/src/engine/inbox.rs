@@ -73,6 +73,11 @@ impl Inbox {
         Some(())
     }
 
+    /// Whether a body is on its way from the peer.
+    pub(super) fn has_begun(&self) -> bool {
+        self.arriving.is_some()
+    }
+
     /// Takes a message off what the peer may have waiting here.
     ///
     /// # Errors

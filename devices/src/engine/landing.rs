@@ -155,8 +155,9 @@ impl Delivery<'_> {
 
     pub(super) fn lose_body(&mut self, from: PeerId, why: &str) {
         match self.inbox(from).and_then(|inbox| inbox.arriving.take()) {
-            Some(Arriving::Posted { posted, .. }) => {
-                posted.fail(Fault::Unreachable { rank: from.0, why: why.into() });
+            Some(Arriving::Posted { channel, posted, .. }) => {
+                let unreachable = || Fault::Unreachable { rank: from.0, why: why.into() };
+                posted.fail(self.engine.first_death_in(&channel).unwrap_or_else(unreachable));
             }
             Some(Arriving::Data { channel, number, lent: Some(_), .. }) => {
                 take_back(&channel, from, number, 0)

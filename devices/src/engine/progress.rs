@@ -87,6 +87,13 @@ impl Engine {
                 *passes = 0;
                 self.recheck.store(false, Ordering::Release);
                 self.apply_all_ends();
+                // What a device writes to is no operation that this ends: the device gives it back.
+                for peer in self.dead_in_a_body(inboxes) {
+                    for (inlet, copied) in inlets.iter_mut().zip(&self.arrived) {
+                        inlet.bury(peer, &mut Delivery { engine: self, inboxes, copied });
+                    }
+                    moved += 1;
+                }
             }
         }
         moved

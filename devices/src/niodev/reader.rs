@@ -74,6 +74,11 @@ impl Reader {
         &self.pipe
     }
 
+    /// Returns whether a body is under way.
+    pub(super) fn has_begun(&self) -> bool {
+        self.body.is_some()
+    }
+
     /// Reads once, twice when a long body begins, and hands over what came. Returns how much happened: frames, or
     /// bytes that are not yet one.
     #[inline]

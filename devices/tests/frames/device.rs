@@ -316,4 +316,10 @@ unsafe impl Inlet for FakeInlet {
         }
         steps.len()
     }
+
+    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+        if self.landing.remove(&peer.0).is_some() {
+            sink.lost(peer, "it died in the middle of a message");
+        }
+    }
 }

@@ -192,6 +192,28 @@ fn announced_memory_under_way_is_not_freed_either() {
     }
 }
 
+/// Others say that a peer has died whose connection stays open: what it was sending ends all the same.
+#[test]
+fn a_death_that_others_tell_of_ends_the_body_under_way() {
+    for announced in [false, true] {
+        let bench = bench();
+        let posted = bench.post_bytes(1, 500);
+        let head = if announced {
+            bench.play([Step::Frame(1, ready(0, 5, 500), vec![])]);
+            answer(DATA, 0, bench.ops(1, CLEAR)[0].1, 0)
+        } else {
+            eager(0)
+        };
+        bench.play([Step::Begin(1, head, 500), Step::Bytes(1, data(200))]);
+        dies(&bench, 1);
+        bench.play([]);
+        let (outcome, _) = posted.finish().expect("the receive ends with its sender");
+        assert!(matches!(outcome, Err(Fault::Dead { rank: 1, .. })), "{outcome:?}");
+        bench.others_go_on();
+        bench.engine.close();
+    }
+}
+
 #[test]
 fn an_engine_may_go_while_a_body_comes() {
     for early in [false, true] {

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use super::super::frame::{Header, Kind};
 use super::{Rank, intrude, pattern, send, until};
-use crate::device::{Body, Fill, Link, Packed, PostError};
+use crate::device::{Body, Fill, Inlet, Link, Packed, PeerId, PostError};
 
 /// Two ranks that are connected; both have a link.
 fn pair() -> (Rank, Rank, Box<dyn Link>, Box<dyn Link>) {
@@ -182,4 +182,23 @@ fn a_goodbye_in_the_middle_is_a_loss() {
     stream.write_all(&Header::data(8, 0).to_bytes()).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].1.contains("goodbye"), "{:?}", rank.got.lost);
+}
+
+/// A dead rank's connection may stay open for ever: what it was sending ends, and only that.
+#[test]
+fn a_death_ends_the_body_under_way() {
+    for cut in [false, true] {
+        let mut rank = Rank::new(0, 8);
+        let mut stream = intrude(&mut rank, 5, 1).unwrap();
+        stream.write_all(&Header::data(1, 20_000).to_bytes()).unwrap();
+        stream.write_all(&vec![9; if cut { 12_000 } else { 20_001 }]).unwrap();
+        until(&mut [&mut rank], |r| r[0].got.under.is_some() || !r[0].got.frames.is_empty());
+        until(&mut [&mut rank], |r| cut || !r[0].got.frames.is_empty());
+        for peer in [4, 5, 5] {
+            rank.inlet.bury(PeerId(peer), &mut rank.got);
+            let lost = rank.got.lost.iter().map(|(peer, _)| *peer).collect::<Vec<_>>();
+            assert_eq!(lost, if cut && peer == 5 { vec![5] } else { vec![] });
+        }
+        assert_eq!(rank.inlet.standing(), usize::from(!cut));
+    }
 }
