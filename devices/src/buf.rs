@@ -84,7 +84,7 @@ impl fmt::Display for BufError {
 impl std::error::Error for BufError {}
 
 impl Buf {
-    /// Describes `count` items of `datatype`, a [`Datatype`] or a [`Primitive`], the first at `base`.
+    /// Describes `count` items of `datatype`, a [`Datatype`](struct@Datatype) or a [`Primitive`], the first at `base`.
     #[inline]
     pub fn new(base: *mut u8, count: usize, datatype: impl Into<Datatype>) -> Self {
         Buf { base, count, datatype: datatype.into(), origin: Origin::Memory }
