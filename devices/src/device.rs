@@ -49,7 +49,8 @@ pub struct Caps {
     pub eager: usize,
     /// The longest body of one frame in bytes, at least `eager`.
     pub fragment: usize,
-    /// For which bodies [`Link::get`] pays, if it works: the receiver moves them from the sender's memory.
+    /// For which bodies [`Link::get`] pays, if it works: the receiver moves them from the sender's memory. A device that
+    /// has moved the bytes when the call returns holds up who wants to send to that peer: `most` bounds for how long.
     pub get: Option<Reach>,
     /// For which bodies [`Link::put`] pays, if it works: the sender moves them to the receiver's memory. No protocol of
     /// the engine uses it yet.

@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use mpj_datatypes::Datatype;
+
 use super::Member;
-use super::owned::bytes;
-use crate::Pattern;
+use super::owned::{Layout, bytes};
+use crate::{Mode, Pattern};
 
 /// Two threads of each rank send and two receive, all at once; each stream keeps its order.
 pub(super) fn two_senders_and_two_receivers(m: &Member) {
@@ -84,6 +86,29 @@ pub(super) fn self_sends_wake_a_sleeping_thread(m: &Member) {
     });
     // 60 sleeps of 5 ms, and not 60 naps of 100 ms: nobody slept through.
     assert!(begun.elapsed() < Duration::from_secs(4), "sleepers are not woken: {:?}", begun.elapsed());
+}
+
+/// Long messages to oneself meet receives that another thread posts before, after, and while they are packed.
+pub(super) fn self_sends_meet_receives_of_another_thread(m: &Member) {
+    const ROUNDS: u64 = 60;
+    let me = m.rank as i32;
+    let len = 3 * m.long();
+    let strided = Datatype::of::<u8>().vector(len, 1, 2).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for i in 0..ROUNDS {
+                let (envelope, got) = m.recv::<u8>(me, 1, len);
+                assert_eq!(envelope.bytes, len);
+                assert!(got.iter().all(|byte| u64::from(*byte) == i), "message {i}");
+            }
+        });
+        for i in 0..ROUNDS {
+            let layout = Layout::typed(1, &strided);
+            let send = m.start(m.rank, 1, vec![i as u8; 2 * len], layout, Mode::Standard).unwrap();
+            assert!(send.has_ended(), "a copy was taken, or it was received");
+            send.wait(m).unwrap();
+        }
+    });
 }
 
 /// A rank that waits for long sleeps, and wakes for its message.

@@ -18,7 +18,7 @@ use super::Engine;
 use super::channel::Channel;
 use super::moves::Move;
 use super::ops::{Back, Hands, Op, Recv};
-use super::outbox::Ended;
+use super::outbox::{Ended, PIECES};
 use super::peer::{Outbox, Peer};
 use crate::completion::Ender;
 use crate::device::{Device, Memory, Moved, PeerId, PostError, Reach, Registration, RemoteKey};
@@ -48,11 +48,15 @@ pub(crate) struct Fetch {
 
 /// How far a get came in one go.
 enum Went {
-    /// A piece is with the device, or has moved.
-    On,
+    /// A piece is with the device, or has moved; so many bytes of it by now.
+    On(usize),
     /// No piece will follow.
     Over,
 }
+
+/// The bytes that gets of one peer move at once before other work has its turn, to the end of the piece that reaches it:
+/// the peer's outbox is locked meanwhile.
+const AT_ONCE: usize = 1 << 20;
 
 impl Engine {
     /// Gets the body of an announced message that was accepted: by a move, or by asking for it.
@@ -90,7 +94,12 @@ impl Engine {
         out.fetches.push_back(fetch);
         let result = self.move_gets(&mut out, &mut moved, &mut ended);
         self.note_busy(was_idle, &out);
+        let is_left = !out.fetches.is_empty();
         drop(out);
+        if is_left {
+            // Who sleeps with the turn goes on with it. A device that has no room rings itself, once there is some.
+            self.site.bell.ring();
+        }
         ended.into_iter().for_each(|ended| ended.end(self));
         if let Err(error @ PostError::Broken(_)) = result {
             self.broken_link(peer, error);
@@ -111,19 +120,27 @@ impl Engine {
         Some((memory, registration))
     }
 
-    /// Posts the pieces that wait in an outbox, until there is no room.
+    /// Posts pieces that wait in an outbox, as many as may go before other work has its turn, or until there is no room.
     pub(crate) fn move_gets(
         &self,
         out: &mut Outbox,
         moved: &mut usize,
         ended: &mut Vec<Ended>,
     ) -> Result<(), PostError> {
-        while !out.fetches.is_empty() {
+        let mut at_once = 0;
+        for _ in 0..PIECES {
+            if out.fetches.is_empty() || at_once >= AT_ONCE {
+                break;
+            }
             let went = self.post_get(out, ended);
             let result = match went {
-                Ok(Went::On) => {
+                Ok(Went::On(bytes)) => {
                     *moved += 1;
-                    continue;
+                    at_once += bytes;
+                    if out.fetches.front().is_some_and(|fetch| fetch.posted < fetch.bytes) {
+                        continue;
+                    }
+                    Ok(())
                 }
                 Err(PostError::Again) => return Err(PostError::Again),
                 Ok(Went::Over) => Ok(()),
@@ -161,7 +178,7 @@ impl Engine {
         }
         if let Ok(Moved::Started) = result {
             *posted += len;
-            return Ok(Went::On);
+            return Ok(Went::On(0));
         }
         self.forget_move(token);
         let get = |landed| Ended::Get { channel: Arc::clone(channel), peer, op: *op, landed };
@@ -178,7 +195,7 @@ impl Engine {
             Ok(_) => {
                 ended.push(get(Some(len)));
                 *posted += len;
-                Ok(Went::On)
+                Ok(Went::On(len))
             }
         }
     }

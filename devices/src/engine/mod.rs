@@ -9,8 +9,14 @@
 //! * The **turn** is the right to take frames from the devices. Whoever waits takes it and delivers for everybody;
 //!   threads that find it taken wait for the holder.
 //!
-//! Locks are taken in the order turn, channel, outbox. Under an outbox's lock a link copies what it posts, and what it
-//! moves at once; what ends by that is ended when the lock is open.
+//! Locks are taken in the order turn, channel, outbox. What is copied under one has a bound that does not depend on the
+//! length of a message:
+//! * Under a channel's, one frame's body: an eager message that no receive waits for, or a piece of a longer one. A message
+//!   to oneself is packed outside, whatever its length.
+//! * Under an outbox's, each time: the frames that wait, up to 16 pieces of bodies that are sent, and of bodies that the
+//!   device gets at once about 1 MiB. The rest goes on in the next pass. What ends by that is ended when the lock is open.
+//! * Under the turn, what a pass takes from the devices and moves out of the outboxes. Whoever waits holds it from pass to
+//!   pass, and gives it up for work of its own that is long, as a collective's is.
 
 pub(crate) mod channel;
 mod channels;

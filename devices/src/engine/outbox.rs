@@ -27,8 +27,8 @@ pub(crate) const ANNOUNCED: u64 = 1 << 20;
 /// What no context is.
 const NO_CONTEXT: u64 = u64::MAX;
 
-/// Pieces of bodies sent to one peer before other work has its turn.
-const PIECES: usize = 16;
+/// Pieces of bodies sent to one peer, or got from it, before other work has its turn.
+pub(super) const PIECES: usize = 16;
 
 /// What an eager message takes of its receiver's room: its body and what it costs to keep.
 #[inline]

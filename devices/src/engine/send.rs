@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
 use crate::liveness::End;
-use crate::matching::{Held, Unexpected};
+use crate::matching::{Held, Posted, Unexpected};
 use crate::steps::{Step, reach};
 
 /// When a send may end.
@@ -219,18 +219,23 @@ impl Engine {
         matching.local.own.add(message.bytes);
         if let Some(posted) = matching.take_posted(&message) {
             drop(matching);
-            posted.receive(&message, |target| source.copy_to(target));
-            self.rouse();
-            return Ok(Started::Done(message));
+            return Ok(self.hand_over(posted, message, &source));
         }
         let (body, started) = match mode {
             // A program that sends to itself before it receives counts on a copy, whatever the size.
             Mode::Standard => {
+                drop(matching);
                 let held = self.hold(message.bytes, |room| {
                     source.pack(0, room);
                 });
                 if matches!(held, Held::Lost) {
                     return Err(Fault::NoMemory { bytes: message.bytes });
+                }
+                matching = channel.matching();
+                // Another thread may have posted its receive meanwhile.
+                if let Some(posted) = matching.take_posted(&message) {
+                    drop(matching);
+                    return Ok(self.hand_over(posted, message, &source));
                 }
                 (held, Started::Done(message))
             }
@@ -248,6 +253,13 @@ impl Engine {
             // The channel was left at this moment.
             Some(_) => Err(Fault::Freed),
         }
+    }
+
+    /// Gives a message to oneself to the receive that it has met.
+    fn hand_over(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
+        posted.receive(&message, |target| source.copy_to(target));
+        self.rouse();
+        Started::Done(message)
     }
 
     fn refuse_gone(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {

@@ -34,6 +34,9 @@ const CELLS: u32 = 256;
 /// Bytes of a fragment.
 const FRAGMENT: u32 = 16 << 10;
 
+/// Bytes of one copy out of the peer's memory: locks are held meanwhile.
+const COPY: usize = 1 << 20;
+
 /// The driver of `smdev`.
 #[derive(Debug)]
 pub struct SmDriver;
@@ -51,7 +54,7 @@ impl Driver for SmDriver {
         let area = Arc::new(Area::new(Arc::new(memory), Receivers::Threads));
         let port = hub.arrive(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let frames = Caps::frames(config.size(&config::SM_EAGER), FRAGMENT as usize);
-        let caps = Caps { get: Some(Reach::ANY), layouts: true, ..frames };
+        let caps = Caps { get: Some(Reach { most: COPY, ..Reach::ANY }), layouts: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
         Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, port, area, caps }), inlet })

@@ -1,7 +1,7 @@
 //! A device whose peers are the test: it hands the engine any frame and keeps what the engine sends.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_devices::config::Config;
@@ -40,6 +40,8 @@ pub(crate) enum Gets {
     Fail,
     /// They are started, in pieces of [`PIECE`], and bodies are lent from [`LENT`] on; what is moved is registered.
     Start,
+    /// They are made at once, in pieces of [`PIECE`].
+    Now,
 }
 
 /// A move that was started.
@@ -62,6 +64,8 @@ pub(crate) struct Wire {
     pub(crate) gets: Gets,
     /// Whether the links have no room.
     pub(crate) full: AtomicBool,
+    /// The pieces that were got at once.
+    pub(crate) pieces: AtomicUsize,
     /// The moves that were started and have not ended.
     pub(crate) moves: Mutex<Vec<Started>>,
     /// The memory that was asked about and is not quiet.
@@ -110,6 +114,7 @@ impl Driver for FakeDriver {
                 registers: true,
                 ..frames
             },
+            Gets::Now => Caps { get: Some(Reach { from: 1, most: PIECE }), ..frames },
         };
         let noted = |what| Noted(what, Arc::clone(&self.0));
         let inlet = FakeInlet { wire: Arc::clone(&self.0), landing: HashMap::new(), _noted: noted("inlet") };
@@ -210,6 +215,13 @@ impl Link for FakeLink {
             // SAFETY: the caller's contract.
             unsafe { std::ptr::write_bytes(run, 0xdb, to.len / 2) };
             return Err(PostError::Withdrawn);
+        }
+        if self.wire.gets == Gets::Now {
+            let bytes: Vec<u8> = (at as usize..at as usize + to.len).map(fetched).collect();
+            // SAFETY: the caller's contract.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), run, to.len) };
+            self.wire.pieces.fetch_add(1, Ordering::Relaxed);
+            return Ok(Moved::Done);
         }
         assert!(to.registration.is_some(), "this device wants memory registered");
         let (key, at, to, len) =

@@ -2,6 +2,7 @@
 //! ends before its memory is the user's again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mpj_devices::{Completion, End, Fault, Mode, Started};
 
@@ -171,6 +172,34 @@ fn gets_wait_for_room() {
     let posted = bench.post_bytes(1, LEN);
     bench.play([Step::Frame(1, ready(0, 8, LEN as u64), vec![1]), Step::Lost(1)]);
     assert!(dead(posted.finish().unwrap().0.err().map(Err).as_ref()));
+    bench.engine.close();
+}
+
+/// Who copies a long body leaves room for others: a few pieces at a time, and no sleep between.
+#[test]
+fn long_gets_go_a_few_pieces_at_a_time() {
+    const MANY: usize = 100;
+    let bench = Bench::with(Gets::Now);
+    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
+    let posted = [bench.post_bytes(1, MANY * PIECE), bench.post_bytes(1, PIECE + 1)];
+    let sizes = [MANY * PIECE, PIECE + 1];
+    let frame = |(op, len): (u64, usize)| Step::Frame(1, ready(0, op, len as u64), vec![1]);
+    lock(&bench.wire.steps).extend((5..).zip(sizes).map(frame));
+    let pieces = || bench.wire.pieces.load(Ordering::Relaxed);
+    let mut passes = 0;
+    while pieces() < MANY + 2 {
+        let before = pieces();
+        assert!(bench.engine.progress() > 0, "who waits would sleep");
+        // Announcements post some as well, one time each.
+        let most = if passes == 0 { 3 * 16 } else { 16 };
+        assert!((1..=most).contains(&(pieces() - before)), "{} pieces in pass {passes}", pieces() - before);
+        passes += 1;
+    }
+    assert!(passes > 3);
+    assert_eq!(bench.ops(1, DONE), [(5, 0), (6, 0)]);
+    for (posted, len) in posted.into_iter().zip(sizes) {
+        assert!(posted.finish().expect("no pass without a piece is needed").1 == body(len));
+    }
     bench.engine.close();
 }
 
