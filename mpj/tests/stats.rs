@@ -1,6 +1,7 @@
 //! What a rank says it has moved is what it has moved, by the way it went.
 
-use mpj::{Op, Stats, World};
+use mpj::buffer::Buffer;
+use mpj::{Class, Datatype, Op, Stats, View, World};
 
 /// What one device of a job of threads has moved, and the rest.
 fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::Local) {
@@ -64,6 +65,54 @@ fn what_came_before_its_receive_is_copied_twice(world: World) -> mpj::Result<()>
     assert_eq!(after.early.number - before.early.number, 1);
     assert_eq!(after.early.bytes - before.early.bytes, 500);
     world.barrier()
+}
+
+/// A message that a matched probe took outlives its communicator: also by the copy, or none, that is still to be made.
+#[mpj::test(ranks = 2)]
+fn what_was_taken_before_its_communicator_was_freed_counts_when_it_is_received(
+    world: World,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let other = world.dup()?;
+    if world.rank() == 0 {
+        let mut message = Buffer::with_capacity(1024)?;
+        message.write(&[7u8; 500])?;
+        other.send(&message.commit(), 1, 0)?;
+        other.send(&[1u8; 300], 1, 1)?;
+        return Ok(world.barrier()?);
+    }
+    let (first, second) = (other.mprobe(0, 0)?, other.mprobe(0, 1)?);
+    let before = now(&world).1;
+    other.free()?;
+    assert_eq!(now(&world).1, before);
+    assert_eq!(first.recv_buffer()?.0.view::<u8>()?, [7; 500]);
+    assert_eq!(now(&world).1, before, "its block was taken over");
+    second.recv(&mut [0u8; 300])?;
+    let after = now(&world).1;
+    assert_eq!((after.early.number - before.early.number, after.early.bytes - before.early.bytes), (1, 300));
+    Ok(world.barrier()?)
+}
+
+/// Items that lie on each other are as many as a program says: more bytes than all memory has, and than can be counted.
+#[mpj::test(ranks = 2)]
+fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let (one, everywhere) = ([7u8], Datatype::of::<u8>().resized(0, 0)?);
+    let endless = View::new(&one, 0, &everywhere, isize::MAX as usize)?;
+    world.barrier()?;
+    let before = world.stats();
+    for _ in 0..3 {
+        // There is no memory for it to wait in: nothing was moved.
+        let error = world.send(&endless, world.rank(), 0).expect_err("too long");
+        assert_eq!(error.class(), Class::NoMem);
+        match world.rank() {
+            0 => world.send(&endless, 1, 0)?,
+            _ => assert_eq!(world.recv(&mut [0u8], 0, 0).expect_err("too long").class(), Class::Truncate),
+        }
+    }
+    assert_eq!(world.stats().local.own, before.local.own);
+    if world.rank() == 0 {
+        assert_eq!(now(&world).0.announced.bytes, u64::MAX, "it stays there");
+    }
+    Ok(world.barrier()?)
 }
 
 #[mpj::test(ranks = 1)]

@@ -94,7 +94,7 @@ pub struct Engine {
     closed: AtomicBool,
     /// By device, what was copied out of it.
     arrived: Box<[Tally]>,
-    /// What channels had moved that this rank has left.
+    /// What channels had moved that this rank has left, and the copies of messages that matched probes took.
     left: Mutex<Local>,
 }
 

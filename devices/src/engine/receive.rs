@@ -8,7 +8,7 @@ use mpj_pool::{DefaultBlock, RawBuffer};
 use super::channel::Channel;
 use super::fetch::Announced;
 use super::outbox::cost;
-use super::{Engine, Wait};
+use super::{Engine, Wait, lock};
 use crate::completion::{Completion, Started, pair};
 use crate::device::PeerId;
 use crate::fault::Fault;
@@ -64,6 +64,7 @@ impl Engine {
     pub fn recv(&self, channel: &Arc<Channel>, pattern: Pattern, target: Target) -> Result<Started, Fault> {
         let mut matching = channel.matching();
         if let Some(early) = matching.take_unexpected(pattern) {
+            matching.local.note_early(&early);
             drop(matching);
             return self.consume(channel, early, target);
         }
@@ -82,7 +83,10 @@ impl Engine {
     /// # Errors
     /// As [`recv`](Self::recv).
     pub fn recv_message(&self, message: Message, target: Target) -> Result<Started, Fault> {
-        self.consume(&message.channel, message.early, target)
+        let Message { channel, early } = message;
+        // The channel may have been left since.
+        lock(&self.left).note_early(&early);
+        self.consume(&channel, early, target)
     }
 
     /// Receives a message taken by a matched probe without a copy: by taking over the block of the global pool that it
@@ -95,7 +99,6 @@ impl Engine {
         match std::mem::replace(&mut early.body, Held::Empty) {
             Held::Block(block) => {
                 self.release_early(&early);
-                channel.matching().local.early.remove(early.message.bytes);
                 self.confirm(early.from, &channel, early.notify);
                 Ok(block)
             }

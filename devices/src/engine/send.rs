@@ -216,8 +216,8 @@ impl Engine {
         mode: Mode,
     ) -> Result<Started, Fault> {
         let mut matching = channel.matching();
-        matching.local.own.add(message.bytes);
         if let Some(posted) = matching.take_posted(&message) {
+            matching.local.own.add(message.bytes);
             drop(matching);
             return Ok(self.hand_over(posted, message, &source));
         }
@@ -244,6 +244,7 @@ impl Engine {
                 (Held::Local { source: Box::new(source), ender }, Started::Pending(completion))
             }
         };
+        matching.local.own.add(message.bytes);
         let early = Unexpected { message, from: PeerId(self.site.rank), body, notify: None };
         let back = matching.keep(early);
         drop(matching);

@@ -5,8 +5,10 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Engine, lock};
+use crate::matching::{Held, Unexpected};
 
-/// How many there were, and their bytes.
+/// How many there were, and their bytes, which stay at `u64::MAX` when they would pass that: items that lie on each other
+/// are a message of any length.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Count {
     /// How many.
@@ -19,20 +21,14 @@ impl Count {
     #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
         self.number += 1;
-        self.bytes += bytes as u64;
-    }
-
-    /// Takes one back that turned out to be none.
-    pub(crate) fn remove(&mut self, bytes: usize) {
-        self.number -= 1;
-        self.bytes -= bytes as u64;
+        self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 }
 
 impl AddAssign for Count {
     fn add_assign(&mut self, other: Count) {
         self.number += other.number;
-        self.bytes += other.bytes;
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 
@@ -74,6 +70,16 @@ pub struct Local {
     pub own: Count,
     /// Bodies copied once more, out of the blocks they waited in, as they had come before their receive.
     pub early: Count,
+}
+
+impl Local {
+    /// Notes the copy of a message that is received out of the block it waited in, if it lies in one.
+    #[inline]
+    pub(crate) fn note_early(&mut self, early: &Unexpected) {
+        if let Held::Block(_) = early.body {
+            self.early.add(early.message.bytes);
+        }
+    }
 }
 
 impl AddAssign for Local {

@@ -80,9 +80,6 @@ impl Matching {
     #[inline]
     pub(crate) fn take_at(&mut self, at: usize) -> Option<Unexpected> {
         let early = if at == 0 { self.unexpected.pop_front() } else { self.unexpected.remove(at) };
-        if let Some(Unexpected { body: Held::Block(_), message, .. }) = &early {
-            self.local.early.add(message.bytes);
-        }
         self.count();
         early
     }
