@@ -472,6 +472,31 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     // SAFETY: it is refused before anything is written.
     let error = unsafe { raw::recv(comm, chain, 0, 0) }.expect_err("a chain");
     assert_eq!(error.class(), Class::Buffer);
+    // The parts of others are looked at as one's own is.
+    let (mut got, everywhere) = ([0u64], Datatype::of::<u64>().resized(0, 0).expect("no extent"));
+    let endless = Buf::read_only(bytes.as_ptr(), 1 << 62, everywhere);
+    let varying = Layout::Varying { counts: &[1 << 61], displacements: &[1] };
+    for (send, layout, class) in
+        [(endless, varying, Class::Count), (Buf::in_place(), Layout::Even(0), Class::Buffer)]
+    {
+        // SAFETY: it is refused before anything is read; also below.
+        let refused = unsafe { raw::scatter(comm, &send, layout, &Buf::in_place(), 0) };
+        assert_eq!(refused.expect_err("nothing to send").class(), class);
+    }
+    let ragged = || Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
+    let into = Buf::slice_mut(&mut got);
+    // SAFETY: as above.
+    let refused = unsafe { raw::alltoall(comm, &ragged(), Layout::Even(0), &into, Layout::Even(0)) };
+    assert_eq!(refused.expect_err("7 bytes").class(), Class::Count);
+    // SAFETY: as above.
+    let refused =
+        unsafe { raw::reduce_scatter(comm, &ragged(), &Buf::slice_mut(&mut [0u32; 0]), &[0], &Op::Sum) };
+    assert_eq!(refused.expect_err("7 bytes").class(), Class::Count);
+    let beyond = Buf::new(into.base(), 1 << 61, Primitive::U64);
+    let varying = Layout::Varying { counts: &[1 << 61], displacements: &[0] };
+    // SAFETY: as above.
+    let refused = unsafe { raw::gather(comm, &Buf::in_place(), &beyond, varying, 0) };
+    assert_eq!(refused.expect_err("too large").class(), Class::Count);
     // Displacements that are addresses.
     let (mine, mut got) = ([5u16, 6], [0u16; 2]);
     let at = mine.as_ptr().expose_provenance() as i64;

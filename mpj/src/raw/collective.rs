@@ -225,12 +225,12 @@ pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: Layout<'_>, recv: &Buf, r
         let recv = recv.given();
         let root = comm.member(call, Class::Root, root)?;
         if let Some(recv) = recv {
-            recv.packed(call)?;
             recv.receivable(call)?;
         }
         let mut layout = layout;
         if comm.rank() == root {
             layout = layout.to_send(call, comm.size(), send.count())?;
+            layout.total(call, comm.size(), send)?;
             if let Some(recv) = recv {
                 send.of_rank(&layout, root).like(call, recv)?;
                 send.apart(call, recv)?;

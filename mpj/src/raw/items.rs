@@ -57,14 +57,10 @@ impl Items for Buf {
 
     #[inline]
     fn receivable(&self, call: &'static str) -> Result<()> {
-        let refused = match self.origin() {
-            Origin::Chain(_) => Some(BufError::Chain),
-            Origin::InPlace => Some(BufError::InPlace),
-            _ => None,
-        };
-        if let Some(error) = refused {
-            return Err(Error::buf(call, error));
+        if let Origin::Chain(_) = self.origin() {
+            return Err(Error::buf(call, BufError::Chain));
         }
+        self.packed(call)?;
         disjoint(call, self.count(), self.datatype())
     }
 
@@ -206,8 +202,13 @@ impl<'a> Layout<'a> {
         why.map_or(Ok(()), |why| Err(Error::new(Class::Count, call, why)))
     }
 
-    /// Returns the bytes of all parts.
+    /// Returns the bytes of all parts of `items`, if they can be sent.
     pub(super) fn total(&self, call: &'static str, size: u32, items: &Buf) -> Result<usize> {
+        match items.bytes() {
+            // Items that lie on each other may be more than can be counted, and their parts not.
+            Ok(_) | Err(BufError::TooLarge { .. }) => (),
+            Err(error) => return Err(Error::buf(call, error)),
+        }
         let count = (0..size).try_fold(0usize, |sum, r| sum.checked_add(self.block(r).1));
         count
             .and_then(|count| items.datatype().packed_size(count).ok())
