@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use mpj::buffer::{Buffer, Reading};
+use mpj::pool::DefaultBlock;
 use mpj::{Intracomm, Op};
 
 /// Every rank has an error within two seconds, with room for a machine that does other work.
@@ -14,6 +16,9 @@ pub(crate) enum Kind {
     Barrier,
     Bcast,
     BcastObject,
+    BcastBuffer,
+    GatherBuffers,
+    ScatterBuffers,
     Reduce,
     Allreduce,
     AllreduceInOrder,
@@ -31,10 +36,13 @@ pub(crate) enum Kind {
 use Kind::*;
 
 /// Every collective.
-pub(crate) const KINDS: [Kind; 15] = [
+pub(crate) const KINDS: [Kind; 18] = [
     Barrier,
     Bcast,
     BcastObject,
+    BcastBuffer,
+    GatherBuffers,
+    ScatterBuffers,
     Reduce,
     Allreduce,
     AllreduceInOrder,
@@ -81,6 +89,17 @@ fn sum(last: usize, from: usize, count: usize) -> Vec<u32> {
     (from..from + count).map(|at| (0..=last).map(|rank| item(rank, at)).fold(0, u32::wrapping_add)).collect()
 }
 
+fn message(items: &[u32]) -> Buffer<DefaultBlock, Reading> {
+    let mut message = Buffer::with_capacity(size_of_val(items) + 64).expect("there is room");
+    message.write(items).expect("it fits");
+    message.commit()
+}
+
+/// Whether a message is of these items.
+fn is_of(mut message: Buffer<DefaultBlock, Reading>, items: &[u32]) -> bool {
+    message.view::<u32>().is_ok_and(|got| got == items)
+}
+
 impl Call {
     pub(crate) fn new(kind: Kind, count: usize, root: usize) -> Self {
         Call { kind, count, root, wrong: false }
@@ -108,6 +127,26 @@ impl Call {
                 Ok(got) => (Ok(()), got == items(root, 0, count)),
                 Err(error) => (Err(error), false),
             },
+            BcastBuffer => {
+                let mut got = message(&mine);
+                let outcome = comm.bcast_buffer(&mut got, root_or_none);
+                (outcome, is_of(got, &items(root, 0, count)))
+            }
+            GatherBuffers => match comm.gather_buffers(&message(&mine), root_or_none) {
+                Ok(got) => {
+                    let is_right = got.len() == if at_root { size } else { 0 };
+                    let all = got.into_iter().zip(0..).all(|(got, rank)| is_of(got, &items(rank, 0, count)));
+                    (Ok(()), is_right && all)
+                }
+                Err(error) => (Err(error), false),
+            },
+            ScatterBuffers => {
+                let all: Vec<_> = (0..size).map(|rank| message(&items(me, rank * count, count))).collect();
+                match comm.scatter_buffers(&all, root_or_none) {
+                    Ok(got) => (Ok(()), is_of(got, &items(root, me * count, count))),
+                    Err(error) => (Err(error), false),
+                }
+            }
             Reduce => {
                 let mut got = vec![BLANK; count];
                 let outcome = comm.reduce(&mine, &mut got, Op::Sum, root_or_none);
@@ -180,7 +219,9 @@ const LENGTHS: [(usize, usize); 9] = [
 
 /// Lengths that differ: operation × who is short or long × lengths.
 pub(crate) fn lengths(size: usize) -> Vec<Program> {
-    let differs = |kind: &&Kind| !matches!(kind, Barrier | BcastObject);
+    // Those of messages send the lengths.
+    let differs =
+        |kind: &&Kind| !matches!(kind, Barrier | BcastObject | BcastBuffer | GatherBuffers | ScatterBuffers);
     let mut programs = Vec::new();
     for kind in KINDS.iter().filter(differs) {
         for (at, (count, its)) in LENGTHS.into_iter().enumerate() {
@@ -215,7 +256,8 @@ pub(crate) fn operations(size: usize) -> Vec<Program> {
 /// Roots that differ, so that all may wait and nobody sends.
 pub(crate) fn roots(size: usize) -> Vec<Program> {
     let mut programs = Vec::new();
-    for kind in [Bcast, BcastObject, Reduce, Gather, Gatherv, Scatter] {
+    let rooted = [BcastObject, BcastBuffer, GatherBuffers, ScatterBuffers];
+    for kind in rooted.into_iter().chain([Bcast, Reduce, Gather, Gatherv, Scatter]) {
         for odd in [0, size - 1] {
             let (its, others) = (Call::new(kind, 40, (odd + 1) % size), Call::new(kind, 40, odd));
             programs.push(Program { odd, its, others });
