@@ -67,6 +67,10 @@ impl<R: RawBuffer> Filled<R> {
         self.to - self.from
     }
 
+    pub(crate) fn registrable(&self) -> Option<&mpj_pool::Region> {
+        self.block.registrable()
+    }
+
     pub(crate) fn region(&self) -> Option<(mpj_pool::RegionKey, usize)> {
         self.block.region()
     }

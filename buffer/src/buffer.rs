@@ -3,7 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, RegionKey, Shortage};
+use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, Region, RegionKey, Shortage};
 
 use crate::block::Filled;
 use crate::check::{self, Layout};
@@ -254,6 +254,11 @@ impl<R: RawBuffer, M> Buffer<R, M> {
     pub fn region(&self) -> Option<(RegionKey, usize)> {
         let (key, block) = self.block.region()?;
         Some((key, block.checked_add(message_start(self.room))?))
+    }
+
+    /// Returns the region in which the static part lies, which a device registers once for all its blocks.
+    pub fn registrable(&self) -> Option<&Region> {
+        self.block.registrable()
     }
 
     /// Returns the most bytes that the static part can have.

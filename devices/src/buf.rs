@@ -4,10 +4,11 @@
 //! [`Source`](crate::Source) or a [`Target`](crate::Target) of it does.
 
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
-use mpj_pool::{RawBuffer, RegionKey};
+use mpj_pool::{RawBuffer, Region};
 
 /// Items in memory.
 ///
@@ -36,8 +37,8 @@ pub struct Buf {
 pub enum Origin {
     /// Memory of the program's.
     Memory,
-    /// A block in the shared region of this key; where in it, the base tells who has the region mapped.
-    Region(RegionKey),
+    /// A block in a region of a pool, which a device registers once for all its blocks.
+    Region(RegionRef),
     /// The packed form of the items, in pieces. It can be sent and not received into.
     Chain(Chain),
     /// The items are in the call's other buffer already (`MPI_IN_PLACE`).
@@ -45,6 +46,17 @@ pub enum Origin {
     /// The displacements of the type are addresses (`MPI_BOTTOM`).
     Absolute,
 }
+
+/// The [`Region`] of a pool that a [`Buf`] lies in: its address, which keeps nothing alive.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionRef(NonNull<Region>);
+
+// SAFETY: it is an address; who reads there answers for it.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Send for RegionRef {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Sync for RegionRef {}
 
 /// Why a [`Buf`] cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,15 +122,14 @@ impl Buf {
 
     /// Describes items in a block of a pool, the first at byte `at` of it.
     pub fn in_block(block: &impl RawBuffer, at: usize, count: usize, datatype: impl Into<Datatype>) -> Self {
-        let datatype = datatype.into();
-        let origin = block.region().map_or(Origin::Memory, |(key, _)| Origin::Region(key));
-        Buf { base: block.as_ptr().as_ptr().wrapping_add(at), count, datatype, origin }
+        Buf::new(block.as_ptr().as_ptr().wrapping_add(at), count, datatype).in_region(block.registrable())
     }
 
-    /// Says where in a registered or shared region of a pool the base lies, if it lies in one.
-    pub fn in_region(self, region: Option<(RegionKey, usize)>) -> Self {
+    /// Says in which region of a pool the items lie, if they lie in one: that of their block, which is there as long as the
+    /// block. Who promises that the memory is good promises that of the region, too.
+    pub fn in_region(self, region: Option<&Region>) -> Self {
         match region {
-            Some((key, _)) => Buf { origin: Origin::Region(key), ..self },
+            Some(region) => Buf { origin: Origin::Region(RegionRef(region.into())), ..self },
             None => self,
         }
     }
@@ -179,6 +190,23 @@ impl Buf {
             Origin::Chain(chain) => Some(chain),
             _ => None,
         }
+    }
+
+    /// Returns the region that all items lie in, if it is known.
+    ///
+    /// # Safety
+    /// The region that the origin names, if any, is there for as long as the result is used.
+    #[expect(unsafe_code, reason = "the contract is the caller's")]
+    pub(crate) unsafe fn region<'a>(&self) -> Option<&'a Region> {
+        let Origin::Region(RegionRef(region)) = self.origin else { return None };
+        // SAFETY: the caller's promise.
+        let region = unsafe { region.as_ref() };
+        let (first, end) = self.datatype.bounds(self.count).ok()?;
+        // What reaches out of it is registered on its own. Addresses and bounds are far from the ends of an `i128`.
+        let [base, start] = [self.base.addr(), region.base.addr().get()].map(|addr| addr as i128);
+        let is_inside =
+            base + i128::from(first) >= start && base + i128::from(end) <= start + region.len as i128;
+        is_inside.then_some(region)
     }
 
     /// Returns whether the items are in the call's other buffer.

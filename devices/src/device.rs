@@ -227,7 +227,8 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Makes memory known to the device, for keys or for this process's own end of a move.
     ///
     /// It is called for each operation: a device for which it takes long keeps what it has registered. Of a block of a
-    /// pool it is told the `region`, which it registers once for all its blocks.
+    /// pool it is told the `region`, which it registers once for all its blocks, and so for every access that it may be
+    /// asked for: what it makes of the region stays in [`Region::registrations`], and a key names a place in it.
     ///
     /// # Errors
     /// What the device, or the system in its name, said: the message goes in frames then.
@@ -239,7 +240,7 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     unsafe fn register(
         &self,
         _memory: &Memory,
-        _region: Option<Region<'_>>,
+        _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
         Err(RegisterError { call: "register", errno: libc::EOPNOTSUPP })

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use mpj_datatypes::{Primitive, Signature};
+use mpj_pool::Region;
 
 use crate::buf::{Buf, BufError, Cut};
 use crate::device::{Body, Fill, Memory, Packed};
@@ -57,6 +58,7 @@ impl Envelope {
 /// # Invariants
 /// 1. Until it is dropped, the bytes that the items of `buf` name are initialised, and nobody writes them.
 /// 2. They are `bytes` bytes when packed.
+/// 3. Until it is dropped, the region that `buf` names is there, if it names one.
 pub struct Source {
     buf: Buf,
     bytes: usize,
@@ -75,7 +77,7 @@ impl Source {
     /// As [`Buf::bytes`].
     ///
     /// # Safety
-    /// Invariant 1 of [`Source`].
+    /// Invariants 1 and 3 of [`Source`].
     #[inline]
     pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
@@ -133,6 +135,12 @@ impl Source {
             (None, Some(chain)) => Body::Chain(Pieces { cut: chain.cut(position, len) }),
             (None, None) => Body::Fill(Fill::new(self, position, len)),
         }
+    }
+
+    /// Returns the region of a pool that it lies in, if it is known.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        // SAFETY: invariant 3.
+        unsafe { self.buf.region() }
     }
 
     /// Writes the packed bytes from `position` on to `out`, as many as fit; returns how many.
@@ -269,6 +277,7 @@ impl fmt::Debug for Source {
 ///    nobody else reads or writes them.
 /// 2. Only the first `landed` packed bytes may have been written since they were last known to be values.
 /// 3. The items are `bytes` bytes when packed.
+/// 4. Until it is dropped, the region that `buf` names is there, if it names one.
 pub struct Target {
     buf: Buf,
     bytes: usize,
@@ -288,7 +297,7 @@ impl Target {
     /// As [`Buf::bytes`]; [`BufError::Chain`].
     ///
     /// # Safety
-    /// Invariant 1 of [`Target`].
+    /// Invariants 1 and 4 of [`Target`].
     #[inline]
     pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
@@ -377,6 +386,12 @@ impl Target {
     /// Describes the memory to a device, which does not write to it yet.
     pub(crate) fn memory(&self) -> Option<Memory> {
         Memory::of(&self.buf)
+    }
+
+    /// Returns the region of a pool that it lies in, if it is known.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        // SAFETY: invariant 4.
+        unsafe { self.buf.region() }
     }
 
     /// Lands packed bytes at `position`; bytes beyond the end are dropped. Returns how many landed.

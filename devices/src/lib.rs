@@ -42,7 +42,8 @@
 //! 12. [`Device::quiesce`] is asked before memory goes back without the peer's word. It must not end the connection to a
 //!     peer that lives: have the device of the peer answer, and say [`Quiet::Later`](device::Quiet::Later) meanwhile.
 //! 13. No lock is held in [`Inlet::progress`] that a call of the device or of a link takes: the sink makes such calls.
-//! 14. A registration keeps open what it needs of the device: it may be dropped after it. When links, inlet and device are
+//! 14. A device that hands over bodies in parts ends the one under way when it is told to [`Inlet::bury`] its peer.
+//! 15. A registration keeps open what it needs of the device: it may be dropped after it. When links, inlet and device are
 //!     dropped, nothing is read or written any more.
 //!
 //! At the end: add the driver to [`Registry::builtin`], one line to `tests/conformance.rs`, one row to the README's table.
@@ -80,7 +81,7 @@ pub mod stub;
 mod sync;
 mod wait;
 
-pub use buf::{Buf, BufError, Chain, ChainSegment, Origin};
+pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};
 pub use completion::{Completion, Outcome, Started};
 pub use device::{
     Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink,

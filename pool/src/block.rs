@@ -112,6 +112,7 @@ unsafe impl<S: Storage> Sync for Block<S> {}
 
 // SAFETY: 1: invariants 1 and 2, and the contract of Storage: the region's bytes neither move nor unmap while it lives.
 // 2: invariant 2, and point 4 of Storage. 3: no field changes, nor does the size of a storage.
+// 4: blocks point to their region, which holds its description.
 unsafe impl<S: Storage> RawBuffer for Block<S> {
     #[inline]
     fn as_ptr(&self) -> NonNull<u8> {
@@ -135,7 +136,7 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
         region.storage.key().map(|key| (key, region.offset(self.entry.base)))
     }
 
-    fn registrable(&self) -> Option<registration::Region<'_>> {
+    fn registrable(&self) -> Option<&registration::Region> {
         Some(self.region_of().storage.as_region())
     }
 }

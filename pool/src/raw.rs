@@ -20,7 +20,8 @@ pub struct RegionKey(pub u64);
 /// For as long as `self` exists, wherever it is moved:
 /// 1. `as_ptr()..as_ptr() + capacity()` is one allocation, readable and writable, that neither moves nor unmaps;
 /// 2. no other handle reads or writes those bytes;
-/// 3. `as_ptr()` and `capacity()` always answer the same.
+/// 3. `as_ptr()` and `capacity()` always answer the same;
+/// 4. so does `registrable()`, with a region that stays where it is and holds the block.
 ///
 /// The bytes may be uninitialised.
 #[expect(
@@ -40,7 +41,7 @@ pub unsafe trait RawBuffer: Send {
     }
 
     /// Returns the region the block lies in, which a device registers once for all its blocks.
-    fn registrable(&self) -> Option<Region<'_>> {
+    fn registrable(&self) -> Option<&Region> {
         None
     }
 

@@ -107,8 +107,8 @@ impl Registrations {
 }
 
 /// The region that a block lies in, as a device is shown it.
-#[derive(Clone, Copy, Debug)]
-pub struct Region<'a> {
+#[derive(Debug)]
+pub struct Region {
     /// Its first byte.
     pub base: NonNull<u8>,
     /// Its length in bytes, whole pages.
@@ -116,8 +116,13 @@ pub struct Region<'a> {
     /// The size of its pages.
     pub page: usize,
     /// What devices have made of it. It lives as long as what is there says that it is not released.
-    pub registrations: &'a Registrations,
+    pub registrations: Registrations,
 }
+
+// SAFETY: it says where memory is; who accesses it answers for that.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
 
 /// A storage, and what devices know of it.
 ///
@@ -127,21 +132,18 @@ pub struct Region<'a> {
 pub(crate) struct Known<S: Storage> {
     // `drop` says whether it is dropped.
     storage: ManuallyDrop<S>,
-    registrations: Registrations,
+    region: Region,
 }
 
 impl<S: Storage> Known<S> {
     pub(crate) fn new(storage: S) -> Known<S> {
-        Known { storage: ManuallyDrop::new(storage), registrations: Registrations::default() }
+        let (base, len, page) = (storage.base(), storage.size(), storage.page_size());
+        let region = Region { base, len, page, registrations: Registrations::default() };
+        Known { storage: ManuallyDrop::new(storage), region }
     }
 
-    pub(crate) fn as_region(&self) -> Region<'_> {
-        Region {
-            base: self.storage.base(),
-            len: self.storage.size(),
-            page: self.storage.page_size(),
-            registrations: &self.registrations,
-        }
+    pub(crate) fn as_region(&self) -> &Region {
+        &self.region
     }
 }
 
@@ -156,7 +158,7 @@ impl<S: Storage> Deref for Known<S> {
 
 impl<S: Storage> Drop for Known<S> {
     fn drop(&mut self) {
-        if self.registrations.release() {
+        if self.region.registrations.release() {
             // SAFETY: this is the only place that drops it, and it runs once.
             unsafe { ManuallyDrop::drop(&mut self.storage) }
         }

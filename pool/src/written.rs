@@ -3,7 +3,7 @@
 use core::fmt;
 use std::io;
 
-use crate::{RawBuffer, RegionKey};
+use crate::{RawBuffer, Region, RegionKey};
 
 /// A block whose first `len` bytes have been written, so they can be read as what they are: bytes.
 ///
@@ -74,6 +74,11 @@ impl<B: RawBuffer> Written<B> {
     /// Returns the key of the registered or shared region in which the bytes lie, and where they begin there.
     pub fn region(&self) -> Option<(RegionKey, usize)> {
         self.block.region()
+    }
+
+    /// Returns the region in which the bytes lie, which a device registers once for all its blocks.
+    pub fn registrable(&self) -> Option<&Region> {
+        self.block.registrable()
     }
 
     /// Returns the block; what is written stays, but nobody knows how much it is.

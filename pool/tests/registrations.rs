@@ -36,6 +36,7 @@ unsafe impl Registered for Noted {
 /// What a device does with a block that it is to send: its name for the region, found or made.
 fn register(notes: &Arc<Notes>, device: u64, block: &impl RawBuffer) -> Result<usize, RegisterError> {
     let Region { base, len, page, registrations } = block.registrable().expect("pools have regions");
+    let (len, page) = (*len, *page);
     let known = registrations.get_or_register(device, || {
         let base = base.addr().get();
         assert!(base.is_multiple_of(page) && len.is_multiple_of(page), "whole pages");

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, RegionKey, Shortage};
+use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, Region, RegionKey, Shortage};
 
 use crate::header::{RECORD_ALIGN, SECTION_HEADER};
 
@@ -65,6 +65,13 @@ unsafe impl RawBuffer for Piece {
         match self {
             Self::Global(block) => block.region(),
             Self::Other(block) => block.region(),
+        }
+    }
+
+    fn registrable(&self) -> Option<&Region> {
+        match self {
+            Self::Global(block) => block.registrable(),
+            Self::Other(block) => block.registrable(),
         }
     }
 }

@@ -217,7 +217,7 @@ unsafe impl Device for LateDevice {
     unsafe fn register(
         &self,
         memory: &Memory,
-        region: Option<Region<'_>>,
+        region: Option<&Region>,
         access: Access,
     ) -> Result<Registration, RegisterError> {
         // SAFETY: the caller's promise.

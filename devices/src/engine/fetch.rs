@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use mpj_pool::Access;
+use mpj_pool::{Access, Region};
 
 use super::Engine;
 use super::channel::Channel;
@@ -116,7 +116,7 @@ impl Engine {
         }
         // SAFETY: the memory is the source's; the registration goes beside it, and is dropped before it.
         #[expect(unsafe_code, reason = "see above")]
-        let registration = unsafe { register_local(device, &memory) }?;
+        let registration = unsafe { register_local(device, &memory, source.region()) }?;
         Some((memory, registration))
     }
 
@@ -239,7 +239,7 @@ fn prepare(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<
     // SAFETY: the memory is the target's; the registration goes into the same operation, and is dropped before it.
     #[expect(unsafe_code, reason = "see above")]
     unsafe {
-        register_local(device, &memory)
+        register_local(device, &memory, target.region())
     }
 }
 
@@ -248,10 +248,14 @@ fn prepare(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<
 /// # Safety
 /// That of [`Device::register`].
 #[expect(unsafe_code, reason = "the contract is passed on")]
-unsafe fn register_local(device: &dyn Device, memory: &Memory) -> Option<Option<Registration>> {
+unsafe fn register_local(
+    device: &dyn Device,
+    memory: &Memory,
+    region: Option<&Region>,
+) -> Option<Option<Registration>> {
     if !device.caps().registers {
         return Some(None);
     }
     // SAFETY: the caller's promise.
-    unsafe { device.register(memory, None, Access::LOCAL) }.ok().map(Some)
+    unsafe { device.register(memory, region, Access::LOCAL) }.ok().map(Some)
 }

@@ -178,7 +178,7 @@ impl Engine {
         // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
         // the receiver has said that it is done, or the device that it cannot reach them.
         #[expect(unsafe_code, reason = "see above")]
-        let registration = unsafe { device.register(&memory, None, Access::READ) }.ok()?;
+        let registration = unsafe { device.register(&memory, source.region(), Access::READ) }.ok()?;
         let key = device.pack_key(&registration, 0, memory.bytes())?;
         Some((registration, key))
     }

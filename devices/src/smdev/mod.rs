@@ -108,7 +108,7 @@ unsafe impl Device for SmDevice {
     unsafe fn register(
         &self,
         memory: &Memory,
-        _region: Option<Region<'_>>,
+        _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
         // SAFETY: the caller's promise: `Offered` takes the offer back before the last copy of the registration is gone.

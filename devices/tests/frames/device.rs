@@ -11,7 +11,7 @@ use mpj_devices::device::{
 use mpj_devices::{
     Address, Affinity, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink, Site,
 };
-use mpj_pool::{Access, Region, RegisterError};
+use mpj_pool::{Access, Region, RegisterError, Registered};
 
 /// What the engine's peers do, step by step.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ pub(crate) struct Wire {
     pub(crate) gets: Gets,
     /// Whether the links have no room.
     pub(crate) full: AtomicBool,
+    /// How many times a region was registered, less how many times it was given back.
+    pub(crate) regions: AtomicUsize,
     /// The pieces that were got at once.
     pub(crate) pieces: AtomicUsize,
     /// The moves that were started and have not ended.
@@ -159,20 +161,45 @@ unsafe impl Device for FakeDevice {
     #[expect(unsafe_code, reason = "the trait says so")]
     unsafe fn register(
         &self,
-        _: &Memory,
-        _: Option<Region<'_>>,
+        memory: &Memory,
+        region: Option<&Region>,
         _: Access,
     ) -> Result<Registration, RegisterError> {
-        Ok(Registration::new(Noted("registration", Arc::clone(&self.wire))))
+        let noted = Noted("registration", Arc::clone(&self.wire));
+        let Some(region) = region else { return Ok(Registration::new(noted)) };
+        // The wire is this device's alone.
+        let device = Arc::as_ptr(&self.wire).addr() as u64;
+        let known = region.registrations.get_or_register(device, || {
+            self.wire.regions.fetch_add(1, Ordering::Relaxed);
+            Ok(Arc::new(InRegion(Arc::clone(&self.wire))))
+        })?;
+        let offset = memory.base().addr() - region.base.addr().get();
+        Ok(Registration::new((offset, known, noted)))
     }
 
-    fn pack_key(&self, _: &Registration, _: usize, _: usize) -> Option<RemoteKey> {
-        RemoteKey::new(&KEY)
+    fn pack_key(&self, memory: &Registration, _: usize, _: usize) -> Option<RemoteKey> {
+        match memory.record::<(usize, Arc<dyn Registered>, Noted)>() {
+            Some((offset, ..)) => RemoteKey::new(&offset.to_le_bytes()),
+            None => RemoteKey::new(&KEY),
+        }
     }
 
     fn quiesce(&self, _: PeerId, _: &Registration, Token(op): Token) -> Quiet {
         lock(&self.wire.asked).push(op);
         Quiet::Later
+    }
+}
+
+/// A region as this device knows it.
+#[derive(Debug)]
+struct InRegion(Arc<Wire>);
+
+// SAFETY: it accesses no memory at all.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Registered for InRegion {
+    fn release(&self) -> Result<(), RegisterError> {
+        self.0.regions.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 

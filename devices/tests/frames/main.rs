@@ -10,6 +10,7 @@ mod halfway;
 mod head;
 mod hostile;
 mod moves;
+mod regions;
 mod scene;
 mod streaming;
 mod waiting;

@@ -29,7 +29,7 @@ pub use collective::*;
 pub use comm::{Comm, UNDEFINED};
 pub use items::Layout;
 pub use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, Keep, Message, Mode, Origin,
+    ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, Keep, Message, Mode, Origin, RegionRef,
 };
 pub use mpj_pool::RegionKey;
 pub use p2p::*;

@@ -15,7 +15,7 @@ unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
         match segments.next() {
             Some(only) if only.len() == self.len() => {
                 let buf = Buf::read_only(only.as_ptr(), only.len(), Primitive::Packed);
-                buf.in_region(self.region())
+                buf.in_region(self.registrable())
             }
             _ => Buf::chain(self.segments().map(ChainSegment::from), Primitive::Packed),
         }
@@ -25,14 +25,14 @@ unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
 // SAFETY: what is written is initialised. It lies in a block that does not move with the handle, and changes only by it.
 unsafe impl<B: RawBuffer> SendBuf for Written<B> {
     fn send_buf(&self) -> Buf {
-        Buf::slice(self.as_ref()).in_region(self.region())
+        Buf::slice(self.as_ref()).in_region(self.registrable())
     }
 }
 
 // SAFETY: any byte may be stored there, and nobody else has the block.
 unsafe impl<B: RawBuffer> RecvBuf for Written<B> {
     fn recv_buf(&mut self) -> Buf {
-        let region = self.region();
-        Buf::slice_mut(self.as_mut()).in_region(region)
+        let buf = Buf::slice_mut(self.as_mut());
+        buf.in_region(self.registrable())
     }
 }

@@ -25,7 +25,8 @@ pub struct Unpooled<S: Storage> {
 
 /// A block of [`Unpooled`].
 pub struct UnpooledBlock<S: Storage> {
-    storage: Known<S>,
+    /// A region stays where it is when its block is moved, and may be pointed to: so it is no `Box`.
+    storage: Arc<Known<S>>,
     stats: Arc<Mutex<PoolStats>>,
 }
 
@@ -72,7 +73,7 @@ impl<S: Storage> Pool for Unpooled<S> {
         stats.region_bytes += storage.size() as u64;
         stats.peak_granted = stats.peak_granted.max(stats.live_granted);
         drop(stats);
-        Ok(UnpooledBlock { storage: Known::new(storage), stats: Arc::clone(&self.stats) })
+        Ok(UnpooledBlock { storage: Arc::new(Known::new(storage)), stats: Arc::clone(&self.stats) })
     }
 
     fn max_block(&self) -> usize {
@@ -104,7 +105,7 @@ impl<S: Storage> Drop for UnpooledBlock<S> {
     }
 }
 
-// SAFETY: all by the contract of Storage: the value owns one, whole, and gives its address to nobody else.
+// SAFETY: all by the contract of Storage: the value owns one, whole, and gives its address to nobody else; 4: an `Arc` stays.
 unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
     fn as_ptr(&self) -> NonNull<u8> {
         self.storage.base()
@@ -118,7 +119,7 @@ unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
         self.storage.key().map(|key| (key, 0))
     }
 
-    fn registrable(&self) -> Option<Region<'_>> {
+    fn registrable(&self) -> Option<&Region> {
         Some(self.storage.as_region())
     }
 }
