@@ -49,8 +49,9 @@ impl NioInlet {
     /// Asks the poller and acts on what it says; reads from connections if `read`. Returns how much happened.
     fn look(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
         let mut news = std::mem::take(&mut self.news);
-        self.shared.poller.look(&mut news);
-        let mut moved = 0;
+        let all = self.shared.poller.look(&mut news);
+        // A crowd of strangers may hide what a peer sent before its end: nobody may think that nothing came.
+        let mut moved = usize::from(!all);
         for one in &news {
             let Token::Whole(at) = one.token else {
                 self.lobby.act(*one);

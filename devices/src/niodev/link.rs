@@ -243,7 +243,7 @@ impl Drop for TcpLink {
 }
 
 /// Returns how many bytes the peer's host has not acknowledged.
-fn unacknowledged(stream: &OwnedFd) -> usize {
+pub(super) fn unacknowledged(stream: &impl AsRawFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open, and TIOCOUTQ writes one int to the address it is given.
     let rc = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };

@@ -91,13 +91,13 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, socket);
     }
 
-    /// Puts what there is now into `news`.
-    pub(super) fn look(&self, news: &mut Vec<News>) {
+    /// Puts what there is now into `news`; returns whether that was all.
+    pub(super) fn look(&self, news: &mut Vec<News>) -> bool {
         news.clear();
         let mut events = [MaybeUninit::<Event>::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // An interrupted look found nothing.
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return };
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return true };
         news.extend(events.iter().map(|event| {
             let flags = event.flags;
             let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
@@ -107,6 +107,7 @@ impl Poller {
                 arrival: broken || flags.contains(EventFlags::IN),
             }
         }));
+        news.len() < BATCH
     }
 }
 

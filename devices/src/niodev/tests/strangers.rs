@@ -12,9 +12,11 @@ use super::super::connect::{explain, host};
 use super::super::frame::{HEADER, Header};
 use super::super::half;
 use super::super::handshake::{Handshake, Identity, Step, Verdict};
+use super::super::link::unacknowledged;
+use super::super::seats::STRANGERS;
 use super::{LIVENESS, Rank, intrude, key, send, until};
 use crate::config::Config;
-use crate::device::{Address, Body, Device, PeerId, PostError};
+use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
 use crate::{Doorbell, Driver, NioDriver, Site};
 
 /// Two ranks can still talk.
@@ -97,6 +99,33 @@ fn a_crowd_does_not_keep_peers_out() {
     let crowd: Vec<_> = (0..200).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
     goes_on(&mut rank);
     drop(crowd);
+}
+
+#[test]
+fn a_pass_that_moves_nothing_has_seen_all_that_came() {
+    // More peers than are read from without asking which of them has news.
+    let mut rank = Rank::new(0, 8);
+    let mut peers: Vec<_> = (3..6).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
+    let mut crowd: Vec<_> = (0..STRANGERS).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
+    until(&mut [&mut rank], |r| r[0].inlet.lobby.seats.is_crowded());
+    for stranger in &mut crowd {
+        stranger.write_all(b"M").unwrap();
+        arrived(stranger);
+    }
+    peers[2].write_all(&Header::data(8, 0).to_bytes()).unwrap();
+    peers[2].write_all(&[7; 8]).unwrap();
+    arrived(&peers[2]);
+    while rank.inlet.progress(&mut rank.got) > 0 {}
+    assert_eq!(rank.got.frames, [(5, vec![7; 8], vec![])]);
+}
+
+/// Waits until the other end has what was written.
+fn arrived(stream: &TcpStream) {
+    let limit = Instant::now() + LIVENESS;
+    while unacknowledged(stream) > 0 {
+        assert!(Instant::now() < limit, "nothing acknowledges it");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
