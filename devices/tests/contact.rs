@@ -183,6 +183,31 @@ fn what_was_sent_to_who_is_not_met_is_taken_back() {
 }
 
 #[test]
+fn too_many_messages_for_who_is_not_met_are_refused() {
+    const LIMIT: u64 = 1 << 20;
+    alive(|| {
+        let job = Job::new(2);
+        let zero = &job.ranks[0];
+        let send = |mode| {
+            // SAFETY: the bytes are constant.
+            #[expect(unsafe_code, reason = "see above")]
+            let source = unsafe { Source::new(Buf::slice(&[7u8; 8]), None) };
+            zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode)
+        };
+        for at in 0..LIMIT {
+            let mode = if at % 2 == 0 { Mode::Standard } else { Mode::Synchronous };
+            assert!(matches!(send(mode), Ok(Started::Pending(_))), "message {at}");
+        }
+        for mode in [Mode::Standard, Mode::Synchronous] {
+            assert_eq!(send(mode).unwrap_err(), Fault::TooManyMessages { rank: 1, limit: LIMIT });
+        }
+        job.roster.report(1, End::Died("it was shot".into()));
+        zero.engine.progress();
+        zero.engine.close();
+    });
+}
+
+#[test]
 fn who_cannot_be_reached_is_asked_for_again() {
     alive(|| {
         let job = Job::new(2);

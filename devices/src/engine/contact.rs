@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::{Arc, MutexGuard};
 
 use super::channel::Channel;
+use super::outbox::ANNOUNCED;
 use super::peer::{Contact, Outbox, Peer, Unsent};
 use super::send::Mode;
 use super::{Engine, lock};
@@ -149,6 +150,9 @@ impl Engine {
     }
 
     /// Keeps a message until its peer is met.
+    ///
+    /// # Errors
+    /// As many are kept as may wait for an answer of one that is met.
     #[cold]
     pub(super) fn send_later(
         &self,
@@ -158,7 +162,10 @@ impl Engine {
         message: Envelope,
         source: Source,
         mode: Mode,
-    ) -> Started {
+    ) -> Result<Started, Fault> {
+        if out.unsent.len() as u64 >= ANNOUNCED {
+            return Err(Fault::TooManyMessages { rank: peer.id.0, limit: ANNOUNCED });
+        }
         let (ender, completion) = pair();
         let was_idle = out.is_idle();
         let again = out.contact == Contact::Refused;
@@ -174,7 +181,7 @@ impl Engine {
         }
         self.look_for_answers();
         self.recheck();
-        Started::Pending(completion)
+        Ok(Started::Pending(completion))
     }
 
     /// Has the holder of the turn look for answers, after something was queued for a peer that is not met: the answer

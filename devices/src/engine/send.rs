@@ -65,7 +65,7 @@ impl Engine {
         let cost = cost(message.bytes);
         let started = if message.bytes > out.caps.eager || out.credit < cost {
             if out.contact != Contact::Met {
-                return Ok(self.send_later(channel, peer, out, message, source, mode));
+                return self.send_later(channel, peer, out, message, source, mode);
             }
             note_announced(peer, &mut out)?;
             self.bind(&mut out, channel);
