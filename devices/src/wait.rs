@@ -5,6 +5,10 @@
 //! a rank of other programs, but a yield does: it returns within a fraction of a microsecond when nobody else wants the
 //! core, and later when somebody ran. So a rank whose yield took long stops polling for a number of waits, and then
 //! tries again.
+//!
+//! A program that does not wait but tests, again and again, is no better than one that polls: it yields, too, after a
+//! number of tests in vain. While nobody else wants the core the number grows, so that the yields cost nothing; as soon as
+//! somebody does, every test in vain yields.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +23,9 @@ pub(crate) struct Policy {
     /// Waits still to come that yield after a few polls, since the core was found to be shared. Threads may overwrite each other's
     /// count: it is a guess, and only speed depends on it.
     shared: AtomicU32,
+    /// Looks in vain since the last yield or the last news, and how many of them make the next yield due. Guesses, too.
+    vain: AtomicU32,
+    due: AtomicU32,
 }
 
 /// A yield that takes this long has let somebody else run; one that has not takes a fifth of it.
@@ -26,6 +33,9 @@ const SWITCH: Duration = Duration::from_micros(1);
 
 /// Waits that do not poll after the core was found to be shared: so few polls in vain are left that they cost little.
 const PATIENT: u32 = 64;
+
+/// Looks in vain between two yields: at first, and after many yields that let nobody run.
+const LOOKS: (u32, u32) = (32, 1024);
 
 impl Policy {
     /// With more ranks than cores a rank that polls keeps the one it waits for from running: it yields at once.
@@ -37,7 +47,45 @@ impl Policy {
             spin: Duration::from_micros(spin),
             awake: Duration::from_micros(config.get(&config::YIELD)),
             shared: AtomicU32::new(0),
+            vain: AtomicU32::new(0),
+            due: AtomicU32::new(LOOKS.0),
         }
+    }
+
+    /// Takes note of a single look that found something.
+    #[inline]
+    pub(crate) fn found(&self) {
+        self.vain.store(0, Ordering::Relaxed);
+    }
+
+    /// Takes note of a single look that found nothing, and yields if there were many.
+    #[inline]
+    pub(crate) fn looked_in_vain(&self) {
+        if self.is_due() {
+            self.give_way();
+        }
+    }
+
+    #[inline]
+    fn is_due(&self) -> bool {
+        let vain = self.vain.load(Ordering::Relaxed).saturating_add(1);
+        self.vain.store(vain, Ordering::Relaxed);
+        vain >= self.due.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn give_way(&self) {
+        let began = Instant::now();
+        std::thread::yield_now();
+        self.gave_way(began.elapsed());
+    }
+
+    /// Decides after how many more looks in vain the next yield is due, by how long the last one took.
+    fn gave_way(&self, yielded: Duration) {
+        let (few, many) = LOOKS;
+        let more = (2 * self.due.load(Ordering::Relaxed)).clamp(few, many);
+        self.due.store(if yielded >= SWITCH { 1 } else { more }, Ordering::Relaxed);
+        self.vain.store(0, Ordering::Relaxed);
     }
 
     /// Returns how long a wait that begins now polls at least.
@@ -135,6 +183,27 @@ mod tests {
             assert!(!polls(), "wait {wait}");
         }
         assert!(polls(), "it is tried again");
+    }
+
+    /// Looks in vain so often, with yields that take so long, and returns how many there were.
+    fn yields(policy: &Policy, looks: u32, each: Duration) -> u32 {
+        let yields = || policy.is_due().then(|| policy.gave_way(each)).is_some();
+        (0..looks).map(|_| u32::from(yields())).sum()
+    }
+
+    #[test]
+    fn who_only_tests_yields_seldom_while_nobody_else_runs_and_each_time_when_somebody_does() {
+        let policy = Policy::new(&Config::default(), 1);
+        assert_eq!(yields(&policy, LOOKS.0 - 1, SWITCH / 5), 0);
+        assert_eq!(yields(&policy, 1, SWITCH / 5), 1);
+        assert!(yields(&policy, 100_000, SWITCH / 5) <= 100_000 / LOOKS.1 + 6);
+        let busy = yields(&policy, 100_000, SWITCH);
+        assert!(busy >= 100_000 - LOOKS.1, "{busy}");
+        assert_eq!(yields(&policy, LOOKS.0 + 1, SWITCH / 5), 2, "the core is its own again");
+        for _ in 0..100 {
+            assert_eq!(yields(&policy, LOOKS.0 - 1, SWITCH / 5), 0, "there is news between");
+            policy.found();
+        }
     }
 
     #[test]

@@ -49,12 +49,22 @@ impl Turn {
 
 impl Engine {
     /// Moves what can be moved, once, unless another thread of this rank is at it; never blocks. Returns how many
-    /// frames moved.
+    /// frames moved. Who does nothing but ask, again and again in vain, yields the core from time to time.
     pub fn progress(&self) -> usize {
+        let moved = self.advance();
+        if moved == 0 {
+            self.policy.looked_in_vain();
+        }
+        moved
+    }
+
+    /// As [`progress`](Self::progress), for who knows only afterwards whether it has looked in vain.
+    pub(super) fn advance(&self) -> usize {
         let Some(mut turn) = self.take_turn() else { return 0 };
         let moved = self.pass(&mut turn);
         if moved > 0 {
             self.parking.notify();
+            self.policy.found();
         }
         moved
     }

@@ -205,8 +205,13 @@ impl Engine {
     /// # Errors
     /// Why none will ever come.
     pub fn iprobe(&self, channel: &Channel, pattern: Pattern) -> Result<Option<Envelope>, Fault> {
-        self.progress();
-        self.look(channel, pattern, |m| m.peek(pattern).map(|early| early.message)).transpose()
+        self.advance();
+        let found =
+            self.look(channel, pattern, |m| m.peek(pattern).map(|early| early.message)).transpose()?;
+        if found.is_none() {
+            self.policy.looked_in_vain();
+        }
+        Ok(found)
     }
 
     /// Takes the message a receive would get out of its channel, after one look for news.
@@ -214,8 +219,11 @@ impl Engine {
     /// # Errors
     /// Why none will ever come.
     pub fn improbe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Option<Message>, Fault> {
-        self.progress();
+        self.advance();
         let found = self.look(channel, pattern, |m| m.take_unexpected(pattern)).transpose()?;
+        if found.is_none() {
+            self.policy.looked_in_vain();
+        }
         Ok(found.map(|early| Message { channel: Arc::clone(channel), early }))
     }
 
