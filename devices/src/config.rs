@@ -1,7 +1,14 @@
 //! Run-time parameters: each declared once, with its default and its help.
 
+mod spelling;
+
 use std::collections::BTreeMap;
 use std::fmt;
+
+pub use spelling::{near, unknown};
+
+/// What the names of all variables of ours begin with.
+pub const PREFIX: &str = "MPJ_";
 
 /// One parameter: `MPJ_<NAME>` in the environment, `-x NAME=VALUE` at the launcher.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +26,27 @@ pub struct Parameter {
 /// Every parameter of the devices and the engine.
 pub const PARAMETERS: &[Parameter] =
     &[SPIN, YIELD, SM_EAGER, SM_FRAGMENTS, SHM_EAGER, SHM_FRAGMENTS, NIO_EAGER, NIO_FRAGMENT, CREDIT, STATS];
+
+/// A variable that is no number.
+#[derive(Clone, Copy, Debug)]
+pub struct Text {
+    /// Its name, in capitals, without the prefix.
+    pub name: &'static str,
+    /// Its value when nothing is said.
+    pub default: &'static str,
+    /// What it says, in a few words.
+    pub help: &'static str,
+}
+
+/// What may be set beside the [`PARAMETERS`].
+pub const TEXTS: &[Text] = &[Text {
+    name: "NIO_HOST",
+    default: "127.0.0.1",
+    help: "the address of this host that niodev listens on",
+}];
+
+/// What a launcher tells the processes of a job by, and where a test wants a rank to be killed.
+const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
 
 /// How long a waiting rank polls before it yields.
 pub const SPIN: Parameter = Parameter {
@@ -125,11 +153,12 @@ impl Config {
     /// Reads `MPJ_<NAME>` of every parameter from the environment.
     ///
     /// # Errors
-    /// A value that is no number or lies outside the parameter's range.
+    /// A value that is no number or lies outside the parameter's range; a variable whose name is nearly one of ours.
     pub fn from_env() -> Result<Self, ConfigError> {
+        spelling::check(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
         let mut config = Config::default();
         for parameter in PARAMETERS {
-            let name = format!("MPJ_{}", parameter.name);
+            let name = format!("{PREFIX}{}", parameter.name);
             let Ok(text) = std::env::var(&name) else { continue };
             let value = text.parse().map_err(|_| ConfigError {
                 why: format!("{name}={text} is not a number ({})", parameter.help),
@@ -147,7 +176,10 @@ impl Config {
         let (low, high) = parameter.range;
         if !(low..=high).contains(&value) {
             return Err(ConfigError {
-                why: format!("MPJ_{}={value} is outside {low}..={high} ({})", parameter.name, parameter.help),
+                why: format!(
+                    "{PREFIX}{}={value} is outside {low}..={high} ({})",
+                    parameter.name, parameter.help
+                ),
             });
         }
         self.set.insert(parameter.name, value);

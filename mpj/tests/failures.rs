@@ -318,3 +318,19 @@ fn leaving_with_a_message_nobody_wants() {
     });
     assert!(outcome.is_ok(), "{outcome:?}");
 }
+
+/// Starts itself again with a variable that is nearly one of ours: nothing runs, and the error says which one is meant.
+#[test]
+fn a_misspelt_parameter_is_an_error_at_the_start() {
+    const NAME: &str = "MPJ_SPINN";
+    if std::env::var_os(NAME).is_some() {
+        let error = mpj::threads(2, |_| -> Result<(), Error> { panic!("it has started") }).unwrap_err();
+        assert!(error.to_string().contains("named MPJ_SPINN: did you mean MPJ_SPIN?"), "{error}");
+        return;
+    }
+    let mut again = std::process::Command::new(std::env::current_exe().expect("this test"));
+    again.args(["--exact", "a_misspelt_parameter_is_an_error_at_the_start"]);
+    let ended = again.env(NAME, "3").output().expect("it can be started");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+}

@@ -3,33 +3,14 @@
 use std::ffi::{OsStr, OsString};
 
 use mpj::boot::wire::CONTROL;
-use mpj_devices::config::{Config, PARAMETERS};
-
-use crate::spelling::near;
+use mpj_devices::config::{Config, PARAMETERS, PREFIX, unknown};
 
 /// A variable that the ranks get.
 pub(crate) type Variable = (String, OsString);
 
-/// A variable that is no number, and its help.
-pub(crate) struct Text {
-    pub(crate) name: &'static str,
-    pub(crate) default: &'static str,
-    pub(crate) help: &'static str,
-}
-
-/// What may be set beside the [`PARAMETERS`].
-pub(crate) const TEXTS: &[Text] = &[Text {
-    name: "MPJ_NIO_HOST",
-    default: "127.0.0.1",
-    help: "the address of this host that niodev listens on",
-}];
-
 /// What tells scripts around a rank its place.
 const RANK: &str = "MPJ_RANK";
 const SIZE: &str = "MPJ_SIZE";
-
-/// Where a test wants a rank to be killed.
-const KILL_AT: &str = "MPJ_KILL_AT";
 
 /// The environment, as far as it is not passed on as it is.
 #[derive(Debug)]
@@ -42,16 +23,6 @@ pub(crate) struct Environment {
 impl Environment {
     /// Takes the arguments of `-x`, `NAME=VALUE` or `NAME`, and looks at the variables that are there.
     pub(crate) fn new(set: &[String]) -> Result<Environment, String> {
-        for (name, _) in std::env::vars_os() {
-            // What is far from any parameter may belong to another program of a similar name.
-            if let Some(ours) = name.to_str().and_then(|name| name.strip_prefix(PREFIX))
-                && let Some(meant) = unknown(ours).flatten()
-            {
-                return Err(format!(
-                    "in the environment, no parameter is named {PREFIX}{ours}: did you mean {PREFIX}{meant}?"
-                ));
-            }
-        }
         let set = set.iter().map(|text| variable(text)).collect::<Result<Vec<_>, _>>()?;
         let mut config = Config::from_env().map_err(|e| e.to_string())?;
         for (name, value) in &set {
@@ -79,24 +50,9 @@ impl Environment {
     }
 }
 
-const PREFIX: &str = "MPJ_";
-
 fn is_place(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     [CONTROL, RANK, SIZE].contains(&name) || name.starts_with("PMI_") || name.starts_with("PMIX_")
-}
-
-/// Returns `None` for the name of a parameter or of another variable of ours, without the prefix; else what may have
-/// been meant.
-fn unknown(ours: &str) -> Option<Option<&'static str>> {
-    let others = TEXTS.iter().map(|text| text.name).chain([CONTROL, RANK, SIZE, KILL_AT]);
-    if PARAMETERS.iter().any(|p| p.name == ours)
-        || others.into_iter().any(|name| name[PREFIX.len()..] == *ours)
-    {
-        return None;
-    }
-    let texts = TEXTS.iter().map(|text| &text.name[PREFIX.len()..]);
-    Some(near(&ours.to_uppercase(), PARAMETERS.iter().map(|p| p.name).chain(texts)))
 }
 
 fn variable(text: &str) -> Result<Variable, String> {

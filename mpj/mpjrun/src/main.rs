@@ -37,9 +37,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, ValueEnum};
-use mpj_devices::config::PARAMETERS;
-
-use environment::{TEXTS, Text};
+use mpj_devices::config::{PARAMETERS, PREFIX, TEXTS, Text};
 
 /// Starts PROGRAM as the ranks of a job, all of them on this host.
 ///
@@ -183,7 +181,7 @@ fn params() -> ExitCode {
         );
     }
     for Text { name, default, help } in TEXTS {
-        text += &format!("{name}={default}\n    {help}\n");
+        text += &format!("{PREFIX}{name}={default}\n    {help}\n");
     }
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,

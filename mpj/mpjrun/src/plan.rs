@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use mpj_devices::Registry;
+use mpj_devices::config::near;
 
 use crate::environment::Environment;
 use crate::report::Refused;
-use crate::spelling::near;
 use crate::{Cli, OnFailure};
 
 /// What is to be started, and how.
@@ -95,7 +95,11 @@ fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
     match names.iter().find(|name| !known.contains(&name.as_str())) {
         None => Ok(Some(names)),
         Some(name) => {
-            let meant = near(&name.to_lowercase(), known.iter().copied());
+            let name = name.as_str();
+            let mut longer = known.iter().copied().filter(|known| name.len() > 1 && known.starts_with(name));
+            // `nio` is one, `s` may be several.
+            let short = longer.next().filter(|_| longer.next().is_none());
+            let meant = short.or_else(|| near(&name.to_lowercase(), known.iter().copied()));
             let meant = meant.map_or(String::new(), |meant| format!(": did you mean {meant}?"));
             Err(format!("no device is named '{name}'{meant}; there are: {}, auto", known.join(", ")))
         }
@@ -135,6 +139,11 @@ mod tests {
                 &["-n", "2", "--dev", "shmdv", "p"],
                 "no device is named 'shmdv': did you mean shmdev?; there are",
             ),
+            (
+                &["-n", "2", "--dev", "smdev,nio", "p"],
+                "no device is named 'nio': did you mean niodev?; there are",
+            ),
+            (&["-n", "2", "--dev", "s", "p"], "no device is named 's'; there are"),
             (&["-n", "2", "-x", "=A", "p"], "neither NAME=VALUE nor NAME"),
             (&["-n", "2", "-x", "MPJ_SPIN=x", "p"], "not a number"),
             (&["-n", "2", "--grace=-1", "p"], "not a number of seconds"),

@@ -114,13 +114,6 @@ pub(crate) fn sentence(wrong: &clap::Error) -> String {
     }
 }
 
-/// Returns the name that was probably meant, if one is so near that it is no other word.
-pub(crate) fn near<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let slips = if typed.len() < 5 { 1 } else { 2 };
-    let distance = |name: &str| strsim::osa_distance(typed, name);
-    names.into_iter().min_by_key(|name| distance(name)).filter(|name| distance(name) <= slips)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -166,16 +159,5 @@ mod tests {
         ] {
             assert!(translated(typed).unwrap_err().contains(said), "{typed}: {:?}", translated(typed));
         }
-    }
-
-    #[test]
-    fn near_is_a_slip_or_two() {
-        let names = ["SPIN", "YIELD", "SHM_FRAGMENTS"];
-        assert_eq!(near("SPINN", names), Some("SPIN"));
-        assert_eq!(near("SPNI", names), Some("SPIN"));
-        assert_eq!(near("SHM_FRAGMENST", names), Some("SHM_FRAGMENTS"));
-        assert_eq!(near("SIZE", names), None);
-        assert_eq!(near("HOME", names), None);
-        assert_eq!(near("", names), None);
     }
 }
