@@ -78,7 +78,8 @@ mod smdev;
 #[doc(hidden)]
 pub mod steps;
 pub mod stub;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 mod wait;
 
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};

@@ -1,43 +1,46 @@
 //! Atomics, locks, cells and thread locals: std's, or loom's where `check/loom` tries every interleaving of a model.
 //!
-//! What is modelled takes them from here. No model has a segment: loom's words have another size than those that
+//! What is modelled takes them from here, in `mpj` too. No model has a segment: loom's words have another size than those that
 //! processes share, so it places them in memory of its own.
 
 #[cfg(loom)]
-pub(crate) use loom::{
-    cell,
-    sync::{Condvar, Mutex, MutexGuard, atomic},
-};
+pub use loom::{cell, sync::atomic};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+
+#[cfg(not(loom))]
+pub use std::sync::atomic;
 
 #[cfg(not(loom))]
 pub(crate) use std::{
-    sync::{Condvar, Mutex, MutexGuard, atomic},
+    sync::{Condvar, Mutex, MutexGuard},
     thread_local,
 };
 
 use std::sync::PoisonError;
 
 #[cfg(not(loom))]
-pub(crate) mod cell {
+pub mod cell {
     /// Std's cell with the face of loom's.
     #[derive(Debug)]
     #[repr(transparent)]
-    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
-        pub(crate) const fn new(value: T) -> Self {
+        pub const fn new(value: T) -> Self {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
         /// Calls `look` with where the value is, to read it.
         #[inline(always)]
-        pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+        pub fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
             look(self.0.get())
         }
 
         /// Calls `change` with where the value is, to write it.
         #[inline(always)]
-        pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+        pub fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
             change(self.0.get())
         }
     }

@@ -72,7 +72,6 @@ pub mod raw;
 mod request;
 mod run;
 mod status;
-mod sync;
 #[doc(hidden)]
 pub mod testing;
 #[allow(unsafe_code, reason = "the traits that vouch for pointers")]

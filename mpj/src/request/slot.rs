@@ -5,8 +5,8 @@ mod model;
 
 use std::fmt;
 
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::cell::UnsafeCell;
+use mpj_devices::sync::atomic::{AtomicBool, Ordering};
+use mpj_devices::sync::cell::UnsafeCell;
 
 /// A place that is free, or holds one value.
 ///
