@@ -56,7 +56,10 @@ fn shmdev_is_opened_once() {
     let memory = Segment::create(2, 8).unwrap();
     let bells = Arc::new(Own((0..2).map(|_| Doorbell::new().unwrap()).collect()));
     let site = |rank| {
-        let view = Segment::attach(memory.as_fd().try_clone_to_owned().unwrap(), 2).unwrap();
+        // SAFETY: the duplicate is attached.
+        #[expect(unsafe_code, reason = "see above")]
+        let fd = unsafe { memory.descriptor() }.try_clone_to_owned();
+        let view = Segment::attach(fd.unwrap(), 2).unwrap();
         let bell = Arc::new(Doorbell::shared(bells.bell(rank).unwrap(), Arc::clone(&view), rank));
         Site { segment: Some(view), bells: Some(Arc::clone(&bells) as _), ..Site::new(rank, 2, bell) }
     };

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "bytes of a mapping are read and written by address")]
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 
@@ -76,7 +76,9 @@ static JOB: LazyLock<Segment> = LazyLock::new(|| Segment::create(2, 2).expect("m
 /// The beginning of a good file: a header, and the plan of a job.
 fn header(job: bool, len: u64) -> Vec<u8> {
     static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let file = File::from(JOB.as_fd().try_clone_to_owned().expect("a descriptor"));
+        // SAFETY: the duplicate is read from, and nobody uses the memory.
+        let fd = unsafe { JOB.descriptor() }.try_clone_to_owned();
+        let file = File::from(fd.expect("a descriptor"));
         let mut bytes = vec![0; HEADER + 64];
         file.read_exact_at(&mut bytes, 0).expect("a header");
         bytes

@@ -4,7 +4,7 @@
 
 use std::error::Error;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
 use mpj_pool::{Magazine, Pool, RawBuffer, Shared};
@@ -16,8 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return receive(fd.parse()?, epoch.parse()?);
     }
     let segment = Shared::create(1 << 20)?;
-    let fd = segment.as_fd().try_clone_to_owned()?;
-    // The peer inherits this descriptor.
+    // SAFETY: the peer inherits this descriptor, and attaches it.
+    let fd = unsafe { segment.descriptor() }.try_clone_to_owned()?;
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::empty())?;
     let mut peer = Command::new(std::env::current_exe()?)
         .args([fd.as_raw_fd().to_string(), segment.epoch().to_string()])

@@ -2,14 +2,15 @@
 #![allow(unsafe_code, reason = "reads and writes through a second mapping, as a peer would")]
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use mpj_pool::{Buddy, Pool, RawBuffer, Shared, SharedView, Storage, StorageError};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 fn duplicate(segment: &Shared) -> OwnedFd {
-    segment.as_fd().try_clone_to_owned().unwrap()
+    // SAFETY: the tests attach it, and read the header of its file.
+    unsafe { segment.descriptor() }.try_clone_to_owned().unwrap()
 }
 
 /// Makes a memfd of `len` bytes with the header of a true segment of `like` bytes, changed by `change`, and `seals`.
@@ -153,8 +154,8 @@ fn descriptors_of_other_kinds_are_refused() {
 #[test]
 fn a_read_only_descriptor_is_refused() {
     let segment = Shared::create(4096).unwrap();
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&segment.as_fd()));
-    let file = File::open(path).unwrap();
+    let fd = duplicate(&segment);
+    let file = File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
     assert!(matches!(attach(file.into()), StorageError::Refused { call: "mmap", .. }));
 }
 

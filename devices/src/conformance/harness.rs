@@ -1,6 +1,6 @@
 //! Runs a case with threads for ranks, and ends it if it hangs.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -49,7 +49,10 @@ impl Bells for Eventfds {
 
 /// Maps the job's memory once for each rank, as processes would.
 fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
-    Segment::attach(segment.as_fd().try_clone_to_owned().unwrap(), ranks).unwrap()
+    // SAFETY: the duplicate is attached.
+    #[expect(unsafe_code, reason = "see above")]
+    let fd = unsafe { segment.descriptor() }.try_clone_to_owned();
+    Segment::attach(fd.unwrap(), ranks).unwrap()
 }
 
 impl Part {

@@ -87,8 +87,6 @@ impl Bell {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
@@ -119,7 +117,9 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let segment = Segment::create(2, 2).unwrap();
-            let segment = Segment::attach(segment.as_fd().try_clone_to_owned().unwrap(), 2).unwrap();
+            // SAFETY: the duplicate is attached.
+            let fd = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
+            let segment = Segment::attach(fd, 2).unwrap();
             let questions = Arc::<Questions>::default();
             let bell = Bell::new(Arc::clone(&questions) as _, segment, 1);
             let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();

@@ -12,7 +12,7 @@
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -173,6 +173,20 @@ impl Segment {
         self.plan.bytes()
     }
 
+    /// Returns the descriptor to hand to the ranks.
+    ///
+    /// # Safety
+    /// It and every duplicate of it are handed over, attached ([`attach`](Self::attach), here or in another process) or
+    /// read from, and nothing else.
+    pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
+        match &self.memory {
+            // SAFETY: the caller's promise.
+            Memory::Own(memory) => unsafe { memory.descriptor() },
+            // SAFETY: as above.
+            Memory::View(view) => unsafe { view.descriptor() },
+        }
+    }
+
     pub(crate) fn ranks(&self) -> u32 {
         self.plan.ranks
     }
@@ -265,12 +279,3 @@ impl Segment {
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
-
-impl AsFd for Segment {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.memory {
-            Memory::Own(memory) => memory.as_fd(),
-            Memory::View(view) => view.as_fd(),
-        }
-    }
-}

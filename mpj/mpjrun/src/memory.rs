@@ -2,7 +2,6 @@
 //! by whoever the kernel kills for it.
 
 use std::fmt;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -36,7 +35,9 @@ impl Job<'_> {
         }
         let segment =
             Segment::create(size, fragments).map_err(|e| refused(&format_args!("{e}; free some")))?;
-        let fd = segment.as_fd().try_clone_to_owned().map_err(|e| refused(&e))?;
+        // SAFETY: the duplicate is handed to the ranks, which attach it.
+        #[expect(unsafe_code, reason = "see above")]
+        let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| refused(&e))?;
         self.segment = Some(Rc::new(fd));
         Ok(())
     }

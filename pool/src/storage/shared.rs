@@ -29,11 +29,12 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// by their offset. The [key](Storage::key) is the epoch, which differs for each segment made on a host.
 ///
 /// ```
-/// use std::os::fd::AsFd;
 /// use mpj_pool::{Buddy, Pool, RawBuffer, Shared, Storage};
 ///
 /// let segment = Shared::create(1 << 20)?;
-/// let view = Shared::attach(segment.as_fd().try_clone_to_owned()?)?;
+/// // SAFETY: the duplicate is attached, and nothing else.
+/// let fd = unsafe { segment.descriptor() }.try_clone_to_owned()?;
+/// let view = Shared::attach(fd)?;
 /// let pool = Buddy::fixed(segment)?;
 /// let block = pool.alloc(1000)?;
 /// let (key, offset) = block.region().expect("shared memory has a key");
@@ -106,14 +107,14 @@ impl Shared {
     pub fn epoch(&self) -> u64 {
         self.view.epoch
     }
-}
 
-impl AsFd for Shared {
     /// Returns the descriptor to pass to a peer; it is close-on-exec.
     ///
-    /// Whoever holds it shares the memory. Writing through it as a file changes blocks behind their owners' backs, just
-    /// as writing to `/proc/self/mem` does.
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    /// # Safety
+    /// It and every duplicate of it are handed over, attached ([`Shared::attach`], here or in another process) or read
+    /// from, and nothing else. Who writes to the file, punches a hole in it or maps it otherwise changes blocks behind their
+    /// owners' backs.
+    pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
         self.view.fd.as_fd()
     }
 }
@@ -187,10 +188,12 @@ impl SharedView {
         // SAFETY: `offset + len ≤ size`, so the sum stays inside the mapping by invariant 1.
         (end <= self.size).then(|| unsafe { self.base().add(offset) })
     }
-}
 
-impl AsFd for SharedView {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    /// Returns the descriptor to pass to a further peer.
+    ///
+    /// # Safety
+    /// As of [`Shared::descriptor`].
+    pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }

@@ -127,7 +127,9 @@ fn a_doorbell_comes_with_the_cards() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut launcher = Launcher { socket: ours, frames: Frames::default() };
     let segment = Segment::create(5, 2).unwrap();
-    let memory = segment.as_fd().try_clone_to_owned().unwrap();
+    // SAFETY: the duplicate is handed over, and attached there.
+    #[expect(unsafe_code, reason = "see above")]
+    let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.say(&ToProcess::Welcome(Welcome { segment: true, ..welcome() }), Some(&memory));
     let faces = Control::over(theirs, || ()).unwrap();
     assert_eq!(launcher.hear(), ToLauncher::Hello);
