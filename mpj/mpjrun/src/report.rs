@@ -127,9 +127,10 @@ pub(crate) fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {
         }
     }
     let count: usize = joined.iter().map(Range::len).sum();
-    let parts = joined.iter().map(|range| match range.len() {
-        1 => range.start.to_string(),
-        _ => format!("{} to {}", range.start, range.end - 1),
+    let parts = joined.into_iter().flat_map(|range| match range.len() {
+        // Two are named, as are more that are not neighbours.
+        ..=2 => range.map(|rank| rank.to_string()).collect(),
+        _ => vec![format!("{} to {}", range.start, range.end - 1)],
     });
     let parts: Vec<String> = parts.collect();
     let text = match parts.split_last() {
@@ -219,12 +220,12 @@ mod tests {
         let failures =
             [failure(4, said(), 0), failure(1, killed, 1), failure(0, said(), 2), failure(3, said(), 3)];
         let line = judge(&failures, |_| None, Written::default()).line.unwrap();
-        assert_eq!(line, "rank 1 (pid 100) was killed by signal 9 (SIGKILL); ranks 0 and 3 to 4 failed too");
+        assert_eq!(line, "rank 1 (pid 100) was killed by signal 9 (SIGKILL); ranks 0, 3 and 4 failed too");
         let same = [failure(1, said(), 0), failure(0, said(), 2), failure(3, How::Lost(String::new()), 3)];
         let line = judge(&same, |_| None, Written::default()).line.unwrap();
-        assert_eq!(line, "ranks 0 to 1 (pid 100 and 1 more) returned an error; rank 3 failed too");
+        assert_eq!(line, "ranks 0 and 1 (pid 100 and 1 more) returned an error; rank 3 failed too");
         assert_eq!(ranks(std::iter::once(7..8)), "rank 7");
-        assert_eq!(ranks([8..10, 0..2, 2..4, 6..7]), "ranks 0 to 3, 6 and 8 to 9");
+        assert_eq!(ranks([8..10, 0..2, 2..4, 6..7]), "ranks 0 to 3, 6, 8 and 9");
     }
 
     #[test]
@@ -250,7 +251,7 @@ mod tests {
         let line = judge(&[two], |_| None, Written::default()).line;
         assert_eq!(
             line.as_deref(),
-            Some("ranks 2 to 3 (pid 100) exited with code 7 after its ranks had left the job")
+            Some("ranks 2 and 3 (pid 100) exited with code 7 after its ranks had left the job")
         );
     }
 }

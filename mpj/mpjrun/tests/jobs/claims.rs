@@ -64,7 +64,7 @@ fn without_joining() {
         ended.expect(1, &["rank 1 (pid ", "ended with code 0 without having joined the job", "mpj::run"]);
     }
     let ended = run("-n 4 --ranks-per-process 2", "late-without-2");
-    ended.expect(1, &["ranks 2 to 3 (pid ", "without having joined the job"]);
+    ended.expect(1, &["ranks 2 and 3 (pid ", "without having joined the job"]);
 }
 
 fn never() {

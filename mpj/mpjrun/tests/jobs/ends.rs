@@ -61,7 +61,7 @@ fn bad_ends() {
 }
 
 fn processes_with_threads() {
-    run("-n 4 --ranks-per-process 2", "exit7").expect(7, &["ranks 0 to 1 (pid ", "exited with code 7"]);
+    run("-n 4 --ranks-per-process 2", "exit7").expect(7, &["ranks 0 and 1 (pid ", "exited with code 7"]);
     run("-n 4 --ranks-per-process 2", "panic").expect(101, &["rank 1 (pid ", "panicked: an odd number"]);
     run("-n 4 --dev smdev", "kill").expect(137, &["ranks 0 to 3 (pid ", "SIGKILL"]);
     run("-n 4 --dev smdev", "error").expect(1, &["rank 1 (pid ", "returned an error"]);

@@ -71,7 +71,7 @@ fn ignored_interrupt() {
     );
     job.lines(4, "here");
     job.signal("-INT");
-    let told = "mpjrun: interrupt: ranks 0 to 1 and 3 were told to end; press Ctrl-C again to kill them";
+    let told = "mpjrun: interrupt: ranks 0, 1 and 3 were told to end; press Ctrl-C again to kill them";
     assert_eq!(job.errors(1, "interrupt"), [told]);
     job.signal("-INT");
     let ended = job.end();
