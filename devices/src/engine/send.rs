@@ -234,6 +234,7 @@ impl Engine {
                 matching = channel.matching();
                 // Another thread may have posted its receive meanwhile.
                 if let Some(posted) = matching.take_posted(&message) {
+                    matching.local.own.add(message.bytes);
                     drop(matching);
                     return Ok(self.hand_over(posted, message, &source));
                 }
