@@ -174,10 +174,13 @@ impl Pending {
         Some(list.swap_remove(*at))
     }
 
-    /// Counts a look; returns whether there is something to look for again.
-    fn look(&self) -> bool {
+    /// Counts a look, and several at once if nothing else has happened: a rank that only waits for a move would yield its
+    /// core between two looks, which takes long where others want the core. Returns whether there is something to look for
+    /// again.
+    fn look(&self, is_idle: bool) -> bool {
+        let looks = if is_idle { LOOKS / 4 } else { 1 };
         let mut list = lock(&self.list);
-        list.iter_mut().for_each(|late| late.looks = late.looks.saturating_sub(1));
+        list.iter_mut().for_each(|late| late.looks = late.looks.saturating_sub(looks));
         !list.is_empty()
     }
 }
@@ -332,7 +335,7 @@ unsafe impl Inlet for LateInlet {
                 }
             }
         }
-        if self.pending.look() {
+        if self.pending.look(moved == 0) {
             self.pending.bell.ring();
         }
         moved
