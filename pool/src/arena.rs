@@ -194,12 +194,12 @@ impl<S: Storage> Arena<S> {
         if let Some(block) = found {
             return Ok(block);
         }
-        let Some(source) = &self.source else { return Err(self.refuse(len, Shortage::Full)) };
+        let Some(source) = &self.source else { return Err(self.refuse(len, self.full())) };
 
         // Within `most`, so that this does not overflow.
         let needed = class.map_or(len.next_multiple_of(MAX_ALIGN), |class| class.outer().bytes());
         let size = self.region_size(needed, class.is_some());
-        let size = size.ok_or_else(|| self.refuse(len, Shortage::Full))?;
+        let size = size.ok_or_else(|| self.refuse(len, self.full()))?;
         let made = source(size).and_then(|storage| {
             let plan = match class {
                 Some(_) => {
@@ -219,7 +219,7 @@ impl<S: Storage> Arena<S> {
         // Before anybody else takes it.
         let block = Self::look(&mut state, class, len);
         drop(state);
-        block.ok_or_else(|| self.refuse(len, Shortage::Full))
+        block.ok_or_else(|| self.refuse(len, self.full()))
     }
 
     fn insert(&self, state: &mut State<S>, storage: S, plan: Plan) {
@@ -254,6 +254,10 @@ impl<S: Storage> Arena<S> {
             (wanted, left) = room();
         }
         (left >= needed).then_some(wanted.min(left))
+    }
+
+    fn full(&self) -> Shortage {
+        Shortage::Full { capacity: self.growth.limit }
     }
 
     fn refuse(&self, requested: usize, why: Shortage) -> AllocError {

@@ -25,7 +25,10 @@ pub enum Shortage {
     /// The pool can never hold such a block.
     TooLarge,
     /// The pool has reached its limit; it can succeed once others free blocks.
-    Full,
+    Full {
+        /// The bytes that the pool may have in all, what it keeps beside its blocks included.
+        capacity: usize,
+    },
     /// The pool wanted another region and did not get it.
     Storage(StorageError),
 }
@@ -44,7 +47,10 @@ impl fmt::Display for AllocError {
             Shortage::TooLarge => {
                 write!(f, "block of {requested} bytes asked for, the pool gives {limit} at most")
             }
-            Shortage::Full => write!(f, "no room for a block of {requested} bytes, {live} bytes are in use"),
+            Shortage::Full { capacity } => write!(
+                f,
+                "no room for a block of {requested} bytes: {live} of the {capacity} bytes that the pool may have are in use"
+            ),
             Shortage::Storage(_) => {
                 write!(f, "no new region for a block of {requested} bytes, {live} bytes are in use")
             }

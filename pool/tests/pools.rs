@@ -335,7 +335,10 @@ fn idle_regions_make_room_under_the_limit() {
     let other = pool.alloc(8 * MIB).unwrap();
     assert_eq!(pool.stats().region_bytes, 8 * MIB as u64, "the idle five were given back");
     let error = pool.alloc(1).unwrap_err();
-    assert_eq!((error.why, error.live), (Shortage::Full, 8 * MIB));
+    assert_eq!((error.why, error.live), (Shortage::Full { capacity: 8 * MIB }, 8 * MIB));
+    let said =
+        "no room for a block of 1 bytes: 8388608 of the 8388608 bytes that the pool may have are in use";
+    assert_eq!(error.to_string(), said);
     drop(other);
     assert!(pool.alloc(1).is_ok());
 }
@@ -407,7 +410,7 @@ fn shared_blocks_know_their_offset() {
 fn a_pool_can_be_used_up_leaf_by_leaf() {
     let pool = Buddy::fixed(Heap::create(12_288).unwrap()).unwrap();
     let blocks: Vec<_> = (0..12_288 / MIN_BLOCK).map(|_| pool.alloc(1).unwrap()).collect();
-    assert_eq!(pool.alloc(0).unwrap_err().why, Shortage::Full);
+    assert_eq!(pool.alloc(0).unwrap_err().why, Shortage::Full { capacity: 12_288 });
     drop(blocks);
     assert_eq!(pool.max_block(), 8192);
     assert_eq!(format!("{pool:?}"), "Buddy(0 of 12288 B live in 0 blocks, 1 regions)");

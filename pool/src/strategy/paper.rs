@@ -107,7 +107,7 @@ impl<S: Storage, B: Book> Shared<S, B> {
             None => {
                 self.grow(&mut state, len, size)?;
                 let spot = state.book.take(level);
-                spot.ok_or_else(|| self.refuse(&state, len, Shortage::Full))?
+                spot.ok_or_else(|| self.refuse(&state, len, self.full()))?
             }
         };
         let capacity = size - overhead;
@@ -134,7 +134,7 @@ impl<S: Storage, B: Book> Shared<S, B> {
             wanted /= 2;
         }
         if wanted > left {
-            return Err(self.refuse(state, len, Shortage::Full));
+            return Err(self.refuse(state, len, self.full()));
         }
         let made = (self.source)(wanted).and_then(|storage| match storage.size() {
             size if size >= wanted => Ok(storage),
@@ -146,6 +146,10 @@ impl<S: Storage, B: Book> Shared<S, B> {
         state.stats.regions += 1;
         state.stats.region_bytes += wanted as u64;
         Ok(())
+    }
+
+    fn full(&self) -> Shortage {
+        Shortage::Full { capacity: self.growth.limit }
     }
 
     fn refuse(&self, state: &State<S, B>, len: usize, why: Shortage) -> AllocError {

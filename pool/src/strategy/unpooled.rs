@@ -54,7 +54,7 @@ impl<S: Storage> Pool for Unpooled<S> {
         let size = len.max(1).next_multiple_of(MAX_ALIGN) as u64;
         let room = |stats: &PoolStats| stats.region_bytes + size <= self.limit as u64;
         if !room(&self.stats()) {
-            return Err(self.refuse(len, Shortage::Full));
+            return Err(self.refuse(len, Shortage::Full { capacity: self.limit }));
         }
         let storage = (self.source)(size as usize)
             .and_then(|storage| match storage.size() {

@@ -158,7 +158,8 @@ fn refusals(pool: &impl Pool, limit: usize, share: usize) {
         assert!(blocks.len() << 16 <= limit, "the limit holds");
     };
     let granted: usize = blocks.iter().map(RawBuffer::capacity).sum();
-    assert_eq!((error.why, error.live), (Shortage::Full, granted));
+    assert!(matches!(error.why, Shortage::Full { capacity } if capacity <= limit), "{error:?}");
+    assert_eq!(error.live, granted);
     assert!(((blocks.len() + 1) * share) << 16 > largest, "all of it can be had");
     drop(blocks.pop());
     blocks.push(pool.alloc(1 << 16).unwrap());
