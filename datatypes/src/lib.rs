@@ -27,7 +27,7 @@
 //! | `normalise` `plan` | from constructors to the canonical form |
 //! | `kernels/` | the loops that copy: with the thin faces `pack`, `unpack`, `validate`, `range` the only unsafe code |
 //! | `cursor` | what packers and unpackers share |
-//! | `runs` `elements` `overlap` | iovecs; counting parts of a message; what cannot be received into |
+//! | `runs` `elements` `overlap` `whole` | iovecs; counting parts of a message; what cannot be received into; what a slice is taken apart into |
 //! | `transpack` `external32` | layout to layout; the portable form |
 //! | `equivalent` `derived` `pod` `views` | which Rust types may be sent, which received; structures; those of other crates; `ndarray` |
 //!
@@ -90,6 +90,7 @@ mod validate;
 #[cfg(feature = "ndarray")]
 #[allow(unsafe_code)] // Elements of views seen as bytes.
 mod views;
+mod whole;
 
 /// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype names the fields in
 /// the order in which they are written; padding does not travel.

@@ -274,7 +274,17 @@ fn views_that_leave_their_slice_or_mix_types_are_refused() {
     assert!(View::new(&data, 0, &Datatype::of::<u8>(), 4).unwrap_err().mismatch);
     let mixed = Datatype::structure(&[(1, 0, of.clone()), (1, 4, Datatype::of::<u32>())]).expect("fits");
     assert!(View::new(&data, 0, &mixed, 1).unwrap_err().mismatch);
-    assert!(View::new(&[[0i32; 2]; 2], 0, &of, 1).unwrap_err().mismatch);
+    let pairs = [[0i32; 2]; 2];
+    assert!(View::new(&pairs, 0, &of, 1).unwrap_err().mismatch, "half of an element");
+    assert!(View::new(&pairs, 0, &of.contiguous(4).expect("fits"), 1).unwrap_err().mismatch);
+    let pair = Datatype::of::<[i32; 2]>();
+    assert!(View::new(&pairs, 0, &pair, 2).is_ok() && View::new(&pairs, 1, &pair, 2).is_err());
+    assert!(
+        View::new(&pairs, 0, &pair.resized(0, 4).expect("fits"), 2).unwrap_err().mismatch,
+        "from one into the next"
+    );
+    assert!(View::new(&pairs, 1, &pair.vector(2, 1, -1).expect("fits"), 1).is_ok());
+    assert!(View::new(&pairs, 0, &pair.vector(2, 1, -1).expect("fits"), 1).is_err(), "below the slice");
     // A char between two elements would leave both of them unchecked.
     let astride = Datatype::of::<char>().hvector(1, 1, 0).and_then(|t| t.hindexed(&[(1, 2)])).expect("fits");
     assert!(ViewMut::new(&mut ['a'; 3], 0, &astride, 1).unwrap_err().mismatch);

@@ -143,7 +143,7 @@ fn the_error_names_the_pieces_and_where_they_meet() {
     let other = Pieces::<f32>::new(12, &[at(0, &column)], &[]).unwrap_err().to_string();
     assert_eq!(
         other,
-        "piece 0 to write: the datatype is not made of the slice's elements, which have to be primitives"
+        "piece 0 to write: the datatype is not made of the slice's elements: of primitives, or of whole structures or arrays"
     );
     let fits = Pieces::<f64>::new(12, &[at(0, &column)], &[at(1, &column)]).expect("columns side by side");
     let short = fits.of(&mut [0.0; 11]).unwrap_err();

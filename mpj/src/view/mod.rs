@@ -28,8 +28,32 @@ use crate::types::{RecvBuf, SendBuf};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
 /// ```
 ///
+/// A column of structures is built from their type in the same way:
+/// ```
+/// # mpj::threads(2, |world| {
+/// use mpj::{Datatype, View, ViewMut};
+/// #[repr(C)]
+/// #[derive(Clone, Copy, Datatype, PartialEq, Debug)]
+/// struct Cell {
+///     full: bool,
+///     heat: f64,
+/// }
+/// let column = Datatype::of::<Cell>().vector(2, 1, 3)?; // of 2 rows of 3 cells each
+/// let cell = |at| Cell { full: at % 2 == 0, heat: at as f64 };
+/// if world.rank() == 0 {
+///     let cells: [Cell; 6] = std::array::from_fn(cell);
+///     world.send(&View::new(&cells, 2, &column, 1)?, 1, 7)?;
+/// } else {
+///     let mut cells = [cell(0); 6];
+///     world.recv(&mut ViewMut::new(&mut cells, 0, &column, 1)?, 0, 7)?;
+///     assert_eq!(cells, [2, 0, 0, 5, 0, 0].map(cell));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+/// ```
+///
 /// # Invariants
-/// 1. The items lie in a slice that is borrowed for `'a`, are made of its elements, and nobody writes them meanwhile.
+/// 1. The items lie in a slice that is borrowed for `'a`, are made of its elements, and nobody writes them meanwhile:
+///    what they name are the elements' primitives and never padding.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     base: *const u8,
@@ -49,7 +73,7 @@ pub struct ViewMut<'a> {
     datatype: &'a Datatype,
 }
 
-/// A derived type that reaches outside its slice, or is made of other primitives.
+/// A derived type that reaches outside its slice, or is not made of its elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OutOfSlice {
@@ -57,7 +81,7 @@ pub struct OutOfSlice {
     pub bounds: (i64, i64),
     /// The length of the slice in bytes.
     pub len: usize,
-    /// Whether the primitives differ.
+    /// Whether the items are made of something else than the slice's elements.
     pub mismatch: bool,
 }
 
@@ -66,7 +90,7 @@ impl std::fmt::Display for OutOfSlice {
         if self.mismatch {
             return write!(
                 f,
-                "the datatype is not made of the slice's elements, which have to be primitives"
+                "the datatype is not made of the slice's elements: of primitives, or of whole structures or arrays"
             );
         }
         let (low, high) = self.bounds;
@@ -89,9 +113,13 @@ fn check<T: Equivalent>(
     let shift = offset.checked_mul(size_of::<T>()).and_then(|s| i64::try_from(s).ok());
     let reach = shift.and_then(|s| Some((bounds.0.checked_add(s)?, bounds.1.checked_add(s)?)));
     let (low, high) = reach.ok_or(refuse(bounds, false))?;
-    // A slice of primitives may only be taken apart into those; a slice of structs into whatever it names is for
-    // `raw`, where the caller vouches for padding and bit patterns.
-    let made_of_elements = T::PRIMITIVE.is_some() && datatype.homogeneous() == T::PRIMITIVE;
+    // A slice of primitives may only be taken apart into those, a slice of structures or arrays into whole ones: as the
+    // items lie in the slice, and whole ones a multiple of their size from its start, each is one of its elements. Into
+    // whatever they name is for `raw`, where the caller vouches for padding and bit patterns.
+    let made_of_elements = match T::PRIMITIVE {
+        Some(primitive) => datatype.homogeneous() == Some(primitive),
+        None => datatype.is_made_of(&T::datatype()),
+    };
     if datatype.size() > 0 && !made_of_elements {
         return Err(refuse((low, high), true));
     }
@@ -110,9 +138,12 @@ fn check_mut<T: Receivable>(
     count: usize,
 ) -> Result<(), OutOfSlice> {
     check::<T>(len, offset, datatype, count)?;
-    // A bool or char that straddles two elements would leave both unchecked.
+    // A bool or char that straddles two elements would leave both unchecked; whole structures and arrays do not.
     let size = i64::try_from(size_of::<T>()).unwrap_or(i64::MAX);
-    if datatype.needs_check() && datatype.runs(count).any(|run| run.offset % size != 0) {
+    if T::PRIMITIVE.is_some()
+        && datatype.needs_check()
+        && datatype.runs(count).any(|run| run.offset % size != 0)
+    {
         return Err(OutOfSlice { bounds: (0, 0), len: len.saturating_mul(size_of::<T>()), mismatch: true });
     }
     Ok(())
@@ -127,8 +158,8 @@ impl<'a> View<'a> {
     /// Takes `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
-    /// The items leave the slice, or are not made of its elements, which have to be primitives: structures and arrays are
-    /// sent whole, or their parts by [`raw`](crate::raw), whose caller vouches for padding.
+    /// The items leave the slice, or are not made of its elements. Of a slice of structures or arrays a view takes whole
+    /// ones ([`Datatype::is_made_of`]); parts of them are sent by [`raw`](crate::raw), whose caller vouches for padding.
     pub fn new<T: Equivalent>(
         slice: &'a [T],
         offset: usize,

@@ -1,0 +1,111 @@
+//! Whether a layout takes a slice apart into whole elements.
+
+use crate::node::Node;
+use crate::{Datatype, Envelope};
+use std::collections::HashSet;
+
+impl Datatype {
+    /// Returns whether the items of this type consist of whole items of `element`, each a multiple of the element's extent
+    /// away from the origin: in a slice of elements they then name elements, and no part of one alone.
+    ///
+    /// What counts is how the type was built: from `element`, or from a type that was built alike. Another one that names
+    /// the same bytes is not seen through.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// #[repr(C)]
+    /// #[derive(Clone, Copy, Datatype)]
+    /// struct Cell {
+    ///     full: bool,
+    ///     heat: f64,
+    /// }
+    /// let cell = Datatype::of::<Cell>();
+    /// assert!(cell.vector(3, 1, 4)?.is_made_of(&cell));
+    /// assert!(!cell.hvector(3, 1, 40)?.is_made_of(&cell), "from one cell into the next");
+    /// assert!(!Datatype::of::<f64>().vector(3, 1, 8)?.is_made_of(&cell));
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    #[must_use]
+    pub fn is_made_of(&self, element: &Datatype) -> bool {
+        Whole { element, step: element.extent(), known: HashSet::new() }.makes(self)
+    }
+}
+
+struct Whole<'a> {
+    element: &'a Datatype,
+    step: i64,
+    /// Types that were found to be made of it: one may be a part of others many times.
+    known: HashSet<*const Node>,
+}
+
+impl Whole<'_> {
+    /// Whether any number of items in a row are made of whole elements, if the first one starts where an element may.
+    fn makes(&mut self, item: &Datatype) -> bool {
+        if item.size() == 0 || self.known.contains(&std::ptr::from_ref(item.node())) {
+            return true;
+        }
+        let made = self.step > 0
+            && self.fits(item.extent())
+            && (is_same(item, self.element) || self.takes(&item.node().envelope));
+        if made {
+            self.known.insert(item.node());
+        }
+        made
+    }
+
+    /// Whether the inner types of a constructor are made of elements, and it places them where elements may start.
+    fn takes(&mut self, constructor: &Envelope) -> bool {
+        match constructor {
+            Envelope::Primitive(_) | Envelope::Pair { .. } => false,
+            // These count in extents of the inner type, which are multiples of the step.
+            Envelope::Contiguous { inner, .. }
+            | Envelope::Vector { inner, .. }
+            | Envelope::Indexed { inner, .. }
+            | Envelope::IndexedBlock { inner, .. }
+            | Envelope::Subarray { inner, .. }
+            | Envelope::Darray { inner, .. }
+            | Envelope::Dup { inner }
+            // Moves nothing; the new extent is looked at where it counts.
+            | Envelope::Resized { inner, .. } => self.makes(inner),
+            Envelope::HVector { stride_bytes, inner, .. } => self.fits(*stride_bytes) && self.makes(inner),
+            Envelope::HIndexed { blocks, inner } => {
+                blocks.iter().all(|(_, at)| self.fits(*at)) && self.makes(inner)
+            }
+            Envelope::HIndexedBlock { displacements, inner, .. } => {
+                displacements.iter().all(|at| self.fits(*at)) && self.makes(inner)
+            }
+            Envelope::Structure { fields } => {
+                fields.iter().all(|(len, at, inner)| *len == 0 || self.fits(*at) && self.makes(inner))
+            }
+        }
+    }
+
+    fn fits(&self, distance: i64) -> bool {
+        distance % self.step == 0
+    }
+}
+
+/// Whether two types were built alike, from the constructors that types of structures and arrays are built by.
+fn is_same(one: &Datatype, other: &Datatype) -> bool {
+    if std::ptr::eq(one.node(), other.node()) {
+        return true;
+    }
+    match (&one.node().envelope, &other.node().envelope) {
+        (Envelope::Primitive(one), Envelope::Primitive(other)) => one == other,
+        (Envelope::Contiguous { count, inner }, Envelope::Contiguous { count: number, inner: other }) => {
+            count == number && is_same(inner, other)
+        }
+        (Envelope::Structure { fields }, Envelope::Structure { fields: others }) => {
+            let alike = |((len, at, inner), (number, place, other)): (&(_, _, _), &(_, _, _))| {
+                len == number && at == place && is_same(inner, other)
+            };
+            fields.len() == others.len() && fields.iter().zip(others.iter()).all(alike)
+        }
+        (
+            Envelope::Resized { lb, extent, inner },
+            Envelope::Resized { lb: start, extent: len, inner: other },
+        ) => lb == start && extent == len && is_same(inner, other),
+        _ => false,
+    }
+}
