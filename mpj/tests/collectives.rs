@@ -261,6 +261,8 @@ fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
     }
     // Not evenly; not as many as are sent; of another type than is sent to oneself.
     assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), Class::Count);
+    let wider = world.gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
+    assert!(wider.to_string().contains("2 × u8 to send, 2 × u16 to receive"), "{wider}");
     assert_eq!(class(world.gather(&[0u8; 3], &mut all, me)), Class::Count);
     assert_eq!(class(world.scatter(&[0u8; 5], &mut two, me)), Class::Count);
     assert_eq!(class(world.allgather(&[0u8; 2], &mut [0u8; 9])), Class::Count);

@@ -86,10 +86,11 @@ impl Items for Buf {
     fn like(&self, call: &'static str, recv: &Buf) -> Result<()> {
         let (sent, room) = (self.packed(call)?, recv.packed(call)?);
         if sent != room {
+            let (ours, theirs) = (Content::of(self.datatype(), sent), Content::of(recv.datatype(), room));
             return Err(Error::new(
                 Class::Count,
                 call,
-                format!("{sent} bytes to send, {room} bytes to receive"),
+                format!("{ours} to send, {theirs} to receive: {sent} and {room} bytes"),
             ));
         }
         // A rank's own part is copied without a message, so that nobody else compares the types.
