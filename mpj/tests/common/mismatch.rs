@@ -10,52 +10,27 @@ use mpj::{Intracomm, Op};
 /// Every rank has an error within two seconds, with room for a machine that does other work.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What can be called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Barrier,
-    Bcast,
-    BcastObject,
-    BcastBuffer,
-    GatherBuffers,
-    ScatterBuffers,
-    Reduce,
-    Allreduce,
-    AllreduceInOrder,
-    ReduceScatter,
-    Scan,
-    Gather,
-    Gatherv,
-    Scatter,
-    Allgather,
-    Allgatherv,
-    Alltoall,
-    Alltoallv,
+/// Declares what can be called, and the list of all of it.
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        /// What can be called.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Kind {
+            $($kind,)*
+        }
+
+        use Kind::*;
+
+        /// Every collective.
+        pub(crate) const KINDS: &[Kind] = &[$($kind),*];
+    };
 }
 
-use Kind::*;
-
-/// Every collective.
-pub(crate) const KINDS: [Kind; 18] = [
-    Barrier,
-    Bcast,
-    BcastObject,
-    BcastBuffer,
-    GatherBuffers,
-    ScatterBuffers,
-    Reduce,
-    Allreduce,
-    AllreduceInOrder,
-    ReduceScatter,
-    Scan,
-    Gather,
-    Gatherv,
-    Scatter,
-    Allgather,
-    Allgatherv,
-    Alltoall,
-    Alltoallv,
-];
+kinds! {
+    Barrier Bcast BcastObject BcastBuffer GatherBuffers ScatterBuffers
+    Reduce Allreduce AllreduceInOrder ReduceScatter Scan
+    Gather Gatherv Scatter Allgather Allgatherv Alltoall Alltoallv
+}
 
 /// One rank's call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -237,8 +212,8 @@ pub(crate) fn lengths(size: usize) -> Vec<Program> {
 /// Operations that differ: every one against every other.
 pub(crate) fn operations(size: usize) -> Vec<Program> {
     let mut programs = Vec::new();
-    for (at, one) in KINDS.into_iter().enumerate() {
-        for (other_at, other) in KINDS.into_iter().enumerate() {
+    for (at, one) in KINDS.iter().copied().enumerate() {
+        for (other_at, other) in KINDS.iter().copied().enumerate() {
             // A gather may be called with and without counts; the two ways of an allreduce are the user's to tell apart.
             let alike = [one, other].iter().all(|kind| matches!(kind, Gather | Gatherv));
             let also = [one, other].iter().all(|kind| matches!(kind, Allgather | Allgatherv));
