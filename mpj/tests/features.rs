@@ -73,8 +73,10 @@ fn structures_of_other_crates_travel(world: World) -> mpj::Result<()> {
 
 #[cfg(feature = "ndarray")]
 mod arrays {
-    use mpj::{Class, World};
+    use mpj::Class;
     use ndarray::{Array1, Array2, Array3, ArrayD, s};
+
+    use super::World;
 
     fn cube(rank: usize) -> Array3<u32> {
         Array3::from_shape_fn((4, 5, 6), |(i, j, k)| (1000 * rank + 100 * i + 10 * j + k) as u32)
