@@ -34,8 +34,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast), the buffer is as it was then; [`Class::NoMem`] on all ranks if one has no block for the
-    /// message.
+    /// As [`bcast`](Self::bcast), the buffer is as it was then; [`Class::NoMem`] if one rank has no block for the message,
+    /// on all ranks: on those that had ended this call already, at the next one.
     pub fn bcast_buffer(&self, buffer: &mut Buffer<DefaultBlock, Reading>, root: usize) -> Result<()> {
         let came = bcast(self.as_raw(), "bcast_buffer", Operation::BcastBuffer, root, || Ok(&*buffer))?;
         if let Some(came) = came {
