@@ -80,9 +80,12 @@ impl Node {
 pub struct Datatype(Handle);
 
 /// Primitives are used in every call, so that their names are enough; cloning one touches no shared counter.
+///
+/// A name is held by reference, so that both forms are one pointer beside the tag: a handle with a single byte in it is
+/// moved in odd pieces, and reading those back in whole words waits for the stores.
 #[derive(Clone)]
 enum Handle {
-    Primitive(Primitive),
+    Primitive(&'static Primitive),
     Shared(Arc<Node>),
 }
 
@@ -104,11 +107,17 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     })
 });
 
+/// Not inlined: who packs has a derived type nearly always, and what initialises the table would stand in its way.
+#[inline(never)]
+fn of_primitive(primitive: Primitive) -> &'static Node {
+    &PRIMITIVES[primitive as usize - 1]
+}
+
 impl Datatype {
     /// Returns the datatype of one primitive.
     #[inline]
     pub const fn primitive(primitive: Primitive) -> Datatype {
-        Datatype(Handle::Primitive(primitive))
+        Datatype(Handle::Primitive(&Primitive::ALL[primitive as usize - 1]))
     }
 
     /// Returns the datatype of a Rust type.
@@ -138,7 +147,7 @@ impl Datatype {
     #[inline]
     pub(crate) fn as_primitive(&self) -> Option<Primitive> {
         match self.0 {
-            Handle::Primitive(primitive) => Some(primitive),
+            Handle::Primitive(primitive) => Some(*primitive),
             Handle::Shared(_) => None,
         }
     }
@@ -146,7 +155,7 @@ impl Datatype {
     #[inline]
     pub(crate) fn node(&self) -> &Node {
         match &self.0 {
-            Handle::Primitive(primitive) => &PRIMITIVES[*primitive as usize - 1],
+            Handle::Primitive(primitive) => of_primitive(**primitive),
             Handle::Shared(node) => node,
         }
     }
@@ -195,7 +204,7 @@ impl Datatype {
     #[inline]
     pub fn signature(&self) -> Signature {
         match &self.0 {
-            Handle::Primitive(primitive) => Signature::of(*primitive),
+            Handle::Primitive(primitive) => Signature::of(**primitive),
             Handle::Shared(node) => node.signature,
         }
     }
@@ -204,7 +213,7 @@ impl Datatype {
     #[inline]
     pub fn homogeneous(&self) -> Option<Primitive> {
         match &self.0 {
-            Handle::Primitive(primitive) => Some(*primitive),
+            Handle::Primitive(primitive) => Some(**primitive),
             Handle::Shared(node) => match node.leaves {
                 Leaves::One(primitive) => Some(primitive),
                 Leaves::None | Leaves::Mixed => None,

@@ -41,11 +41,12 @@ impl Datatype {
         out: &mut [MaybeUninit<u8>],
     ) -> usize {
         let packed = out.as_mut_ptr().cast();
-        let job = self.job(src.cast_mut(), count, position, packed, out.len());
+        let node = self.node();
+        let job = node.job(src.cast_mut(), count, position, packed, out.len());
         if job.len > 0 {
             // SAFETY: the job ends with the items and with `out`, which is exclusive; the caller promises the bytes in
             // memory, which packing only reads.
-            unsafe { kernels::pack(self.plan(), job) };
+            unsafe { kernels::pack(&node.plan, job) };
         }
         job.len
     }
@@ -108,7 +109,7 @@ impl<'a> Packer<'a> {
     }
 
     /// `src` must be initialised wherever the type names it.
-    #[inline]
+    #[inline(always)]
     fn over(
         datatype: Cow<'a, Datatype>,
         src: &'a [MaybeUninit<u8>],

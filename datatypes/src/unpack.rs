@@ -22,11 +22,12 @@ impl Datatype {
     #[inline]
     pub unsafe fn unpack(&self, dst: *mut u8, count: usize, position: usize, input: &[u8]) -> usize {
         let packed = input.as_ptr().cast_mut();
-        let job = self.job(dst, count, position, packed, input.len());
+        let node = self.node();
+        let job = node.job(dst, count, position, packed, input.len());
         if job.len > 0 {
             // SAFETY: the job ends with the items and with `input`, which unpacking only reads; the caller promises the
             // bytes in memory.
-            unsafe { kernels::unpack(self.plan(), job) };
+            unsafe { kernels::unpack(&node.plan, job) };
         }
         job.len
     }
@@ -83,7 +84,7 @@ impl<'a> Unpacker<'a> {
         Unpacker::over(Cow::Borrowed(datatype), dst, origin, count)
     }
 
-    #[inline]
+    #[inline(always)]
     fn over(
         datatype: Cow<'a, Datatype>,
         dst: &'a mut [MaybeUninit<u8>],
