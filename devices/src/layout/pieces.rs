@@ -1,0 +1,60 @@
+//! A body of several segments, as a device takes it.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use crate::buf::Cut;
+
+/// A part of a [chain](crate::Chain), piece by piece, none of them empty.
+///
+/// # Invariants
+/// 1. The segments of `cut` are initialised, and nobody writes them, for `'a`.
+#[derive(Clone)]
+pub struct Pieces<'a> {
+    pub(super) cut: Cut<'a>,
+}
+
+impl Pieces<'_> {
+    /// Returns the bytes of all pieces.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.cut.len()
+    }
+
+    /// Returns whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes the pieces one after the other to `room`, which is as long as they are; its bytes are initialised then.
+    ///
+    /// # Panics
+    /// If it is not.
+    #[inline(never)]
+    pub fn write(self, room: &mut [MaybeUninit<u8>]) {
+        assert!(room.len() == self.len(), "the room is as long as the pieces");
+        let mut at = 0;
+        for piece in self {
+            room[at..at + piece.len()].write_copy_of_slice(piece);
+            at += piece.len();
+        }
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let segment = self.cut.next()?;
+        // SAFETY: invariant 1.
+        Some(unsafe { std::slice::from_raw_parts(segment.base, segment.len) })
+    }
+}
+
+impl fmt::Debug for Pieces<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pieces({} B)", self.len())
+    }
+}

@@ -1,0 +1,169 @@
+//! Memory to send from.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use mpj_datatypes::Signature;
+use mpj_pool::Region;
+
+use super::{Envelope, Keep, Pieces, Target};
+use crate::buf::{Buf, BufError};
+use crate::device::{Body, Fill, Memory, Packed};
+
+/// Memory to send from.
+///
+/// # Invariants
+/// 1. Until it is dropped, the bytes that the items of `buf` name are initialised, and nobody writes them.
+/// 2. They are `bytes` bytes when packed.
+/// 3. Until it is dropped, the region that `buf` names is there, if it names one.
+pub struct Source {
+    buf: Buf,
+    bytes: usize,
+    _keep: Option<Keep>,
+}
+
+// SAFETY: invariant 1 holds on every thread; reading shared bytes needs no more.
+unsafe impl Send for Source {}
+// SAFETY: as above.
+unsafe impl Sync for Source {}
+
+impl Source {
+    /// Takes items to send.
+    ///
+    /// # Errors
+    /// As [`Buf::bytes`].
+    ///
+    /// # Safety
+    /// Invariants 1 and 3 of [`Source`].
+    #[inline]
+    pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
+        let bytes = buf.bytes()?;
+        Ok(Source { buf, bytes, _keep: keep })
+    }
+
+    /// Returns the length of the message in bytes.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn envelope(&self, source: u32, tag: i32) -> Envelope {
+        let datatype = self.buf.datatype();
+        let (code, signature) = match datatype.homogeneous() {
+            Some(primitive) => (primitive as u8, Signature::EMPTY),
+            None => (0, datatype.signature().repeat(self.buf.count() as u64)),
+        };
+        Envelope { source, tag, code, signature, bytes: self.bytes }
+    }
+
+    /// Returns the message as one slice if it lies that way.
+    #[inline]
+    pub(crate) fn contiguous(&self) -> Option<&[u8]> {
+        if self.bytes == 0 {
+            return Some(&[]);
+        }
+        let is_run = self.buf.datatype().is_contiguous() && self.buf.pieces().is_none();
+        // SAFETY: invariants 1 and 2; contiguous items are `bytes` bytes from the base.
+        is_run.then(|| unsafe { std::slice::from_raw_parts(self.buf.base(), self.bytes) })
+    }
+
+    /// Returns all of it, as a device takes it.
+    #[inline]
+    pub(crate) fn whole(&self) -> Body<'_> {
+        match self.contiguous() {
+            Some(bytes) => Body::Bytes(bytes),
+            None => self.body(0, self.bytes),
+        }
+    }
+
+    /// Lets go of the memory; a plain buffer of primitives, as most are, holds nothing that must be dropped.
+    #[inline]
+    pub(crate) fn release(self) {
+        if self.buf.is_plain() && self._keep.is_none() {
+            std::mem::forget(self);
+        }
+    }
+
+    /// Returns `len` bytes from `position` on, as a device takes them.
+    pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
+        match (self.contiguous(), self.buf.pieces()) {
+            (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),
+            (None, Some(chain)) => Body::Chain(Pieces { cut: chain.cut(position, len) }),
+            (None, None) => Body::Fill(Fill::new(self, position, len)),
+        }
+    }
+
+    /// Returns the region of a pool that it lies in, if it is known.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        // SAFETY: invariant 3.
+        unsafe { self.buf.region() }
+    }
+
+    /// Writes the packed bytes from `position` on to `out`, as many as fit; returns how many.
+    pub(crate) fn pack(&self, position: usize, out: &mut [MaybeUninit<u8>]) -> usize {
+        if let Some(bytes) = self.contiguous() {
+            let rest = bytes.get(position..).unwrap_or(&[]);
+            let len = rest.len().min(out.len());
+            out[..len].write_copy_of_slice(&rest[..len]);
+            return len;
+        }
+        if let Some(chain) = self.buf.pieces() {
+            let pieces = Pieces { cut: chain.cut(position, out.len()) };
+            let len = pieces.len();
+            pieces.write(&mut out[..len]);
+            return len;
+        }
+        // SAFETY: invariant 1.
+        unsafe { self.buf.datatype().pack(self.buf.base(), self.buf.count(), position, out) }
+    }
+}
+
+// SAFETY: that all of the room was written is checked.
+unsafe impl Packed for Source {
+    fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
+        let len = Source::pack(self, position, room);
+        assert!(len == room.len(), "a body ends with its message");
+    }
+}
+
+impl Source {
+    /// Describes the memory to a device.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        Memory::of(&self.buf)
+    }
+
+    /// Copies items into memory of the same type, where they are values as they are here. That a type is the same is
+    /// believed of primitives alone: of others, what turns out to be no value becomes zero.
+    pub fn copy_items(&self, mut target: Target) {
+        self.copy_to(&mut target);
+        target.settle(self.buf.datatype().homogeneous());
+    }
+
+    /// Copies the message into a target, as far as there is room, through a small piece of stack where neither lies in
+    /// one run.
+    pub(crate) fn copy_to(&self, target: &mut Target) {
+        if let Some(bytes) = self.contiguous() {
+            target.land(0, bytes);
+            return;
+        }
+        let mut piece = [MaybeUninit::<u8>::uninit(); 4096];
+        let mut position = 0;
+        while position < self.bytes {
+            let len = self.pack(position, &mut piece);
+            if len == 0 {
+                return;
+            }
+            // SAFETY: `pack` has written the first `len` bytes.
+            let bytes = unsafe { piece[..len].assume_init_ref() };
+            target.land(position, bytes);
+            position += len;
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({} B)", self.bytes)
+    }
+}

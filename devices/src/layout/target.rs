@@ -1,0 +1,230 @@
+//! Memory to receive into.
+
+use std::fmt;
+
+use mpj_datatypes::Primitive;
+use mpj_pool::Region;
+
+use super::{Envelope, Keep};
+use crate::buf::{Buf, BufError};
+use crate::device::Memory;
+use crate::fault::{Content, Fault};
+
+/// Memory to receive into.
+///
+/// # Invariants
+/// 1. Until it is dropped, the bytes that the items of `buf`, which is no chain, name may be written by the engine, and
+///    nobody else reads or writes them.
+/// 2. Only the first `landed` packed bytes may have been written since they were last known to be values.
+/// 3. The items are `bytes` bytes when packed.
+/// 4. Until it is dropped, the region that `buf` names is there, if it names one.
+pub struct Target {
+    buf: Buf,
+    bytes: usize,
+    landed: usize,
+    _keep: Option<Keep>,
+}
+
+// SAFETY: invariant 1 gives exclusive use, on whichever thread.
+unsafe impl Send for Target {}
+// SAFETY: every method that writes takes `&mut self`; the others only read the description.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// Takes room to receive into.
+    ///
+    /// # Errors
+    /// As [`Buf::bytes`]; [`BufError::Chain`].
+    ///
+    /// # Safety
+    /// Invariants 1 and 4 of [`Target`].
+    #[inline]
+    pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
+        let bytes = buf.bytes()?;
+        if buf.pieces().is_some() {
+            return Err(BufError::Chain);
+        }
+        Ok(Target { buf, bytes, landed: 0, _keep: keep })
+    }
+
+    /// Returns the bytes there is room for.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Checks length and type of a message before one byte of it lands.
+    #[inline]
+    pub(crate) fn accepts(&self, message: &Envelope) -> Result<(), Fault> {
+        let mine = self.primitive().map_or(0, |p| p as u8);
+        let alike = message.code == mine && mine != 0;
+        if alike && message.bytes <= self.bytes && self.whole(message.bytes) {
+            return Ok(());
+        }
+        self.judge(message)
+    }
+
+    /// The primitive all of it is made of.
+    #[inline]
+    fn primitive(&self) -> Option<Primitive> {
+        self.buf.datatype().homogeneous()
+    }
+
+    /// Whether `bytes` is a whole number of this target's primitives.
+    #[inline]
+    fn whole(&self, bytes: usize) -> bool {
+        self.primitive().is_some_and(|p| bytes & (p.size() - 1) == 0)
+    }
+
+    #[cold]
+    fn judge(&self, message: &Envelope) -> Result<(), Fault> {
+        let (source, tag) = (message.source, message.tag);
+        let packed = Primitive::Packed as u8;
+        let same = || {
+            let Some(sent) = message.full_signature() else { return false };
+            // What so many bytes are here: a count from outside is compared, not used.
+            let (datatype, count) = (self.buf.datatype(), self.buf.count());
+            let leaves = datatype.leaves_in(count, message.bytes);
+            let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
+            expected == Some(sent)
+        };
+        let wild = message.code == packed || self.primitive() == Some(Primitive::Packed);
+        if message.bytes > self.bytes {
+            return Err(Fault::Truncated { source, tag, sent: message.bytes, room: self.bytes });
+        }
+        if message.bytes == 0 || wild || same() {
+            return Ok(());
+        }
+        Err(Fault::TypeMismatch {
+            source,
+            tag,
+            sent: message.content(),
+            expected: Content::of(self.buf.datatype(), self.bytes),
+        })
+    }
+
+    /// Returns where a body of `len` bytes at `position` may be written as one run, if it may.
+    #[inline]
+    pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
+        let end = position.checked_add(len)?;
+        if !self.buf.datatype().is_contiguous() || end > self.bytes {
+            return None;
+        }
+        // Who is given the run may write any part of it.
+        self.landed = self.landed.max(end);
+        Some(self.buf.base().wrapping_add(position))
+    }
+
+    /// Describes the memory to a device, which writes the packed bytes `position..position + len`; `None` if there are not
+    /// as many.
+    pub(crate) fn lend(&mut self, position: usize, len: usize) -> Option<Memory> {
+        let end = position.checked_add(len).filter(|end| *end <= self.bytes)?;
+        self.landed = self.landed.max(end);
+        self.memory()
+    }
+
+    /// Describes the memory to a device, which does not write to it yet.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        Memory::of(&self.buf)
+    }
+
+    /// Returns the region of a pool that it lies in, if it is known.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        // SAFETY: invariant 4.
+        unsafe { self.buf.region() }
+    }
+
+    /// Lands packed bytes at `position`; bytes beyond the end are dropped. Returns how many landed.
+    #[inline]
+    pub(crate) fn land(&mut self, position: usize, from: &[u8]) -> usize {
+        let len = from.len().min(self.bytes.saturating_sub(position));
+        if len == 0 {
+            return 0;
+        }
+        self.landed = self.landed.max(position + len);
+        if self.buf.datatype().is_contiguous() {
+            // SAFETY: invariant 1, and `position + len` was cut to the length of the items.
+            let to = unsafe { self.buf.base().add(position) };
+            // SAFETY: invariant 1 for `to`. `from` is a message body: a ring cell, a fragment, a pool block, or the
+            // source of a self-send, which a sound program does not overlap with a receive; `copy` allows even that.
+            unsafe { std::ptr::copy(from.as_ptr(), to, len) };
+            return len;
+        }
+        // SAFETY: invariant 1.
+        unsafe { self.buf.datatype().unpack(self.buf.base(), self.buf.count(), position, &from[..len]) }
+    }
+
+    /// Checks what must be checked before the user may look at the first `bytes` bytes.
+    #[inline]
+    pub(crate) fn finish(mut self, message: &Envelope) -> Result<(), Fault> {
+        let valid = if self.buf.datatype().needs_check() { self.validate(message) } else { Ok(()) };
+        // Invariant 2: all of it was checked just now, or any bits are values.
+        self.landed = 0;
+        if self.buf.is_plain() && self._keep.is_none() {
+            // Nothing in it must be dropped.
+            std::mem::forget(self);
+        }
+        valid
+    }
+
+    #[cold]
+    fn validate(&mut self, message: &Envelope) -> Result<(), Fault> {
+        // SAFETY: invariant 1.
+        let valid = unsafe { self.buf.datatype().validate(self.buf.base(), self.buf.count(), message.bytes) };
+        valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
+    }
+
+    /// Gives memory back into which items of this program were copied, all of them values of `primitive`, if it is known.
+    pub(super) fn settle(mut self, primitive: Option<Primitive>) {
+        if primitive.is_none() || primitive != self.primitive() {
+            self.check_landed();
+        }
+        // Invariant 2.
+        self.landed = 0;
+    }
+
+    /// Replaces what has landed and is no value.
+    #[cold]
+    fn check_landed(&mut self) {
+        let (datatype, count) = (self.buf.datatype(), self.buf.count());
+        if datatype.needs_check() {
+            // SAFETY: invariant 1, and what has landed is initialised.
+            let _ = unsafe { datatype.validate(self.buf.base(), count, self.landed) };
+        }
+    }
+
+    /// Overwrites what has landed of a message that will not come to its end with zeros, which are values of every
+    /// primitive: what has landed may be none, and what was there before is gone.
+    #[cold]
+    fn scrub(&mut self) {
+        if !self.buf.datatype().needs_check() {
+            return;
+        }
+        let (datatype, count) = (self.buf.datatype(), self.buf.count());
+        // The primitive in whose middle the last byte landed is scrubbed as a whole.
+        let is_end = |end: &usize| datatype.leaves_in(count, *end).is_some();
+        let end = (self.landed..self.bytes).find(is_end).unwrap_or(self.bytes);
+        const ZEROS: [u8; 4096] = [0; 4096];
+        for position in (0..end).step_by(ZEROS.len()) {
+            let len = ZEROS.len().min(end - position);
+            // SAFETY: invariant 1.
+            unsafe { datatype.unpack(self.buf.base(), count, position, &ZEROS[..len]) };
+        }
+    }
+}
+
+impl Drop for Target {
+    /// Gives the memory back: no part of a message that has failed is left in it that could be no value of its type.
+    #[inline]
+    fn drop(&mut self) {
+        if self.landed != 0 {
+            self.scrub();
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({} B)", self.bytes)
+    }
+}
