@@ -8,11 +8,12 @@
 //! |---|---|
 //! | [`device`] | the traits a transport implements |
 //! | [`Buf`] | a buffer as its caller describes it: pointer, count, datatype, kind of memory |
-//! | `engine` | channels, outboxes, the turn; eager, announced and synchronous messages; failures |
+//! | `engine` | channels, outboxes, the progress lock; eager, announced and synchronous messages; failures (`engine/README.md`) |
 //! | `matching` | posted receives and early messages, in MPI's order |
-//! | `ring` | the wait-free cache-line ring between two ranks, and fragments for longer bodies |
+//! | `ring` | the wait-free cache-line ring between two ranks, and fragments for longer bodies (`ring/README.md`) |
 //! | `smdev` | the device of ranks that are threads of one process |
-//! | `niodev` | the device of ranks that reach each other by TCP |
+//! | `shmdev` | the device of ranks that are processes of one host (`shmdev/README.md`) |
+//! | `niodev` | the device of ranks that reach each other by TCP (`niodev/README.md`) |
 //! | [`stub`] | a device that reaches nobody: copy it to write your own |
 //! | [`conformance`] | the suite every device passes |
 //!

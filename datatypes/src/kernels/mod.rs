@@ -2,7 +2,8 @@
 //!
 //! Every kernel has the signature [`Kernel`] and is chosen once, when the type is built. A kernel can start and stop
 //! at any packed byte: it finds its place by division (strided) or binary search (lists), finishes a split block,
-//! then runs over whole blocks. Adding a family = a new file, and a line in [`choose`].
+//! then runs over whole blocks. Adding a family = a new file, and a line in [`choose`]; `README.md` in this folder says
+//! which form of a type goes to which loop, and why.
 //!
 //! | file | what |
 //! |---|---|

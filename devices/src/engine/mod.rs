@@ -6,8 +6,10 @@
 //! ```
 //! * A **channel** is a matching space. Threads that post receives meet the thread that delivers messages there.
 //! * An **outbox** orders what goes to one peer: frames, then bodies in pieces.
-//! * The **turn** is the right to take frames from the devices. Whoever waits takes it and delivers for everybody;
-//!   threads that find it taken wait for the holder.
+//! * The **turn** is the progress lock: the right to take frames from the devices. Whoever waits takes it and delivers for
+//!   everybody; threads that find it taken wait for the holder.
+//!
+//! `README.md` in this folder tells the life of a message: its states, its frames, and what the end of a rank changes.
 //!
 //! Locks are taken in the order turn, channel, outbox. What is copied under one has a bound that does not depend on the
 //! length of a message:

@@ -14,7 +14,8 @@
 //!
 //! Rings and fragments lie in memory of this process (`smdev`) or in a segment that processes share (`shmdev`); the
 //! code is the same. Whatever decides anything is read once and checked: a value that no peer in good order writes ends
-//! that peer, with a reason ([`Malformed`]), and nothing more is read from its ring.
+//! that peer, with a reason ([`Malformed`]), and nothing more is read from its ring. `README.md` in this folder says how
+//! each side waits for the other without a lost wake-up.
 
 mod area;
 mod consumer;

@@ -2,8 +2,8 @@
 //!
 //! As in `smdev` a short message is one cache line in the ring of the pair, and longer ones go through fragments; but
 //! nothing is copied from one process to another directly: long messages are two copies, pipelined, the sender's into
-//! a fragment and the receiver's out of it. On machines where the kernel's copy between processes is fast a single
-//! copy would pay; facts of this one say that it does not. See `segment` for what lies where.
+//! a fragment and the receiver's out of it. `README.md` in this folder says how two ranks meet, what the memory costs and
+//! why there is no single copy by the kernel; `segment` says what lies where.
 
 mod bell;
 mod inlet;

@@ -1,4 +1,6 @@
 //! Start-up: what a rank is told, how ranks exchange a few bytes before they can send messages, and who has died.
+//!
+//! `README.md` in this folder says who tells whom that a rank has ended.
 
 mod control;
 mod ear;
