@@ -16,7 +16,7 @@ use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, Storage
 mod entry;
 mod kept;
 mod state;
-use entry::{Place, Plan};
+use entry::{Division, Place};
 use state::State;
 
 /// Makes storages of at least so many bytes.
@@ -53,7 +53,7 @@ impl<S: Storage> Region<S> {
 pub(crate) struct Arena<S: Storage> {
     lock: Lock<State<S>>,
     /// Held while a region is made, outside of `lock`: one thread grows the pool, the others wait for the outcome.
-    turn: Mutex<()>,
+    growing: Mutex<()>,
     growth: Growth,
     source: Option<Source<S>>,
     /// What threads keep and where they leave it, if they do.
@@ -70,12 +70,13 @@ pub(crate) struct Keeping {
     id: u64,
     budget: Budget,
     depot: Depot,
-    /// Bytes of great blocks that threads may set aside together.
-    great: Stock,
+    /// Bytes of large blocks that threads may keep beyond their own budgets, all together.
+    large: Stock,
 }
 
 impl Keeping {
-    /// Threads may together keep so manyth of what shared regions ever had in great blocks, besides their own budgets.
+    /// All threads together may keep large blocks of 1/`SHARE` of the most bytes that shared regions ever had, on top of their
+    /// own budgets.
     const SHARE: u64 = 4;
 
     /// Returns what an arena needs whose threads keep `budget` bytes each in small blocks, and the depot as many.
@@ -84,7 +85,7 @@ impl Keeping {
             id: cache::new_id(),
             budget: Budget { thread: budget, greatest: 0 },
             depot: Depot::new(budget),
-            great: Stock::new(0),
+            large: Stock::new(0),
         }
     }
 }
@@ -97,7 +98,7 @@ impl<S: Storage> Arena<S> {
         let shared = if shared == 0 { 0 } else { 1 << shared.ilog2() };
         Self::place(Arena {
             lock: Lock::new(State::new()),
-            turn: Mutex::new(()),
+            growing: Mutex::new(()),
             growth,
             source: Some(source),
             keeping: Self::keeping(keeping, shared),
@@ -115,7 +116,7 @@ impl<S: Storage> Arena<S> {
         let greatest = Map::greatest(leaves).bytes();
         let arena = Self::place(Arena {
             lock: Lock::new(State::new()),
-            turn: Mutex::new(()),
+            growing: Mutex::new(()),
             growth: Growth::default().limit(size),
             source: None,
             keeping: Self::keeping(keeping, greatest),
@@ -124,11 +125,11 @@ impl<S: Storage> Arena<S> {
         });
         // SAFETY: `place` has just made it.
         let shared = unsafe { arena.as_ref() };
-        shared.insert(&mut shared.lock.lock(), storage, Plan::Split(map));
+        shared.insert(&mut shared.lock.lock(), storage, Division::Split(map));
         Ok(arena)
     }
 
-    /// Blocks that have a region of their own are never kept: their sizes are no classes.
+    /// Limits the blocks that threads keep to those that share a region: a block with a region of its own has no class.
     fn keeping(keeping: Option<Keeping>, shared: usize) -> Option<Box<Keeping>> {
         keeping.map(|keeping| {
             let budget = Budget { greatest: shared, ..keeping.budget };
@@ -172,11 +173,11 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Takes a block of a class out of a region that is there. Two pointers come back in registers.
-    fn grant(&self, class: Class, len: usize) -> Option<cache::Entry> {
+    fn grant(&self, class: Class, len: usize) -> Option<cache::RawBlock> {
         self.lock.lock().grant(class, len)
     }
 
-    /// Takes its turn, looks once more, then makes a region.
+    /// Makes a region, unless another thread has just made one that will do.
     #[cold]
     #[inline(never)]
     fn alloc_slowly(&self, len: usize) -> Result<Block<S>, AllocError> {
@@ -184,9 +185,9 @@ impl<S: Storage> Arena<S> {
         if len.max(1) > self.most {
             return Err(self.refuse(len, Shortage::TooLarge));
         }
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let class = self.class(len);
-        // Others may have made a region, or freed blocks, meanwhile; and this thread may keep what is missing.
+        // Another thread may have made a region, or freed blocks, meanwhile; or the blocks that this thread keeps will do.
         let mut found = Self::look(&mut self.lock.lock(), class, len);
         if found.is_none() && self.drain() {
             found = Self::look(&mut self.lock.lock(), class, len);
@@ -201,31 +202,31 @@ impl<S: Storage> Arena<S> {
         let size = self.region_size(needed, class.is_some());
         let size = size.ok_or_else(|| self.refuse(len, self.full()))?;
         let made = source(size).and_then(|storage| {
-            let plan = match class {
+            let division = match class {
                 Some(_) => {
                     let map = Map::new((storage.size() / MIN_BLOCK) as u64);
-                    map.map(|map| Plan::Split(map.merging(self.growth.eager)))
+                    map.map(|map| Division::Split(map.merging(self.growth.eager)))
                 }
-                None => Some(Plan::Whole { taken: false }),
+                None => Some(Division::Whole { taken: false }),
             };
             let got = storage.size();
             // A source may round up, not down.
-            let plan = plan.filter(|_| got >= size);
-            plan.map(|plan| (storage, plan)).ok_or(StorageError::Size { asked: size, most: got })
+            let division = division.filter(|_| got >= size);
+            division.map(|division| (storage, division)).ok_or(StorageError::Size { asked: size, most: got })
         });
-        let (storage, plan) = made.map_err(|error| self.refuse(len, Shortage::Storage(error)))?;
+        let (storage, division) = made.map_err(|error| self.refuse(len, Shortage::Storage(error)))?;
         let mut state = self.lock.lock();
-        self.insert(&mut state, storage, plan);
+        self.insert(&mut state, storage, division);
         // Before anybody else takes it.
         let block = Self::look(&mut state, class, len);
         drop(state);
         block.ok_or_else(|| self.refuse(len, self.full()))
     }
 
-    fn insert(&self, state: &mut State<S>, storage: S, plan: Plan) {
-        let more = state.insert(NonNull::from(self), self.id(), storage, plan);
+    fn insert(&self, state: &mut State<S>, storage: S, division: Division) {
+        let more = state.insert(NonNull::from(self), self.id(), storage, division);
         if let Some(keeping) = &self.keeping {
-            keeping.great.add(more as u64 / Keeping::SHARE);
+            keeping.large.add(more as u64 / Keeping::SHARE);
         }
     }
 
@@ -271,11 +272,11 @@ impl<S: Storage> Arena<S> {
     /// would promise that it outlives the call.
     ///
     /// # Safety
-    /// The entry is a live block of an arena of this type, and is not used again.
+    /// This is a live block of an arena of this type, and is not used again.
     #[inline]
-    pub(crate) unsafe fn give(entry: cache::Entry) {
+    pub(crate) unsafe fn give(block: cache::RawBlock) {
         // SAFETY: the caller's promise.
-        let (arena, place) = unsafe { Self::place_of(entry) };
+        let (arena, place) = unsafe { Self::place_of(block) };
         // SAFETY: the block is live, so the arena lives (invariant 1) until the lock is opened below.
         let lock = unsafe { &(*arena.as_ptr()).lock };
         let mut state = lock.lock();
@@ -285,34 +286,34 @@ impl<S: Storage> Arena<S> {
         drop(surplus);
         if is_last {
             // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
-            drop(unsafe { Self::bury(arena, &mut cache::turn()) });
+            drop(unsafe { Self::detach(arena, &mut cache::teardown()) });
         }
     }
 
     /// Makes room for `len` bytes, more than it has, in a live block where it is; returns what it is from now on.
     ///
     /// # Safety
-    /// The entry is a live block of an arena of this type, and is only used again if this returns none.
-    pub(crate) unsafe fn grow(entry: cache::Entry, len: usize) -> Option<cache::Entry> {
+    /// This is a live block of an arena of this type, and is only used again if this returns none.
+    pub(crate) unsafe fn grow(block: cache::RawBlock, len: usize) -> Option<cache::RawBlock> {
         // SAFETY: the caller's promise.
-        let (arena, place) = unsafe { Self::place_of(entry) };
+        let (arena, place) = unsafe { Self::place_of(block) };
         // SAFETY: the block is live, so the arena lives (invariant 1).
         let arena = unsafe { arena.as_ref() };
         let to = arena.class(len)?;
-        let is_aligned = entry.base.addr().get() & (alignment(len) - 1) == 0;
+        let is_aligned = block.base.addr().get() & (alignment(len) - 1) == 0;
         if is_aligned { arena.lock.lock().grow(place, to, len) } else { None }
     }
 
     /// Returns where a block lies, and the arena.
     ///
     /// # Safety
-    /// The entry is a block of an arena of this type, live or kept, so that its region lives (invariant 2).
+    /// This is a block of an arena of this type, live or kept, so that its region lives (invariant 2).
     #[inline]
-    unsafe fn place_of(entry: cache::Entry) -> (NonNull<Arena<S>>, Place) {
-        let region: NonNull<Region<S>> = entry.home.region().cast();
+    unsafe fn place_of(block: cache::RawBlock) -> (NonNull<Arena<S>>, Place) {
+        let region: NonNull<Region<S>> = block.home.region().cast();
         // SAFETY: the caller's promise.
         let Region { arena, slot, .. } = unsafe { region.as_ref() };
-        (*arena, Place { slot: *slot, base: entry.base, class: entry.home.class() })
+        (*arena, Place { slot: *slot, base: block.base, class: block.home.class() })
     }
 
     /// Ends the pool's part: frees what is idle, and the arena too if no block is live.
@@ -331,18 +332,18 @@ impl<S: Storage> Arena<S> {
         drop(idle);
         if is_last {
             // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
-            drop(unsafe { Self::bury(arena, &mut cache::turn()) });
+            drop(unsafe { Self::detach(arena, &mut cache::teardown()) });
         }
     }
 
-    /// Takes the arena out of the world, and returns it to be dropped when no lock is held.
+    /// Detaches the arena from all threads that keep blocks of it; the caller drops what it returns when no lock is held.
     ///
     /// # Safety
     /// The pool is gone, and no block is live. This is called once, by whom `is_over` told so.
     #[cold]
-    unsafe fn bury(arena: NonNull<Arena<S>>, _turn: &mut cache::Turn) -> Remains {
+    unsafe fn detach(arena: NonNull<Arena<S>>, _teardown: &mut cache::Teardown) -> Remains {
         // SAFETY: `place` made it from a box, and the caller promises that this happens once. Who else knows it are
-        // threads that keep blocks, and they look at their flag, under the turn that this thread has, before they use it.
+        // threads that keep blocks, and they look at their flag, under the `Teardown` that this thread holds, before they use it.
         let arena = unsafe { Box::from_raw(arena.as_ptr()) };
         arena.lock.lock().close_locals();
         arena

@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use crate::arena::{Arena, Region};
-use crate::cache::Entry;
+use crate::cache::RawBlock;
 use crate::class::MIN_BLOCK;
 use crate::{RawBuffer, RegionKey, Storage, registration};
 
@@ -25,11 +25,11 @@ use crate::{RawBuffer, RegionKey, Storage, registration};
 /// ```
 ///
 /// # Invariants
-/// 1. The region of `entry.home` lives, and with it its arena, for as long as this block is counted as live in the arena.
-/// 2. From `entry.base` on as many bytes as the class has, or the region if there is no class, lie in the region, and are
+/// 1. The region of `raw.home` lives, and with it its arena, for as long as this block is counted as live in the arena.
+/// 2. From `raw.base` on as many bytes as the class has, or the region if there is no class, lie in the region, and are
 ///    granted to this block alone until the arena takes it back. They are at least [`MIN_BLOCK`].
 pub struct Block<S: Storage> {
-    entry: Entry,
+    raw: RawBlock,
     region: PhantomData<NonNull<Region<S>>>,
 }
 
@@ -40,17 +40,17 @@ const POISONED: usize = 64 << 10;
 
 impl<S: Storage> Block<S> {
     /// # Safety
-    /// The arena of the entry's home, whose storage is of type `S`, has just granted these bytes, and counts them as one
+    /// The arena of the home of the block, whose storage is of type `S`, has just granted these bytes, and counts them as one
     /// live block.
     #[inline]
-    pub(crate) unsafe fn new(entry: Entry) -> Block<S> {
-        Block { entry, region: PhantomData }
+    pub(crate) unsafe fn new(raw: RawBlock) -> Block<S> {
+        Block { raw, region: PhantomData }
     }
 
     /// Returns what the block is, which is no block any more.
     #[inline]
-    fn into_entry(self) -> Entry {
-        ManuallyDrop::new(self).entry
+    fn into_raw(self) -> RawBlock {
+        ManuallyDrop::new(self).raw
     }
 
     /// Returns the same block, out of registers.
@@ -60,8 +60,8 @@ impl<S: Storage> Block<S> {
     /// the fast way itself.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
-        let Entry { base, home } = self.into_entry();
-        Block { entry: Entry { base: black_box(base), home: black_box(home) }, region: PhantomData }
+        let RawBlock { base, home } = self.into_raw();
+        Block { raw: RawBlock { base: black_box(base), home: black_box(home) }, region: PhantomData }
     }
 
     /// Makes room for `len` bytes where the block is, if what follows it is free; the bytes in it stay.
@@ -84,11 +84,11 @@ impl<S: Storage> Block<S> {
         if len <= self.capacity() {
             return Ok(self);
         }
-        let entry = self.into_entry();
+        let raw = self.into_raw();
         // SAFETY: invariants 1 and 2; the handle below says what is returned.
-        match unsafe { Arena::<S>::grow(entry, len) } {
-            Some(entry) => Ok(Block { entry, region: PhantomData }),
-            None => Err(Block { entry, region: PhantomData }),
+        match unsafe { Arena::<S>::grow(raw, len) } {
+            Some(raw) => Ok(Block { raw, region: PhantomData }),
+            None => Err(Block { raw, region: PhantomData }),
         }
     }
 
@@ -101,7 +101,7 @@ impl<S: Storage> Block<S> {
 
     fn region_of(&self) -> &Region<S> {
         // SAFETY: invariant 1: this block is live, so the region lives.
-        unsafe { self.entry.home.region().cast().as_ref() }
+        unsafe { self.raw.home.region().cast().as_ref() }
     }
 }
 
@@ -116,24 +116,24 @@ unsafe impl<S: Storage> Sync for Block<S> {}
 unsafe impl<S: Storage> RawBuffer for Block<S> {
     #[inline]
     fn as_ptr(&self) -> NonNull<u8> {
-        self.entry.base
+        self.raw.base
     }
 
     #[inline]
     fn capacity(&self) -> usize {
-        let capacity = match self.entry.home.class() {
+        let capacity = match self.raw.home.class() {
             Some(class) => class.bytes(),
             None => self.region_of().storage.size(),
         };
-        // So that who looks at the first byte needs no check, and no way out in case it fails.
-        // SAFETY: invariant 2; who asks for more is given a class or a region that has it.
+        // With this, callers that index the first byte have no bounds check.
+        // SAFETY: invariant 2: every class and every region has at least the smallest block.
         unsafe { core::hint::assert_unchecked(capacity >= MIN_BLOCK) };
         capacity
     }
 
     fn region(&self) -> Option<(RegionKey, usize)> {
         let region = self.region_of();
-        region.storage.key().map(|key| (key, region.offset(self.entry.base)))
+        region.storage.key().map(|key| (key, region.offset(self.raw.base)))
     }
 
     fn registrable(&self) -> Option<&registration::Region> {
@@ -148,13 +148,13 @@ impl<S: Storage> Drop for Block<S> {
             self.poison();
         }
         // SAFETY: invariants 1 and 2; this runs once, so the block is live until here and not used afterwards.
-        unsafe { Arena::<S>::keep(self.entry) }
+        unsafe { Arena::<S>::keep(self.raw) }
     }
 }
 
 impl<S: Storage> fmt::Debug for Block<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let offset = self.region_of().offset(self.entry.base);
+        let offset = self.region_of().offset(self.raw.base);
         write!(f, "Block({} B at +{offset:#x})", self.capacity())
     }
 }

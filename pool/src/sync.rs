@@ -106,7 +106,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// Lets some time go by: a few cycles at first, then the rest of the time slice, then longer and longer sleeps.
+/// Waits a little: a few cycles at first, then the rest of the time slice, then longer and longer sleeps.
 #[cfg(not(loom))]
 fn pause(round: u32) {
     use std::time::Duration;
@@ -196,11 +196,11 @@ impl Stock {
         let mut left = self.0.load(Ordering::Relaxed);
         loop {
             let taken = count.min(left / each);
-            // Nothing to write: the line stays with all who look.
+            // No write, so the cache line stays shared by all readers.
             if taken == 0 {
                 return 0;
             }
-            // An amount says nothing about what else is in memory.
+            // Relaxed: the amount guards no other memory.
             match self.0.compare_exchange_weak(
                 left,
                 left - taken * each,
@@ -218,7 +218,7 @@ impl Stock {
     }
 }
 
-/// A yes that one thread says once and others hear, with everything that went before it.
+/// A one-shot flag: set once (release), read by any thread (acquire).
 #[derive(Debug)]
 pub(crate) struct Flag(AtomicBool);
 
@@ -238,7 +238,7 @@ impl Flag {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Says what `is_raised` does, but nothing about what went before: for those who act on the flag alone.
+    /// Returns what `is_raised` does, without its ordering: for callers that act on the flag alone and read nothing else.
     #[inline]
     pub(crate) fn is_seen(&self) -> bool {
         self.0.load(Ordering::Relaxed)

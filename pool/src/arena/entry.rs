@@ -34,7 +34,7 @@ pub(super) struct Tally {
 #[derive(Debug)]
 pub(super) struct Entry<S: Storage> {
     pub(super) region: Owned<S>,
-    pub(super) plan: Plan,
+    pub(super) division: Division,
     pub(super) live: u64,
     /// When it fell idle, counted in frees.
     pub(super) idle_since: u64,
@@ -46,7 +46,7 @@ pub(super) struct Entry<S: Storage> {
     clippy::large_enum_variant,
     reason = "a pool has few regions, and a box would be one more step on the way"
 )]
-pub(super) enum Plan {
+pub(super) enum Division {
     /// In many blocks.
     Split(Map),
     /// As one block.
@@ -100,7 +100,12 @@ impl<S: Storage> Entry<S> {
 
     /// Counts bytes that have just been taken.
     #[inline]
-    pub(super) fn count(&mut self, offset: usize, class: Option<Class>, tally: &mut Tally) -> cache::Entry {
+    pub(super) fn count(
+        &mut self,
+        offset: usize,
+        class: Option<Class>,
+        tally: &mut Tally,
+    ) -> cache::RawBlock {
         let capacity = class.map_or_else(|| self.size(), Class::bytes);
         self.live += 1;
         tally.blocks += 1;
@@ -111,12 +116,12 @@ impl<S: Storage> Entry<S> {
         let base = self.region.get().storage.base();
         // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
         let base = unsafe { base.add(offset) };
-        cache::Entry { base, home: self.region.home(class) }
+        cache::RawBlock { base, home: self.region.home(class) }
     }
 
     #[inline]
-    pub(super) fn take(&mut self, class: Class, tally: &mut Tally) -> Option<cache::Entry> {
-        let Plan::Split(map) = &mut self.plan else { return None };
+    pub(super) fn take(&mut self, class: Class, tally: &mut Tally) -> Option<cache::RawBlock> {
+        let Division::Split(map) = &mut self.division else { return None };
         let Leaf(leaf) = map.alloc_class(class)?;
         Some(self.count(leaf as usize * MIN_BLOCK, Some(class), tally))
     }

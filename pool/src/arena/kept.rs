@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::state::State;
 use super::{Arena, Keeping, Region};
 use crate::block::Block;
-use crate::cache::{self, Budget, Entry, Local, PLAIN, Remains, Turn};
+use crate::cache::{self, Budget, Local, PLAIN, RawBlock, Remains, Teardown};
 use crate::class::Class;
 use crate::{AllocError, Storage};
 
@@ -19,9 +19,9 @@ impl<S: Storage> Arena<S> {
     #[inline(always)]
     pub(crate) fn alloc_kept(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
-        if let Some(Some(entry)) = cache::with_last(id, |local| local.pop(class, len)) {
+        if let Some(Some(block)) = cache::with_last(id, |local| local.pop(class, len)) {
             // SAFETY: the thread kept a free block of this arena, and has just counted it as live.
-            return Ok(unsafe { Block::new(entry) });
+            return Ok(unsafe { Block::new(block) });
         }
         match arena.fetch(id, len) {
             Ok(block) => Ok(block.rebuilt()),
@@ -34,9 +34,9 @@ impl<S: Storage> Arena<S> {
     #[inline(never)]
     fn fetch(&self, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
-        if let Some(Some(entry)) = cache::with_other(id, |local| local.pop(class, len)) {
+        if let Some(Some(block)) = cache::with_other(id, |local| local.pop(class, len)) {
             // SAFETY: as in `alloc_kept`.
-            return Ok(unsafe { Block::new(entry) });
+            return Ok(unsafe { Block::new(block) });
         }
         self.fetch_slowly(len)
     }
@@ -47,23 +47,26 @@ impl<S: Storage> Arena<S> {
         if let Some(keeping) = &self.keeping
             && let Some(class) = self.class(len)
             && self.adopt(keeping)
-            && let Some(Some(entry)) = cache::with_local(keeping.id, |local| {
-                // The magazine may have been another pool's a moment ago.
+            && let Some(Some(block)) = cache::with_local(keeping.id, |local| {
+                // Only now are the magazines at hand those of this pool: they may have a block after all.
                 let near = local.near(class);
-                let is_great = Budget::is_great(class.bytes());
-                if let Some(near) = near.filter(|&near| near == class || !local.is_fed_up()) {
+                let is_large = Budget::is_large(class.bytes());
+                if let Some(near) = near.filter(|&near| near == class || !local.should_refetch()) {
                     return local.pop(near.index(), len);
                 }
-                let entry = if is_great {
-                    // It comes alone: a magazine for one that is about to go would only be empty.
+                let block = if is_large {
+                    // One large block goes straight to the user: a magazine for it would only be empty.
                     let found = keeping.depot.take(class);
                     let found = found.or_else(|| near.and_then(|_| self.lock.lock().take(class)));
-                    match found.filter(|&entry| local.pass(entry, len)) {
-                        Some(entry) => entry,
+                    match found.filter(|&block| local.pass(block, len)) {
+                        Some(block) => block,
                         None => return local.pop(near?.index(), len),
                     }
                 } else {
-                    if local.may_grow(class) && !local.enlarge(class, &keeping.great) && local.is_pressed() {
+                    if local.may_grow(class)
+                        && !local.enlarge(class, &keeping.large)
+                        && local.should_rebalance()
+                    {
                         self.rob(keeping, local, class);
                     }
                     let is_stocked = self.restock(keeping, local, class);
@@ -71,23 +74,23 @@ impl<S: Storage> Arena<S> {
                     local.pop(from.index(), len)?
                 };
                 local.miss();
-                Some(entry)
+                Some(block)
             })
         {
             // SAFETY: as in `alloc_kept`.
-            return Ok(unsafe { Block::new(entry) });
+            return Ok(unsafe { Block::new(block) });
         }
         self.alloc(len)
     }
 
-    /// Fills an empty magazine from the depot, or else from a region; says whether it got something.
+    /// Fills an empty magazine from the depot, or else from a region; returns whether it got something.
     fn restock(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
         if keeping.depot.restock(local, class) > 0 {
             return true;
         }
         let wanted = local.wanted(class).min((FETCH / class.bytes()).max(1));
         let mut state = self.lock.lock();
-        (0..wanted).take_while(|_| state.take(class).is_some_and(|entry| local.stock(class, entry))).count()
+        (0..wanted).take_while(|_| state.take(class).is_some_and(|block| local.stock(class, block))).count()
             > 0
     }
 
@@ -99,15 +102,15 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// As for `give`.
     #[inline]
-    pub(crate) unsafe fn keep(entry: Entry) {
-        let region: NonNull<Region<S>> = entry.home.region().cast();
+    pub(crate) unsafe fn keep(block: RawBlock) {
+        let region: NonNull<Region<S>> = block.home.region().cast();
         // SAFETY: the block is live, so its region lives (invariant 2 of Arena).
         let id = unsafe { (*region.as_ptr()).id };
-        if cache::with_last(id, |local| local.push(entry)) == Some(true) {
+        if cache::with_last(id, |local| local.push(block)) == Some(true) {
             return;
         }
         // SAFETY: the caller's promise; the block was not taken back above.
-        unsafe { Self::keep_elsewhere(entry) }
+        unsafe { Self::keep_elsewhere(block) }
     }
 
     /// Looks for magazines that were not used last, or else for room.
@@ -116,42 +119,42 @@ impl<S: Storage> Arena<S> {
     /// As for `give`.
     #[cold]
     #[inline(never)]
-    unsafe fn keep_elsewhere(entry: Entry) {
-        let region: NonNull<Region<S>> = entry.home.region().cast();
+    unsafe fn keep_elsewhere(block: RawBlock) {
+        let region: NonNull<Region<S>> = block.home.region().cast();
         // SAFETY: the block is live, so its region lives (invariant 2 of Arena).
         let id = unsafe { (*region.as_ptr()).id };
         if id == PLAIN {
             // SAFETY: the caller's promise.
-            return unsafe { Self::give(entry) };
+            return unsafe { Self::give(block) };
         }
-        if cache::with_other(id, |local| local.push(entry)) != Some(true) {
+        if cache::with_other(id, |local| local.push(block)) != Some(true) {
             // SAFETY: the caller's promise; the block was not taken back above.
-            unsafe { Self::keep_slowly(entry) }
+            unsafe { Self::keep_slowly(block) }
         }
     }
 
     /// # Safety
     /// As for `give`.
     #[cold]
-    unsafe fn keep_slowly(entry: Entry) {
+    unsafe fn keep_slowly(block: RawBlock) {
         // SAFETY: the caller's promise.
-        let (arena, place) = unsafe { Self::place_of(entry) };
+        let (arena, place) = unsafe { Self::place_of(block) };
         // SAFETY: the block is live, so the arena lives (invariant 1), until it is pushed below at least.
         let shared = unsafe { &*arena.as_ptr() };
         if let Some(keeping) = &shared.keeping
             && let Some(class) = place.class
             && shared.adopt(keeping)
         {
-            // Captures a pointer, not a reference: who sees the push of the last block may free the arena at once.
+            // Captures a pointer, not a reference: a thread that sees the push of the last block may free the arena at once.
             let kept = cache::with_local(keeping.id, |local| {
-                if local.push(entry) {
+                if local.push(block) {
                     return true;
                 }
                 !local.orphaned.is_raised() && {
                     // SAFETY: the block is live still, so the arena lives (invariant 1).
                     let shared = unsafe { &*arena.as_ptr() };
                     shared.make_room(local, class);
-                    local.push(entry)
+                    local.push(block)
                 }
             });
             if kept == Some(true) {
@@ -159,35 +162,34 @@ impl<S: Storage> Arena<S> {
             }
         }
         // SAFETY: the caller's promise; the block was not taken back above.
-        unsafe { Self::give(entry) }
+        unsafe { Self::give(block) }
     }
 
-    /// Empties a magazine that is not in use, or has most bytes set aside, to make that of `class` larger; says whether it
-    /// is.
+    /// Takes the budget of another class's magazine, which it empties, for that of `class`; returns whether that has grown.
     fn rob(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
-        let Some(rival) = local.rival(class) else { return false };
-        self.unload(local, rival, local.len(rival));
-        local.shut(rival, &keeping.great);
-        local.enlarge(class, &keeping.great)
+        let Some(victim) = local.victim(class) else { return false };
+        self.unload(local, victim, local.len(victim));
+        local.shut(victim, &keeping.large);
+        local.enlarge(class, &keeping.large)
     }
 
     /// Makes the magazine of `class` larger, or else puts what is too much elsewhere.
     fn make_room(&self, local: &Local, class: Class) {
         let Some(keeping) = &self.keeping else { return };
-        if local.enlarge(class, &keeping.great) {
+        if local.enlarge(class, &keeping.large) {
             return;
         }
-        let is_pressed = local.is_pressed();
-        if is_pressed && self.rob(keeping, local, class) {
+        let should_rebalance = local.should_rebalance();
+        if should_rebalance && self.rob(keeping, local, class) {
             return;
         }
         let count = local.overflow(class);
         let mut stored = keeping.depot.store(local, class, count);
-        if stored < count && is_pressed {
+        if stored < count && should_rebalance {
             let stale = keeping.depot.clear_for(class, count - stored);
             if !stale.is_empty() {
                 let mut state = self.lock.lock();
-                stale.iter().for_each(|&entry| Self::untake(&mut state, entry));
+                stale.iter().for_each(|&block| Self::untake(&mut state, block));
                 drop(state);
                 stored += keeping.depot.store(local, class, count - stored);
             }
@@ -199,43 +201,42 @@ impl<S: Storage> Arena<S> {
     fn unload(&self, local: &Local, class: Class, count: usize) {
         if count > 0 {
             let mut state = self.lock.lock();
-            let entries = core::iter::from_fn(|| local.unstock(class)).take(count);
-            entries.for_each(|entry| Self::untake(&mut state, entry));
+            let blocks = core::iter::from_fn(|| local.unstock(class)).take(count);
+            blocks.for_each(|block| Self::untake(&mut state, block));
         }
     }
 
-    fn untake(state: &mut State<S>, entry: Entry) {
+    fn untake(state: &mut State<S>, block: RawBlock) {
         // SAFETY: a block that is kept was taken from its region, which is not removed before it comes back.
-        let (_, place) = unsafe { Self::place_of(entry) };
+        let (_, place) = unsafe { Self::place_of(block) };
         state.untake(place);
     }
 
-    /// Gives all that this thread and the depot keep back to the regions; says whether there was something.
+    /// Gives all that this thread and the depot keep back to the regions; returns whether there was something.
     pub(crate) fn drain(&self) -> bool {
         let Some(keeping) = &self.keeping else { return false };
-        let mut blocks = 0;
-        // What is locked must not be locked again: one list, then the other lock.
-        let mut entries = Vec::new();
-        keeping.depot.drain(|entry| entries.push(entry));
+        // The depot is emptied before the regions are locked: their lock is never taken under one of the depot's.
+        let mut passed = Vec::new();
+        keeping.depot.drain(|block| passed.push(block));
+        let mut given = passed.len();
         let mut state = self.lock.lock();
-        for entry in entries {
-            Self::untake(&mut state, entry);
-            blocks += 1;
+        for block in passed {
+            Self::untake(&mut state, block);
         }
         cache::with_local(keeping.id, |local| {
             for class in (0..cache::CLASSES).filter_map(Class::new) {
-                while let Some(entry) = local.unstock(class) {
-                    Self::untake(&mut state, entry);
-                    blocks += 1;
+                while let Some(block) = local.unstock(class) {
+                    Self::untake(&mut state, block);
+                    given += 1;
                 }
-                local.shut(class, &keeping.great);
+                local.shut(class, &keeping.large);
             }
         });
         state.merge_all();
-        blocks > 0
+        given > 0
     }
 
-    /// Makes sure that the calling thread has its magazines at hand; says no if it is ending.
+    /// Makes sure that the calling thread has its magazines at hand; returns false if it is ending.
     fn adopt(&self, keeping: &Keeping) -> bool {
         if cache::with_local(keeping.id, |_| ()).is_some() {
             return true;
@@ -243,7 +244,7 @@ impl<S: Storage> Arena<S> {
         let pool = NonNull::from(self);
         let make = || Local::new(keeping.budget);
         let register = |local| self.lock.lock().register(local);
-        // SAFETY: `bury` closes what is registered before it frees the arena, and `retire` is of this type.
+        // SAFETY: `detach` closes what is registered before it frees the arena, and `retire` is of this type.
         unsafe { cache::adopt(keeping.id, pool.cast(), Self::retire, make, register) }
     }
 
@@ -252,23 +253,23 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// `pool` is an arena of this type, which lives, and `local` is registered with it; its thread, which calls this,
     /// does not use it again.
-    unsafe fn retire(pool: NonNull<()>, local: &Local, turn: &mut Turn) -> Option<Remains> {
+    unsafe fn retire(pool: NonNull<()>, local: &Local, teardown: &mut Teardown) -> Option<Remains> {
         let arena: NonNull<Arena<S>> = pool.cast();
-        // SAFETY: the caller's promise: it lives, and who buries it waits for the turn.
+        // SAFETY: the caller's promise: it lives, and who detaches it waits for the `Teardown`.
         let shared = unsafe { &*arena.as_ptr() };
         let (keeping, mut state) = (&shared.keeping, shared.lock.lock());
         for class in (0..cache::CLASSES).filter_map(Class::new) {
-            while let Some(entry) = local.unstock(class) {
-                Self::untake(&mut state, entry);
+            while let Some(block) = local.unstock(class) {
+                Self::untake(&mut state, block);
             }
             if let Some(keeping) = keeping {
-                local.shut(class, &keeping.great);
+                local.shut(class, &keeping.large);
             }
         }
         state.unregister(local);
         let is_last = state.is_over();
         drop(state);
         // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
-        is_last.then(|| unsafe { Self::bury(arena, turn) })
+        is_last.then(|| unsafe { Self::detach(arena, teardown) })
     }
 }

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::entry::{Entry, Owned, Place, Plan, Tally};
+use super::entry::{Division, Entry, Owned, Place, Tally};
 use super::{Arena, Region};
 use crate::buddy::Leaf;
 use crate::cache::{self, Ledger, Local};
@@ -61,14 +61,20 @@ impl<S: Storage> State<S> {
     }
 
     /// Adds a region; returns how many bytes more than ever those have now that blocks share.
-    pub(super) fn insert(&mut self, arena: NonNull<Arena<S>>, id: u64, storage: S, plan: Plan) -> usize {
+    pub(super) fn insert(
+        &mut self,
+        arena: NonNull<Arena<S>>,
+        id: u64,
+        storage: S,
+        division: Division,
+    ) -> usize {
         let free = self.slots.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.slots.len());
         if free.is_none() {
             self.slots.push(None);
         }
         let region = Owned::new(Region { storage: Known::new(storage), arena, id, slot });
-        self.slots[slot] = Some(Entry { region, plan, live: 0, idle_since: 0 });
+        self.slots[slot] = Some(Entry { region, division, live: 0, idle_since: 0 });
         let more = self.split().map(Entry::size).sum::<usize>().saturating_sub(self.most_bytes);
         self.most_bytes += more;
         more
@@ -84,7 +90,7 @@ impl<S: Storage> State<S> {
 
     /// Takes a block of a class out of any region that has one, and counts it as live.
     #[inline]
-    pub(super) fn grant(&mut self, class: Class, requested: usize) -> Option<cache::Entry> {
+    pub(super) fn grant(&mut self, class: Class, requested: usize) -> Option<cache::RawBlock> {
         let entry = self.take(class)?;
         self.hand_out(class.bytes(), requested);
         Some(entry)
@@ -92,7 +98,7 @@ impl<S: Storage> State<S> {
 
     /// Takes a block of a class out of the first region that has one, so that the last ones fall idle.
     #[inline]
-    pub(super) fn take(&mut self, class: Class) -> Option<cache::Entry> {
+    pub(super) fn take(&mut self, class: Class) -> Option<cache::RawBlock> {
         // A loop: `flatten` takes as long as the rest.
         for slot in &mut self.slots {
             if let Some(entry) = slot
@@ -105,13 +111,13 @@ impl<S: Storage> State<S> {
     }
 
     /// Hands out the smallest idle region of one block that holds `len` bytes, and at most twice as many.
-    pub(super) fn grant_whole(&mut self, len: usize) -> Option<cache::Entry> {
+    pub(super) fn grant_whole(&mut self, len: usize) -> Option<cache::RawBlock> {
         let fits = |entry: &&mut Entry<S>| {
-            matches!(entry.plan, Plan::Whole { taken: false })
+            matches!(entry.division, Division::Whole { taken: false })
                 && (len..=len.saturating_mul(2)).contains(&entry.size())
         };
         let entry = self.slots.iter_mut().flatten().filter(fits).min_by_key(|entry| entry.size())?;
-        entry.plan = Plan::Whole { taken: true };
+        entry.division = Division::Whole { taken: true };
         let size = entry.size();
         let taken = entry.count(0, None, &mut self.tally);
         self.hand_out(size, len);
@@ -134,7 +140,7 @@ impl<S: Storage> State<S> {
     /// Takes the region of one block out that has been idle for longest, if there are too many.
     #[cold]
     fn oldest_idle(&mut self) -> Option<Entry<S>> {
-        let is_idle = |entry: &Entry<S>| matches!(entry.plan, Plan::Whole { taken: false });
+        let is_idle = |entry: &Entry<S>| matches!(entry.division, Division::Whole { taken: false });
         if self.slots.iter().flatten().filter(|entry| is_idle(entry)).count() <= IDLE {
             return None;
         }
@@ -142,13 +148,13 @@ impl<S: Storage> State<S> {
         slots.min_by_key(|slot| slot.as_ref().map(|entry| entry.idle_since))?.take()
     }
 
-    /// Makes a live block larger where it is, for `len` bytes; says no if what it takes is not free.
+    /// Makes a live block larger where it is, for `len` bytes; returns false if what it takes is not free.
     ///
     /// It counts as one more request, and as a block that comes back, but for the number of blocks.
-    pub(super) fn grow(&mut self, place: Place, to: Class, len: usize) -> Option<cache::Entry> {
+    pub(super) fn grow(&mut self, place: Place, to: Class, len: usize) -> Option<cache::RawBlock> {
         let from = place.class?;
         let entry = self.slots.get_mut(place.slot)?.as_mut()?;
-        let Plan::Split(map) = &mut entry.plan else { return None };
+        let Division::Split(map) = &mut entry.division else { return None };
         let leaf = Leaf((entry.region.get().offset(place.base) / MIN_BLOCK) as u64);
         if !map.grow(leaf, from, to) {
             return None;
@@ -158,7 +164,7 @@ impl<S: Storage> State<S> {
         self.ledger.asked += len as u64;
         self.ledger.granted += to.bytes() as u64;
         self.ledger.returned += from.bytes() as u64;
-        Some(cache::Entry { base: place.base, home: entry.region.home(Some(to)) })
+        Some(cache::RawBlock { base: place.base, home: entry.region.home(Some(to)) })
     }
 
     /// Gives a block back to its region; returns how many bytes it had.
@@ -173,13 +179,13 @@ impl<S: Storage> State<S> {
         self.tally.bytes -= capacity;
         entry.live -= 1;
         let offset = entry.region.get().offset(base);
-        match (&mut entry.plan, class) {
-            (Plan::Split(map), Some(class)) => {
+        match (&mut entry.division, class) {
+            (Division::Split(map), Some(class)) => {
                 if map.free_class(Leaf((offset / MIN_BLOCK) as u64), class).is_err() {
                     self.tally.strays += 1;
                 }
             }
-            (Plan::Whole { taken }, None) => *taken = false,
+            (Division::Whole { taken }, None) => *taken = false,
             _ => self.tally.strays += 1,
         }
         capacity
@@ -206,7 +212,7 @@ impl<S: Storage> State<S> {
         self.locals.drain(..).for_each(|local| local.get().closed.raise());
     }
 
-    /// Says that the pool is gone: threads are to keep nothing more.
+    /// Tells all threads that the pool is gone: they keep no more of its blocks.
     pub(super) fn orphan(&mut self) {
         self.orphaned = true;
         self.locals.iter().for_each(|local| local.get().orphaned.raise());
@@ -242,12 +248,12 @@ impl<S: Storage> State<S> {
 
     /// Returns the regions of many blocks.
     fn split(&self) -> impl Iterator<Item = &Entry<S>> {
-        self.slots.iter().flatten().filter(|entry| matches!(entry.plan, Plan::Split(_)))
+        self.slots.iter().flatten().filter(|entry| matches!(entry.division, Division::Split(_)))
     }
 
     pub(super) fn merge_all(&mut self) {
         for entry in self.slots.iter_mut().flatten() {
-            if let Plan::Split(map) = &mut entry.plan {
+            if let Division::Split(map) = &mut entry.division {
                 map.merge_all();
             }
         }
@@ -258,7 +264,7 @@ impl<S: Storage> State<S> {
         let idle: Vec<Entry<S>> =
             self.slots.iter_mut().filter_map(|slot| slot.take_if(|entry| entry.live == 0)).collect();
         for entry in &idle {
-            if let Plan::Split(map) = &entry.plan {
+            if let Division::Split(map) = &entry.division {
                 self.tally.splits += map.splits();
                 self.tally.merges += map.merges();
             }
@@ -287,7 +293,7 @@ impl<S: Storage> State<S> {
         };
         for entry in self.slots.iter().flatten() {
             stats.regions += 1;
-            if let Plan::Split(map) = &entry.plan {
+            if let Division::Split(map) = &entry.division {
                 stats.splits += map.splits();
                 stats.merges += map.merges();
             }
@@ -303,12 +309,12 @@ impl<S: Storage> State<S> {
                 return Err(format!("the region in slot {slot} thinks it is in {}", entry.region.get().slot));
             }
             live += entry.live;
-            let used = match &entry.plan {
-                Plan::Split(map) => {
+            let used = match &entry.division {
+                Division::Split(map) => {
                     map.validate().map_err(|what| format!("region {slot}: {what}"))?;
                     (map.leaves() - map.free_leaves()) as usize * MIN_BLOCK
                 }
-                Plan::Whole { taken } => usize::from(*taken) * entry.size(),
+                Division::Whole { taken } => usize::from(*taken) * entry.size(),
             };
             if (used == 0) != (entry.live == 0) {
                 return Err(format!("region {slot}: {used} bytes are in {} live blocks", entry.live));

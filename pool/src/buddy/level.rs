@@ -54,13 +54,13 @@ impl Level {
         Some(level)
     }
 
-    /// Says whether `group` is split.
+    /// Returns whether `group` is split.
     #[inline]
     pub(super) fn is_open(&self, group: GroupId) -> bool {
         self.groups[group.index()].list != List::CLOSED
     }
 
-    /// Says whether a block of exactly `count` children starts at `child`, or a split child if that is 1.
+    /// Returns whether a block of exactly `count` children starts at `child`, or a split child if that is 1.
     #[inline]
     pub(super) fn is_live(&self, child: u64, count: u32) -> bool {
         let (group, bit) = locate(child);
@@ -79,8 +79,8 @@ impl Level {
 
     /// Takes `count` free children in a row from the group that has the least to offer; none if none has enough.
     ///
-    /// The group stays in its list, although it may have less now: most of the time it gets that back before anybody
-    /// looks for so much again. Who does, and is disappointed, moves it.
+    /// The group stays in its list, although its longest run may be shorter now: most of the time the children come back before
+    /// a run of that length is wanted again. The first `take` that finds the run too short moves the group to the right list.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> Option<u64> {
         let (list, places) = (List::of(count), self.places(count));
@@ -162,7 +162,7 @@ impl Level {
         self.link(id, List::KEPT);
     }
 
-    /// Takes just the `count` children from `child`; says no if they are not all free, or not in one group.
+    /// Takes just the `count` children from `child`; returns false if they are not all free, or not in one group.
     pub(super) fn claim(&mut self, child: u64, count: u32) -> bool {
         let (id, bit) = locate(child);
         let fits = bit + count <= 64 && self.places(count).has(bit);
@@ -178,7 +178,7 @@ impl Level {
         true
     }
 
-    /// Says that a live block starts at `child`, in the middle of what was one.
+    /// Notes that a live block starts at `child`, in the middle of what was one block.
     #[inline]
     pub(super) fn start(&mut self, child: u64) {
         let (id, bit) = locate(child);

@@ -58,7 +58,7 @@ impl Map {
         }
     }
 
-    /// Makes a live block of class `from` one of class `to` where it is; says no if what it takes is not free.
+    /// Makes a live block of class `from` one of class `to` where it is; returns false if what it takes is not free.
     pub(crate) fn grow(&mut self, at: Leaf, from: Class, to: Class) -> bool {
         // Nobody sees the map meanwhile, so the block can be given up, and taken again with what follows it.
         if self.free_class(at, from).is_err() {
@@ -74,7 +74,7 @@ impl Map {
         false
     }
 
-    /// Takes a block just there; says no, and takes nothing, if it is not all free.
+    /// Takes a block just there; returns false, and takes nothing, if it is not all free.
     fn claim_class(&mut self, at: Leaf, class: Class) -> bool {
         if let Some(span) = Span::of_class(class) {
             return self.claim(at, span);
@@ -89,7 +89,7 @@ impl Map {
         failed.is_none()
     }
 
-    /// Takes a block of the map just there; says no if it is not all free.
+    /// Takes a block of the map just there; returns false if it is not all free.
     fn claim(&mut self, at: Leaf, span: Span) -> bool {
         let Span { level, count } = span;
         let fits = at.0.checked_add(span.leaves()).is_some_and(|end| end <= self.leaves);
@@ -105,7 +105,7 @@ impl Map {
         claimed
     }
 
-    /// Makes sure that the group of a child is split; says no if it is part of a live block.
+    /// Makes sure that the group of a child is split; returns false if it is part of a live block.
     fn open_above(&mut self, number: usize, child: u64) -> bool {
         let group = GroupId::of(child >> 6);
         // The group of the top level is always split, so this ends.

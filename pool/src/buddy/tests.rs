@@ -11,7 +11,7 @@ impl Oracle {
         Oracle { taken: vec![false; leaves as usize] }
     }
 
-    /// Says whether some run of children in one group is free: the map must find one if and only if there is one.
+    /// Returns whether some run of children in one group is free: the map must find one if and only if there is one.
     fn has_room(&self, order: Order) -> bool {
         let Span { level, count } = Span::of(order);
         let (child, count) = (1 << (6 * level), count as usize);

@@ -7,16 +7,16 @@ use super::{Local, Remains};
 /// Numbers pools whose blocks no thread keeps.
 pub(crate) const PLAIN: u64 = 0;
 
-/// The right to end magazines, of which there are none.
+/// The lock under which magazines end, of which there are none.
 #[derive(Debug)]
-pub(crate) struct Turn(());
+pub(crate) struct Teardown(());
 
 pub(crate) fn new_id() -> u64 {
     1
 }
 
-pub(crate) fn turn() -> Turn {
-    Turn(())
+pub(crate) fn teardown() -> Teardown {
+    Teardown(())
 }
 
 pub(crate) fn with_last<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Option<R> {
@@ -31,7 +31,7 @@ pub(crate) fn with_local<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Opti
     None
 }
 
-type Retire = unsafe fn(pool: NonNull<()>, local: &Local, turn: &mut Turn) -> Option<Remains>;
+type Retire = unsafe fn(pool: NonNull<()>, local: &Local, teardown: &mut Teardown) -> Option<Remains>;
 
 /// # Safety
 /// None needed: this does nothing.

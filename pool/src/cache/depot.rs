@@ -1,23 +1,23 @@
-//! Where magazines that are full and magazines that are empty meet.
+//! Free blocks on their way from full magazines to empty ones.
 
-use super::{CLASSES, Class, Entry, Local};
+use super::{CLASSES, Class, Local, RawBlock};
 use crate::sync::{Lock, Stock};
 
 /// Free blocks of each class that no thread keeps, each class under a lock of its own, taken once for many blocks.
 #[derive(Debug)]
 pub(crate) struct Depot {
     shelves: [Lock<Shelf>; CLASSES],
-    /// Bytes of blocks that there is room for.
+    /// Bytes of blocks that may still be put here.
     pub(super) room: Stock,
-    /// All that there is room for.
+    /// `room` when the depot is empty.
     bytes: usize,
 }
 
 /// The blocks of one class.
 #[derive(Debug)]
 struct Shelf {
-    entries: Vec<Entry>,
-    /// Somebody asked for one since the depot last looked for what is of no use.
+    blocks: Vec<RawBlock>,
+    /// Whether a thread has asked for one since the last [`clear_for`](Depot::clear_for).
     is_used: bool,
 }
 
@@ -27,7 +27,7 @@ impl Depot {
 
     /// Returns an empty depot for so many bytes; blocks of more than half as many go straight back to their region.
     pub(crate) fn new(bytes: usize) -> Depot {
-        let shelves = core::array::from_fn(|_| Lock::new(Shelf { entries: Vec::new(), is_used: false }));
+        let shelves = core::array::from_fn(|_| Lock::new(Shelf { blocks: Vec::new(), is_used: false }));
         Depot { shelves, room: Stock::new(bytes as u64), bytes }
     }
 
@@ -38,11 +38,11 @@ impl Depot {
         let mut shelf = shelf.lock();
         let mut moved = 0;
         while moved < wanted
-            && let Some(entry) = shelf.entries.pop()
+            && let Some(block) = shelf.blocks.pop()
         {
             // `space` counts what there is room for.
-            if !local.stock(class, entry) {
-                shelf.entries.push(entry);
+            if !local.stock(class, block) {
+                shelf.blocks.push(block);
                 break;
             }
             moved += 1;
@@ -56,13 +56,13 @@ impl Depot {
     }
 
     /// Takes one block out.
-    pub(crate) fn take(&self, class: Class) -> Option<Entry> {
+    pub(crate) fn take(&self, class: Class) -> Option<RawBlock> {
         let mut shelf = self.shelves.get(class.index())?.lock();
         shelf.is_used = true;
-        let entry = shelf.entries.pop()?;
+        let block = shelf.blocks.pop()?;
         drop(shelf);
         self.room.add(class.bytes() as u64);
-        Some(entry)
+        Some(block)
     }
 
     /// Moves up to `count` blocks out of a magazine; returns how many found room here.
@@ -70,7 +70,7 @@ impl Depot {
         let most = self.most(class);
         let Some(shelf) = self.shelves.get(class.index()).filter(|_| count > 0) else { return 0 };
         let mut shelf = shelf.lock();
-        let shelf = &mut shelf.entries;
+        let shelf = &mut shelf.blocks;
         let count = count.min(most.saturating_sub(shelf.len()));
         if count == 0 || (shelf.capacity() < most && shelf.try_reserve_exact(most).is_err()) {
             return 0;
@@ -79,9 +79,9 @@ impl Depot {
         let affordable = self.room.take(count as u64, each);
         let mut moved = 0;
         while moved < affordable
-            && let Some(entry) = local.unstock(class)
+            && let Some(block) = local.unstock(class)
         {
-            shelf.push(entry);
+            shelf.push(block);
             moved += 1;
         }
         if moved < affordable {
@@ -96,42 +96,42 @@ impl Depot {
         if most < 2 { 0 } else { most }
     }
 
-    /// Takes blocks out that nobody asked for since anybody called this last, of the class that has the most bytes, to make
-    /// room for `count` blocks of `class`, if bytes are what is missing.
+    /// Makes room for `count` blocks of `class`, if bytes are what is missing: takes out blocks of the class that has the most
+    /// bytes here among those that no thread has asked for since the last call.
     ///
-    /// Two calls may follow each other at once, and the second find what is in use unused: that costs a batch.
-    pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<Entry> {
+    /// Of two calls in quick succession the second may take a class that is in use; that costs one batch.
+    pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<RawBlock> {
         let count =
-            count.min(self.most(class).saturating_sub(self.shelves[class.index()].lock().entries.len()));
+            count.min(self.most(class).saturating_sub(self.shelves[class.index()].lock().blocks.len()));
         if count == 0 {
             return Vec::new();
         }
         let mut greatest = (0, None);
         for other in (0..CLASSES).filter_map(Class::new).filter(|&other| other != class) {
             let mut shelf = self.shelves[other.index()].lock();
-            let bytes = shelf.entries.len() * other.bytes();
+            let bytes = shelf.blocks.len() * other.bytes();
             if !core::mem::replace(&mut shelf.is_used, false) && bytes > greatest.0 {
                 greatest = (bytes, Some(other));
             }
         }
         let mut cleared = Vec::new();
         let Some(other) = greatest.1 else { return cleared };
-        // Before the lock; who has no memory for a list clears nothing.
+        // The list is allocated before the lock is taken; without memory for it nothing is cleared.
         let needed = (count * class.bytes()).div_ceil(other.bytes()).min(Self::ENTRIES);
         if cleared.try_reserve_exact(needed).is_ok() {
             let mut shelf = self.shelves[other.index()].lock();
-            cleared.extend(core::iter::from_fn(|| shelf.entries.pop()).take(needed));
+            cleared.extend(core::iter::from_fn(|| shelf.blocks.pop()).take(needed));
         }
         self.room.add((cleared.len() * other.bytes()) as u64);
         cleared
     }
 
     /// Takes everything out.
-    pub(crate) fn drain(&self, mut each: impl FnMut(Entry)) {
+    pub(crate) fn drain(&self, mut each: impl FnMut(RawBlock)) {
         for class in (0..CLASSES).filter_map(Class::new) {
-            let entries = core::mem::take(&mut self.shelves[class.index()].lock().entries);
-            self.room.add((entries.len() * class.bytes()) as u64);
-            entries.into_iter().for_each(&mut each);
+            let blocks = core::mem::take(&mut self.shelves[class.index()].lock().blocks);
+            self.room.add((blocks.len() * class.bytes()) as u64);
+            blocks.into_iter().for_each(&mut each);
         }
     }
 }

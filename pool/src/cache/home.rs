@@ -1,4 +1,4 @@
-//! Where a block goes when it comes back, in one word.
+//! The region and the class of a block, in one word: where the block goes when it is freed.
 
 use core::ptr::NonNull;
 

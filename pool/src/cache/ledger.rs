@@ -1,4 +1,4 @@
-//! What lives, by sums over all who hand out and take back.
+//! Counts of blocks handed out and taken back; their sums over all threads say what is live.
 
 /// Blocks that were handed out and came back, in one place; the sum over all places says what lives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -5,7 +5,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::stack::{Slots, Stack};
-use super::{CLASSES, Class, Entry, Ledger};
+use super::{CLASSES, Class, Ledger, RawBlock};
 use crate::sync::{Count, Flag, Stock};
 
 /// How much a thread may keep.
@@ -18,35 +18,35 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Entries of the largest magazines.
+    /// The most blocks in one magazine.
     pub(super) const ENTRIES: usize = 64;
     /// Bytes in one magazine, unless a single block has more.
     const CLASS: usize = 4 << 20;
-    /// Greater blocks are great: threads have a budget for themselves, and one together.
+    /// Blocks above this many bytes are *large*. For them each thread has a second budget, and all threads share a third.
     const SMALL: usize = 512 << 10;
 
-    /// Says whether blocks of so many bytes are kept one by one.
-    pub(crate) fn is_great(bytes: usize) -> bool {
+    /// Returns whether blocks of this many bytes are large, and so fetched and kept one by one.
+    pub(crate) fn is_large(bytes: usize) -> bool {
         bytes > Self::SMALL
     }
 
     /// Returns how many blocks of a class a magazine may hold.
-    fn entries(&self, class: Class) -> usize {
+    fn blocks(&self, class: Class) -> usize {
         let bytes = class.bytes();
-        let most = if Self::is_great(bytes) { Self::CLASS } else { Self::CLASS.min(self.thread) };
-        let is_kept = bytes <= self.greatest && (Self::is_great(bytes) || bytes <= self.thread);
+        let most = if Self::is_large(bytes) { Self::CLASS } else { Self::CLASS.min(self.thread) };
+        let is_kept = bytes <= self.greatest && (Self::is_large(bytes) || bytes <= self.thread);
         if is_kept { (most / bytes).clamp(1, Self::ENTRIES) } else { 0 }
     }
 }
 
-/// The index of the first class of great blocks.
+/// The index of the first class of large blocks.
 #[cfg(not(loom))]
-const FIRST_GREAT: usize = match Class::for_len(Budget::SMALL) {
+const FIRST_LARGE: usize = match Class::for_len(Budget::SMALL) {
     Some(class) => class.index() + 1,
     None => panic!("a block may have so many bytes"),
 };
 #[cfg(loom)]
-const FIRST_GREAT: usize = CLASSES;
+const FIRST_LARGE: usize = CLASSES;
 
 /// All magazines of one thread for one pool, and what they count.
 ///
@@ -57,17 +57,17 @@ pub(crate) struct Local {
     slots: Box<[Slots]>,
     /// Bytes that were asked for.
     asked: Count,
-    /// Requests among `allocs` that something had to be fetched for.
+    /// Requests among `allocs` for which blocks had to be fetched from the depot or a region.
     misses: Count,
-    /// Bytes not yet set aside for small blocks, and for great ones.
+    /// What is left of the thread's two budgets, in bytes: for small blocks, and for large ones.
     room: [Cell<usize>; 2],
-    /// Bytes set aside for great blocks of those that all threads have together.
+    /// Bytes for large blocks that this thread has taken from the budget of all threads.
     borrowed: Cell<usize>,
-    /// How often the budget did not suffice.
+    /// How often the budget was exhausted.
     pressure: Cell<u32>,
-    /// How often a block of another class was handed out.
-    strange: Cell<u32>,
-    /// How often each magazine had been used when its thread last looked for one to rob.
+    /// How often a block of a larger class could have been handed out.
+    mismatched: Cell<u32>,
+    /// By class: how often its magazine had been used when the thread last looked for one whose budget it could take.
     seen: Box<[Cell<u64>]>,
     /// The pool is gone: nothing more is to be kept.
     pub(crate) orphaned: Flag,
@@ -90,7 +90,7 @@ impl Local {
                 most: Cell::new(0),
                 bytes: class.map_or(0, Class::bytes),
                 slots: NonNull::from(&slots[index]),
-                limit: class.map_or(0, |class| budget.entries(class)) as u64,
+                limit: class.map_or(0, |class| budget.blocks(class)) as u64,
                 at_full: Cell::new(0),
             }
         });
@@ -102,32 +102,32 @@ impl Local {
             room: [Cell::new(budget.thread), Cell::new(budget.thread)],
             borrowed: Cell::new(0),
             pressure: Cell::new(0),
-            strange: Cell::new(0),
+            mismatched: Cell::new(0),
             seen: (0..CLASSES).map(|_| Cell::new(0)).collect(),
             orphaned: Flag::new(),
             closed: Flag::new(),
         }
     }
 
-    /// Hands a block of the class of that index out for `requested` bytes; none if the magazine is empty, or there is
-    /// none.
+    /// Hands out a block of the class with index `class`, for a request of `requested` bytes; none if its magazine is empty,
+    /// or there is no such class.
     #[inline]
-    pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<Entry> {
+    pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<RawBlock> {
         let stack = self.stacks.get(class)?;
-        let entry = stack.top()?;
+        let block = stack.top()?;
         self.asked.add(requested as u64);
         stack.allocs.add(1);
-        Some(entry)
+        Some(block)
     }
 
-    /// Takes a block back that was handed out; says no if it has no room for it.
+    /// Takes a block back that was handed out; returns false if it has no room for it.
     #[inline]
-    pub(crate) fn push(&self, entry: Entry) -> bool {
-        let Some(stack) = self.stacks.get(entry.home.index()) else { return false };
-        if self.orphaned.is_seen() || !stack.lay(entry) {
+    pub(crate) fn push(&self, block: RawBlock) -> bool {
+        let Some(stack) = self.stacks.get(block.home.index()) else { return false };
+        if self.orphaned.is_seen() || !stack.lay(block) {
             return false;
         }
-        // Last: who sees this count sees that its owner is done with the block.
+        // Last, with release: a thread that reads this count also sees everything its owner did with the block.
         stack.frees.add(1);
         true
     }
@@ -139,17 +139,18 @@ impl Local {
 
     /// Returns the smallest class that there is a block of, from `class` to one of at most half as many bytes again.
     ///
-    /// That much is wasted as long as the block lives, but nobody else had the bytes either, and what is wasted is less
-    /// than a region that must be split for it.
+    /// The difference is wasted as long as the block lives. But the thread keeps those bytes anyway, and a block split off a
+    /// region would cost more.
     pub(crate) fn near(&self, class: Class) -> Option<Class> {
         let index = class.index();
         let has = |at: usize| u32::from(self.stacks.get(at).is_some_and(|stack| stack.len() > 0));
-        // Two steps of a quarter, all looked at before anything is decided: nobody can guess which of them it will be.
+        // The class and the next two, a quarter apart. All three are read without a branch: which of them has a block is
+        // unpredictable.
         let found = has(index) | has(index + 1) << 1 | has(index + 2) << 2;
         (found != 0).then(|| Class::at((index + found.trailing_zeros() as usize) as u8))
     }
 
-    /// Says how many blocks of a full magazine are to be put elsewhere now: half, or all if none was asked for since the
+    /// Returns how many blocks of a full magazine are to be put elsewhere now: half, or all if none was asked for since the
     /// last time, which this notes.
     pub(crate) fn overflow(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
@@ -159,58 +160,58 @@ impl Local {
         if is_used { len.div_ceil(2) } else { len }
     }
 
-    /// Says how many blocks of a class to fetch at once.
+    /// Returns how many blocks of a class to fetch at once.
     pub(crate) fn wanted(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         stack.most.get().div_ceil(2).min(stack.most.get() - stack.len()) as usize
     }
 
-    /// Says how many blocks of a class there is room for.
+    /// Returns how many blocks of a class there is room for.
     pub(crate) fn space(&self, class: Class) -> usize {
         self.stacks.get(class.index()).map_or(0, |stack| (stack.most.get() - stack.len()) as usize)
     }
 
-    /// Hands a block out for `requested` bytes that comes straight from behind.
-    pub(crate) fn pass(&self, entry: Entry, requested: usize) -> bool {
-        let Some(stack) = self.stacks.get(entry.home.index()) else { return false };
+    /// Counts a block that comes from the depot or a region and goes straight to the user, for `requested` bytes.
+    pub(crate) fn pass(&self, block: RawBlock, requested: usize) -> bool {
+        let Some(stack) = self.stacks.get(block.home.index()) else { return false };
         stack.kept.set(stack.kept.get().wrapping_add(1));
         self.asked.add(requested as u64);
         stack.allocs.add(1);
         true
     }
 
-    /// Keeps a block that comes from behind; says no if there is no room.
-    pub(crate) fn stock(&self, class: Class, entry: Entry) -> bool {
+    /// Keeps a block that comes from the depot or a region; returns false if there is no room.
+    pub(crate) fn stock(&self, class: Class, block: RawBlock) -> bool {
         self.stacks.get(class.index()).is_some_and(|stack| {
-            let has_room = stack.lay(entry);
+            let has_room = stack.lay(block);
             stack.kept.set(stack.kept.get().wrapping_add(has_room.into()));
             has_room
         })
     }
 
-    /// Gives a block up, to be put somewhere behind.
-    pub(crate) fn unstock(&self, class: Class) -> Option<Entry> {
+    /// Takes a block out of a magazine, to be put into the depot or back into its region.
+    pub(crate) fn unstock(&self, class: Class) -> Option<RawBlock> {
         let stack = self.stacks.get(class.index())?;
-        let entry = stack.top()?;
+        let block = stack.top()?;
         stack.kept.set(stack.kept.get().wrapping_sub(1));
-        Some(entry)
+        Some(block)
     }
 
-    /// Lets the magazine of a class hold twice as many as now, or some more; says no if it may not.
+    /// Doubles the capacity of a class's magazine, or raises it by as much as the budget allows; returns false if by nothing.
     ///
-    /// Magazines start with nothing and double when they overflow, so bytes are set aside for what is in use only; those
-    /// for great blocks also from what all threads have together.
-    pub(crate) fn enlarge(&self, class: Class, great: &Stock) -> bool {
+    /// Magazines start with no capacity and double when they overflow, so budget goes only to classes in use. For large
+    /// blocks the thread also takes from the budget that all threads share.
+    pub(crate) fn enlarge(&self, class: Class, large: &Stock) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
         let most = stack.most.get();
         let wanted = most.max(1).min(stack.limit - most);
-        let is_great = Budget::is_great(stack.bytes);
-        let room = &self.room[usize::from(is_great)];
+        let is_large = Budget::is_large(stack.bytes);
+        let room = &self.room[usize::from(is_large)];
         let affordable = room.get().checked_div(stack.bytes).unwrap_or(0) as u64;
         let mut more = wanted.min(affordable);
         room.set(room.get() - more as usize * stack.bytes);
-        if is_great && more < wanted {
-            let borrowed = great.take(wanted - more, stack.bytes as u64);
+        if is_large && more < wanted {
+            let borrowed = large.take(wanted - more, stack.bytes as u64);
             self.borrowed.set(self.borrowed.get() + borrowed as usize * stack.bytes);
             more += borrowed;
         }
@@ -218,47 +219,51 @@ impl Local {
         more > 0
     }
 
-    /// Says whether the magazine of a class could be larger, had the budget the bytes.
+    /// Returns whether the magazine of a class is below its greatest capacity, whatever the budget.
     pub(crate) fn may_grow(&self, class: Class) -> bool {
         self.stacks.get(class.index()).is_some_and(|stack| stack.most.get() < stack.limit)
     }
 
-    /// Says, after every so manyth time that the budget did not suffice, that it is to be spent otherwise.
+    /// Returns true on every 64th call. The caller asks when a magazine cannot grow, and on true takes budget from another
+    /// class.
     ///
-    /// Not every time: where sizes come at random, what is kept for one is worth as much as what is kept for another.
-    pub(crate) fn is_pressed(&self) -> bool {
+    /// Not every time: where sizes come at random, a block kept for one class is worth as much as one kept for another.
+    pub(crate) fn should_rebalance(&self) -> bool {
         let pressure = self.pressure.get().wrapping_add(1);
         self.pressure.set(pressure);
         pressure.is_multiple_of(64)
     }
 
-    /// Says, after every so manyth block of another class, that it is time to get some of the right one.
+    /// Returns true on every 64th call. The caller asks when it could hand out a block of a larger class, and on true fetches
+    /// blocks of the right class instead.
     ///
-    /// Otherwise a thread that uses one size goes round with the blocks of another for ever, the slow way each time.
-    pub(crate) fn is_fed_up(&self) -> bool {
-        let strange = self.strange.get().wrapping_add(1);
-        self.strange.set(strange);
-        strange.is_multiple_of(64)
+    /// Without that a thread that uses one size would reuse the blocks of another for ever, by the slow path each time.
+    pub(crate) fn should_refetch(&self) -> bool {
+        let mismatched = self.mismatched.get().wrapping_add(1);
+        self.mismatched.set(mismatched);
+        mismatched.is_multiple_of(64)
     }
 
-    /// Returns the class to take room from for `class`: of those that share its budget, and have enough for one block of it,
-    /// the one for which most bytes are set aside among those that were not used since the last time; otherwise among all,
-    /// if it has as many as `class`.
-    pub(crate) fn rival(&self, class: Class) -> Option<Class> {
+    /// Returns the class whose budget is to be taken for `class`, or none.
+    ///
+    /// Candidates share the budget of `class` and would free enough for one of its blocks. Those that were not used since the
+    /// last call come first, then those that hold most of the budget; a class in use is taken only if it holds at least as
+    /// much as `class`.
+    pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
         if stack.most.get() == stack.limit {
             return None;
         }
         let aside = |other: &Stack| other.most.get() as usize * other.bytes;
-        let is_great = Budget::is_great(stack.bytes);
-        let (first, end) = if is_great { (FIRST_GREAT, CLASSES) } else { (0, FIRST_GREAT) };
+        let is_large = Budget::is_large(stack.bytes);
+        let (first, end) = if is_large { (FIRST_LARGE, CLASSES) } else { (0, FIRST_LARGE) };
         let mut best = ((false, aside(stack).max(1) - 1), None);
         for index in (first..end).filter(|&index| index != class.index()) {
             let other = &self.stacks[index];
             let used = other.allocs.own() + other.frees.own();
             let is_idle = self.seen[index].replace(used) == used && other.most.get() > 0;
-            // Otherwise tiny ones would give way again and again, and what they leave would serve nobody but themselves.
-            let helps = is_great || self.room[0].get() + aside(other) >= stack.bytes;
+            // Without this, classes of tiny blocks would be emptied again and again for less than one block of `class`.
+            let helps = is_large || self.room[0].get() + aside(other) >= stack.bytes;
             if helps && (is_idle, aside(other)) > best.0 {
                 best = ((is_idle, aside(other)), Some(index));
             }
@@ -266,18 +271,18 @@ impl Local {
         best.1.and_then(Class::new)
     }
 
-    /// Lets an empty magazine hold nothing any more.
-    pub(crate) fn shut(&self, class: Class, great: &Stock) {
+    /// Lowers the capacity of a class's magazine to what it holds, and gives the budget back.
+    pub(crate) fn shut(&self, class: Class, large: &Stock) {
         let Some(stack) = self.stacks.get(class.index()) else { return };
         let freed = (stack.most.get() - stack.len()) as usize * stack.bytes;
         stack.most.set(stack.len());
-        let is_great = Budget::is_great(stack.bytes);
-        let due = if is_great { freed.min(self.borrowed.get()) } else { 0 };
+        let is_large = Budget::is_large(stack.bytes);
+        let due = if is_large { freed.min(self.borrowed.get()) } else { 0 };
         if due > 0 {
             self.borrowed.set(self.borrowed.get() - due);
-            great.add(due as u64);
+            large.add(due as u64);
         }
-        let room = &self.room[usize::from(is_great)];
+        let room = &self.room[usize::from(is_large)];
         room.set(room.get() + freed - due);
     }
 

@@ -22,7 +22,7 @@ pub(crate) use depot::Depot;
 pub(crate) use home::Home;
 pub(crate) use ledger::Ledger;
 pub(crate) use local::{Budget, Local};
-pub(crate) use thread::{PLAIN, Turn, adopt, new_id, turn, with_last, with_local, with_other};
+pub(crate) use thread::{PLAIN, Teardown, adopt, new_id, teardown, with_last, with_local, with_other};
 
 /// How many classes are kept, 64 B to 8 MiB, with the numbers that are left out among them.
 #[cfg(not(loom))]
@@ -35,14 +35,14 @@ pub(crate) type Remains = Box<dyn Send>;
 
 /// One block, of a pool that whoever holds it knows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RawBlock {
     pub(crate) base: NonNull<u8>,
     pub(crate) home: Home,
 }
 
-// SAFETY: an entry is two addresses, and owns the block at one of them; a block may be used from any thread.
+// SAFETY: a block is two addresses, and owns the block at one of them; a block may be used from any thread.
 #[expect(unsafe_code, reason = "a free block goes from thread to thread")]
-unsafe impl Send for Entry {}
+unsafe impl Send for RawBlock {}
 
 #[cfg(not(loom))]
 const _: () = match Class::for_len(8 << 20) {

@@ -4,14 +4,14 @@ use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::{Budget, Entry, Home};
+use super::{Budget, Home, RawBlock};
 use crate::sync::Count;
 
 /// The free blocks of one class that a thread keeps.
 ///
-/// How many there are is not written down but counted: `kept + frees - allocs`. So taking a block writes one number, and
-/// putting it back another. If both wrote the same one, each would wait for the other's to come back out of the store
-/// buffer, and that is longer than all the rest takes.
+/// Its length is not stored but computed: `kept + frees - allocs`. So taking a block writes one number, and putting one back
+/// writes another. If both wrote the same number, each would wait until the last store of the other had left the store
+/// buffer, which takes longer than all the rest.
 ///
 /// # Invariants
 /// 1. `slots` points to the slots of this stack in `Local::slots`, which live as long.
@@ -22,7 +22,7 @@ pub(super) struct Stack {
     pub(super) allocs: Count,
     /// Blocks that came back to here.
     pub(super) frees: Count,
-    /// Blocks that came from behind, less those that went there.
+    /// Blocks that came from the depot or a region, less those that went there.
     pub(super) kept: Cell<u64>,
     /// How many it may hold for now: the bytes for them are set aside from the budget.
     pub(super) most: Cell<u64>,
@@ -54,7 +54,7 @@ impl Stack {
 
     /// Returns the block that was put here last, to be counted as gone by the caller.
     #[inline]
-    pub(super) fn top(&self) -> Option<Entry> {
+    pub(super) fn top(&self) -> Option<RawBlock> {
         let top = self.len().checked_sub(1)? as usize;
         // SAFETY: `top < len() ≤ Budget::ENTRIES` by invariant 2.
         let (base, home) = unsafe { self.slot(top) };
@@ -62,7 +62,7 @@ impl Stack {
         let base = unsafe { base.get().assume_init() };
         // SAFETY: as above.
         let home = unsafe { home.get().assume_init() };
-        Some(Entry { base, home })
+        Some(RawBlock { base, home })
     }
 
     /// # Safety
@@ -79,17 +79,17 @@ impl Stack {
         (base, home)
     }
 
-    /// Puts a block here, to be counted by the caller; says no if there is no room.
+    /// Puts a block here, to be counted by the caller; returns false if there is no room.
     #[inline]
-    pub(super) fn lay(&self, entry: Entry) -> bool {
+    pub(super) fn lay(&self, block: RawBlock) -> bool {
         let len = self.len();
         if len >= self.most.get() {
             return false;
         }
         // SAFETY: `len < most ≤ Budget::ENTRIES` by invariant 2.
         let (base, home) = unsafe { self.slot(len as usize) };
-        base.set(MaybeUninit::new(entry.base));
-        home.set(MaybeUninit::new(entry.home));
+        base.set(MaybeUninit::new(block.base));
+        home.set(MaybeUninit::new(block.home));
         true
     }
 }

@@ -11,10 +11,10 @@ struct Region(#[expect(dead_code, reason = "only its address is used")] [u8; Hom
 
 static REGION: Region = Region([0; Home::ALIGN]);
 
-fn entry<T>(at: &T, class: Class) -> Entry {
+fn block<T>(at: &T, class: Class) -> RawBlock {
     // SAFETY: it is as long and as aligned as it must be.
     let home = unsafe { Home::new(NonNull::from(&REGION).cast(), Some(class)) };
-    Entry { base: NonNull::from(at).cast(), home }
+    RawBlock { base: NonNull::from(at).cast(), home }
 }
 
 #[cfg(not(loom))]
@@ -36,26 +36,26 @@ fn homes_say_which_class_and_region() {
 #[test]
 fn magazines_double_within_their_budget() {
     let local = Local::new(Budget { thread: 64 << 10, greatest: 1 << 30 });
-    let (small, large) = (class(64), class(60 << 10));
+    let (small, big) = (class(64), class(60 << 10));
     let bytes = [0u8; 256];
-    let great = Stock::new(0);
-    assert!(!local.push(entry(&bytes[0], small)), "they start with nothing");
+    let large = Stock::new(0);
+    assert!(!local.push(block(&bytes[0], small)), "they start with nothing");
     let mut kept = 0;
-    while local.enlarge(small, &great) {
-        while local.push(entry(&bytes[kept], small)) {
+    while local.enlarge(small, &large) {
+        while local.push(block(&bytes[kept], small)) {
             kept += 1;
         }
     }
-    assert_eq!((kept, local.rival(small)), (64, None));
-    assert!(!local.enlarge(large, &great), "4 KiB of 64 are set aside");
-    assert_eq!(local.rival(large), Some(small));
+    assert_eq!((kept, local.victim(small)), (64, None));
+    assert!(!local.enlarge(big, &large), "4 KiB of 64 are set aside");
+    assert_eq!(local.victim(big), Some(small));
     assert_eq!(local.overflow(small), 64, "nobody has asked for one");
     assert!(local.push(local.pop(small.index(), 1).unwrap()));
     assert_eq!((local.overflow(small), local.overflow(small)), (32, 64));
     while local.unstock(small).is_some() {}
-    local.shut(small, &great);
-    assert!(local.enlarge(large, &great));
-    assert!(!local.enlarge(class(128 << 10), &great), "more than the budget");
+    local.shut(small, &large);
+    assert!(local.enlarge(big, &large));
+    assert!(!local.enlarge(class(128 << 10), &large), "more than the budget");
     let ledger = local.ledger();
     assert_eq!((ledger.allocs, ledger.frees, ledger.returned), (1, 65, 65 * 64));
 }
@@ -65,16 +65,16 @@ fn magazines_double_within_their_budget() {
 fn great_magazines_borrow_and_give_back() {
     const MIB: usize = 1 << 20;
     let local = Local::new(Budget { thread: 2 * MIB, greatest: 8 * MIB });
-    let (great, one, two) = (Stock::new(5 << 20), class(MIB), class(2 * MIB));
-    assert!(local.enlarge(one, &great) && local.enlarge(one, &great));
+    let (large, one, two) = (Stock::new(5 << 20), class(MIB), class(2 * MIB));
+    assert!(local.enlarge(one, &large) && local.enlarge(one, &large));
     assert_eq!(local.space(one), 2, "of its own budget");
-    assert!(local.enlarge(two, &great) && local.enlarge(two, &great));
-    assert_eq!((local.space(two), local.enlarge(class(8 * MIB), &great)), (2, false));
-    assert_eq!(great.take(u64::MAX, 1), 1 << 20, "two of 2 MiB are borrowed");
-    local.shut(one, &great);
-    local.shut(two, &great);
-    assert_eq!(great.take(u64::MAX, 1), 4 << 20);
-    assert!(local.enlarge(two, &great), "its own budget is whole again");
+    assert!(local.enlarge(two, &large) && local.enlarge(two, &large));
+    assert_eq!((local.space(two), local.enlarge(class(8 * MIB), &large)), (2, false));
+    assert_eq!(large.take(u64::MAX, 1), 1 << 20, "two of 2 MiB are borrowed");
+    local.shut(one, &large);
+    local.shut(two, &large);
+    assert_eq!(large.take(u64::MAX, 1), 4 << 20);
+    assert!(local.enlarge(two, &large), "its own budget is whole again");
 }
 
 #[cfg(not(loom))]
@@ -82,15 +82,15 @@ fn great_magazines_borrow_and_give_back() {
 fn who_is_idle_gives_way_first() {
     let local = Local::new(Budget { thread: 4 << 10, greatest: 1 << 20 });
     let (busy, idle, new) = (class(1 << 10), class(256), class(512));
-    let (bytes, great) = ([0u8; 8], Stock::new(0));
-    (0..2).for_each(|_| assert!(local.enlarge(busy, &great)));
-    (0..3).for_each(|_| assert!(local.enlarge(idle, &great)));
-    while local.enlarge(new, &great) {}
-    assert!(local.push(entry(&bytes[0], busy)) && local.push(entry(&bytes[1], idle)));
-    assert_eq!(local.rival(new), Some(busy), "both were used, so the one with most bytes");
+    let (bytes, large) = ([0u8; 8], Stock::new(0));
+    (0..2).for_each(|_| assert!(local.enlarge(busy, &large)));
+    (0..3).for_each(|_| assert!(local.enlarge(idle, &large)));
+    while local.enlarge(new, &large) {}
+    assert!(local.push(block(&bytes[0], busy)) && local.push(block(&bytes[1], idle)));
+    assert_eq!(local.victim(new), Some(busy), "both were used, so the one with most bytes");
     assert!(local.push(local.pop(busy.index(), 1).unwrap()));
-    assert_eq!(local.rival(new), Some(idle), "although it has less");
-    assert_eq!(local.rival(new), Some(busy), "none was used");
+    assert_eq!(local.victim(new), Some(idle), "although it has less");
+    assert_eq!(local.victim(new), Some(busy), "none was used");
     while local.unstock(busy).is_some() || local.unstock(idle).is_some() {}
 }
 
@@ -99,11 +99,11 @@ fn who_is_idle_gives_way_first() {
 fn who_gives_way_must_help() {
     let local = Local::new(Budget { thread: (3 << 10) + 64, greatest: 1 << 20 });
     let (busy, tiny, new) = (class(1 << 10), class(64), class(512));
-    let (bytes, great) = ([0u8; 8], Stock::new(0));
-    assert!(local.enlarge(tiny, &great));
-    while local.enlarge(busy, &great) {}
-    assert!(local.push(entry(&bytes[0], busy)));
-    assert_eq!(local.rival(new), Some(busy), "64 bytes are too few for one of 512");
+    let (bytes, large) = ([0u8; 8], Stock::new(0));
+    assert!(local.enlarge(tiny, &large));
+    while local.enlarge(busy, &large) {}
+    assert!(local.push(block(&bytes[0], busy)));
+    assert_eq!(local.victim(new), Some(busy), "64 bytes are too few for one of 512");
     while local.unstock(busy).is_some() {}
 }
 
@@ -112,11 +112,11 @@ fn who_gives_way_must_help() {
 fn the_depot_makes_room_with_what_nobody_takes() {
     let (local, depot) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(4 << 10));
     let (taken, left, new) = (class(256), class(128), class(1 << 10));
-    let (bytes, great) = ([0u8; 8], Stock::new(0));
+    let (bytes, large) = ([0u8; 8], Stock::new(0));
     let keep = |class, count: usize| {
         for byte in &bytes[..count] {
-            while !local.push(entry(byte, class)) {
-                assert!(local.enlarge(class, &great));
+            while !local.push(block(byte, class)) {
+                assert!(local.enlarge(class, &large));
             }
         }
     };
@@ -124,16 +124,16 @@ fn the_depot_makes_room_with_what_nobody_takes() {
         keep(class, 8);
         assert_eq!(depot.store(&local, class, 8), 8);
     }
-    assert!(depot.take(taken).is_some_and(|entry| local.pass(entry, 1)));
+    assert!(depot.take(taken).is_some_and(|block| local.pass(block, 1)));
     keep(new, 3);
     assert_eq!(depot.store(&local, new, 3), 1, "1280 bytes are left");
     let cleared = depot.clear_for(new, 1);
     assert_eq!(cleared.len(), 8, "as many as it takes");
-    assert!(cleared.iter().all(|entry| entry.home.class() == Some(left)));
+    assert!(cleared.iter().all(|block| block.home.class() == Some(left)));
     assert_eq!((depot.store(&local, new, 2), local.len(new)), (1, 1));
     assert_eq!(depot.clear_for(class(4 << 10), 1).len(), 0, "its shelf has no place for one");
     let other = Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
-    assert!(other.enlarge(taken, &great));
+    assert!(other.enlarge(taken, &large));
     assert_eq!(depot.restock(&other, taken), 1);
     assert_eq!(depot.clear_for(new, 1).len(), 0, "somebody asked since the last time");
     assert_eq!(depot.clear_for(new, 1).len(), 4, "but not since then");
@@ -148,7 +148,7 @@ fn the_depot_moves_what_fits() {
     let bytes = [0u8; 8];
     let class = class(128);
     for byte in &bytes {
-        while !from.push(entry(byte, class)) {
+        while !from.push(block(byte, class)) {
             assert!(from.enlarge(class, &Stock::new(0)));
         }
     }
@@ -158,11 +158,11 @@ fn the_depot_moves_what_fits() {
     assert_eq!(to.restock(&other, class), 0, "no room yet");
     assert!(other.enlarge(class, &Stock::new(0)) && other.enlarge(class, &Stock::new(0)));
     assert_eq!((to.restock(&other, class), other.len(class)), (2, 2));
-    assert!(to.take(class).is_some_and(|entry| other.pass(entry, 100)));
+    assert!(to.take(class).is_some_and(|block| other.pass(block, 100)));
     assert_eq!((other.ledger().allocs, other.len(class)), (1, 2));
     let mut rest = 0;
-    to.drain(|entry| {
-        assert_eq!(entry.home.class(), Some(class));
+    to.drain(|block| {
+        assert_eq!(block.home.class(), Some(class));
         rest += 1;
     });
     assert_eq!(rest, 2);
@@ -179,15 +179,15 @@ mod models {
     const BUDGET: Budget = Budget { thread: 256, greatest: 128 };
 
     /// Uses the bytes of a block, which loom watches.
-    fn touch(entry: Entry) {
+    fn touch(block: RawBlock) {
         // SAFETY: the models keep their cells to the end; that nobody else uses them now is what loom checks.
-        let cell: &UnsafeCell<u32> = unsafe { entry.base.cast().as_ref() };
+        let cell: &UnsafeCell<u32> = unsafe { block.base.cast().as_ref() };
         // SAFETY: as above.
         cell.with_mut(|value| unsafe { *value += 1 });
     }
 
-    fn keep(local: &Local, entry: Entry) {
-        while !local.push(entry) {
+    fn keep(local: &Local, block: RawBlock) {
+        while !local.push(block) {
             assert!(local.enlarge(class(64), &Stock::new(0)));
         }
     }
@@ -202,8 +202,8 @@ mod models {
                 loom::thread::spawn(move || {
                     let local = Local::new(BUDGET);
                     for cell in &*cells {
-                        touch(entry(cell, class(64)));
-                        keep(&local, entry(cell, class(64)));
+                        touch(block(cell, class(64)));
+                        keep(&local, block(cell, class(64)));
                     }
                     assert_eq!(depot.store(&local, class(64), 2), 2);
                 })
@@ -211,8 +211,8 @@ mod models {
             let local = Local::new(BUDGET);
             while local.enlarge(class(64), &Stock::new(0)) && local.wanted(class(64)) < 2 {}
             if depot.restock(&local, class(64)) > 0 {
-                while let Some(entry) = local.pop(class(64).index(), 1) {
-                    touch(entry);
+                while let Some(block) = local.pop(class(64).index(), 1) {
+                    touch(block);
                 }
             }
             consumer.join().unwrap();
@@ -236,14 +236,14 @@ mod models {
                 loom::thread::spawn(move || {
                     let Seen(local) = &*seen;
                     local.enlarge(class(64), &Stock::new(0));
-                    touch(entry(&*cell, class(64)));
-                    local.push(entry(&*cell, class(64)));
+                    touch(block(&*cell, class(64)));
+                    local.push(block(&*cell, class(64)));
                 })
             };
             seen.0.orphaned.raise();
             if seen.0.ledger().frees == 1 {
                 // The memory goes; a user who is not done would be seen by loom.
-                touch(entry(&*cell, class(64)));
+                touch(block(&*cell, class(64)));
             }
             user.join().unwrap();
         });

@@ -6,19 +6,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Local, Remains};
 
-/// Places in the table of a thread, each for every so manyth pool.
+/// Slots in a thread's table; pool `id` uses slot `id % PLACES`.
 const PLACES: usize = 16;
 
-/// No pool has this number.
+/// The number of no pool.
 const NOBODY: u64 = u64::MAX;
 
-/// Numbers pools whose blocks no thread keeps.
+/// The number of every pool whose blocks no thread keeps.
 pub(crate) const PLAIN: u64 = 0;
 
 /// The magazines of one pool, which has this number.
 type Named = (u64, NonNull<Local>);
 
-/// Where a thread finds its magazines for a pool by the pool's number. Nothing runs when it goes.
+/// Where a thread finds its magazines for a pool, by the pool's number. It has no destructor.
 struct Table {
     /// Those that were used last. They are always at the same address, so the processor goes on with them while it still
     /// waits for the number of a block's pool, which it compares afterwards.
@@ -35,7 +35,7 @@ impl Table {
         &self.places[id as usize % PLACES]
     }
 
-    /// Looks for magazines that were not used last; says whether they now are.
+    /// Looks for magazines that were not used last; returns whether they now are.
     #[cold]
     #[inline(never)]
     fn recall(&self, id: u64) -> bool {
@@ -61,8 +61,8 @@ impl Table {
 /// What a thread does for one pool when it ends.
 ///
 /// # Safety
-/// It is called once, by the thread whose magazines these are, which holds the `Turn`, before the magazines are closed.
-type Retire = unsafe fn(pool: NonNull<()>, local: &Local, turn: &mut Turn) -> Option<Remains>;
+/// It is called once, by the thread whose magazines these are, which holds the `Teardown`, before the magazines are closed.
+type Retire = unsafe fn(pool: NonNull<()>, local: &Local, teardown: &mut Teardown) -> Option<Remains>;
 
 /// The magazines of one thread for one pool.
 ///
@@ -76,7 +76,7 @@ struct Owned {
     retire: Retire,
 }
 
-/// Everything a thread owns. When it goes, what is kept is given back.
+/// All magazines of a thread. Its destructor, at the end of the thread, gives back the blocks in them.
 struct Owner(RefCell<Vec<Owned>>);
 
 thread_local! {
@@ -90,9 +90,9 @@ thread_local! {
     static OWNER: Owner = const { Owner(RefCell::new(Vec::new())) };
 }
 
-/// The right to end magazines: pools that go and threads that go take turns, since each frees what the other knows.
+/// The lock under which magazines end: a pool that goes and a thread that goes each free what the other knows.
 #[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
+pub(crate) struct Teardown(#[expect(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
 /// Returns a number that no other pool of this process ever has.
 pub(crate) fn new_id() -> u64 {
@@ -102,10 +102,10 @@ pub(crate) fn new_id() -> u64 {
     *last
 }
 
-/// Waits for the right to end magazines.
-pub(crate) fn turn() -> Turn {
-    static TURN: Mutex<()> = Mutex::new(());
-    Turn(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+/// Locks out every other end of magazines in this process.
+pub(crate) fn teardown() -> Teardown {
+    static TEARDOWN: Mutex<()> = Mutex::new(());
+    Teardown(TEARDOWN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Calls `action` with the calling thread's magazines for the pool `id` if those were used last.
@@ -196,13 +196,13 @@ impl Drop for Owner {
             table.forget();
         });
         for owned in self.0.take() {
-            let mut turn = turn();
+            let mut teardown = teardown();
             let mut remains = None;
             if !owned.is_closed() {
-                // SAFETY: invariant 2; the turn is held, and this happens once, as `owned` goes.
-                remains = unsafe { (owned.retire)(owned.pool, owned.local(), &mut turn) };
+                // SAFETY: invariant 2; the `Teardown` is held, and this happens once, as `owned` goes.
+                remains = unsafe { (owned.retire)(owned.pool, owned.local(), &mut teardown) };
             }
-            drop(turn);
+            drop(teardown);
             drop(remains);
         }
     }

@@ -71,14 +71,14 @@ impl Pages {
     }
 }
 
-/// Faults a range in behind the back of everybody, or leaves it as it is.
+/// Pre-faults a range on a thread of its own, as far as that works.
 ///
-/// The advice makes pages as a write would, and changes no byte, so it does not matter who uses them meanwhile.
+/// The advice makes pages as a write would and changes no byte, so the range may be in use meanwhile.
 fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
     let map = Arc::clone(map);
     let work = move || {
         for at in (from..to).step_by(HUGE) {
-            // The last one to have the mapping has nobody to fault pages in for.
+            // This thread has the last handle of the mapping: nobody will use the pages.
             let is_alone = Arc::strong_count(&map) == 1;
             if is_alone || map.advise_range(Advice::PopulateWrite, at, HUGE.min(to - at)).is_err() {
                 return;
