@@ -39,6 +39,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind, in the order of the codes.
+    pub const ALL: [Kind; 19] = {
+        use Kind::*;
+        [
+            I8, U8, I16, U16, I32, U32, I64, U64, I128, U128, F32, F64, Bool, Char, F16, Bf16, Complex32,
+            Complex64, Object,
+        ]
+    };
+
     pub(crate) const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::I8,
@@ -70,6 +79,15 @@ impl Kind {
         SIZES[self as usize] as usize
     }
 }
+
+const _: () = {
+    let mut at = 0;
+    while at < Kind::ALL.len() {
+        let kind = Kind::ALL[at];
+        assert!(matches!(Kind::from_code(kind as u8), Some(found) if found as u8 == kind as u8));
+        at += 1;
+    }
+};
 
 /// A table, since a match becomes a jump that is hard to foresee.
 const SIZES: [u8; 33] = {

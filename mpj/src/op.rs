@@ -304,15 +304,18 @@ unsafe fn from_right(
     Ok(())
 }
 
+/// Whether [`predefined`] has an arm for the operation on this primitive.
 fn defined(op: &Op, primitive: Primitive) -> bool {
-    use Primitive::{Bf16, Bool, Byte, Char, Complex32, Complex64, F16, F32, F64, Packed};
-    if matches!(primitive, F16 | Bf16 | Complex32 | Complex64) {
-        return matches!(op, Op::User(_));
-    }
+    use Primitive::*;
+    let (is_number, has_bits) = match primitive {
+        I8 | U8 | I16 | U16 | I32 | U32 | I64 | U64 | I128 | U128 | Usize | Isize => (true, true),
+        F32 | F64 => (true, false),
+        Byte | Bool => (false, true),
+        Char | Packed | F16 | Bf16 | Complex32 | Complex64 => (false, false),
+    };
     match op {
-        Op::Sum | Op::Prod | Op::Min | Op::Max => !matches!(primitive, Bool | Char | Byte | Packed),
-        Op::Land | Op::Lor | Op::Lxor => !matches!(primitive, F32 | F64 | Char | Packed),
-        Op::Band | Op::Bor | Op::Bxor => !matches!(primitive, F32 | F64 | Char | Packed),
+        Op::Sum | Op::Prod | Op::Min | Op::Max => is_number,
+        Op::Land | Op::Lor | Op::Lxor | Op::Band | Op::Bor | Op::Bxor => has_bits,
         Op::User(_) => true,
     }
 }
@@ -399,7 +402,15 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
         Primitive::U128 => integer!(u128),
         Primitive::Usize => integer!(usize),
         Primitive::Isize => integer!(isize),
-        // `defined` says that there is nothing to do for the others.
-        _ => (),
+        // Not `defined` for any operation.
+        Primitive::Char
+        | Primitive::Packed
+        | Primitive::F16
+        | Primitive::Bf16
+        | Primitive::Complex32
+        | Primitive::Complex64 => (),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! Every operation on every primitive: what is not refused has the result that arithmetic says.
+
+use super::*;
+
+const OPS: [Op; 10] =
+    [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::Land, Op::Lor, Op::Lxor, Op::Band, Op::Bor, Op::Bxor];
+
+/// Returns what the operation makes of two small numbers.
+fn expected(op: &Op, a: u8, b: u8) -> u8 {
+    match op {
+        Op::Sum => a + b,
+        Op::Prod => a * b,
+        Op::Min => a.min(b),
+        Op::Max => a.max(b),
+        Op::Land => u8::from(a != 0 && b != 0),
+        Op::Lor => u8::from(a != 0 || b != 0),
+        Op::Lxor => u8::from((a != 0) != (b != 0)),
+        Op::Band => a & b,
+        Op::Bor => a | b,
+        Op::Bxor => a ^ b,
+        Op::User(_) => unreachable!("not among them"),
+    }
+}
+
+/// Returns a small number as a value of the primitive; none where numbers are no values of it.
+fn value(primitive: Primitive, number: u8) -> Option<Vec<u8>> {
+    Some(match primitive {
+        Primitive::F32 => f32::from(number).to_ne_bytes().into(),
+        Primitive::F64 => f64::from(number).to_ne_bytes().into(),
+        Primitive::Byte | Primitive::U8 | Primitive::I8 => vec![number],
+        Primitive::Bool if number < 2 => vec![number],
+        Primitive::I16 | Primitive::U16 => u16::from(number).to_ne_bytes().into(),
+        Primitive::I32 | Primitive::U32 => u32::from(number).to_ne_bytes().into(),
+        Primitive::I64 | Primitive::U64 => u64::from(number).to_ne_bytes().into(),
+        Primitive::I128 | Primitive::U128 => u128::from(number).to_ne_bytes().into(),
+        Primitive::Usize | Primitive::Isize => usize::from(number).to_ne_bytes().into(),
+        Primitive::Bool
+        | Primitive::Char
+        | Primitive::Packed
+        | Primitive::F16
+        | Primitive::Bf16
+        | Primitive::Complex32
+        | Primitive::Complex64 => return None,
+    })
+}
+
+#[test]
+fn what_is_not_refused_is_combined() {
+    for (primitive, op) in Primitive::ALL.into_iter().flat_map(|p| OPS.iter().map(move |op| (p, op))) {
+        let datatype = Datatype::primitive(primitive);
+        let mut combined = 0;
+        for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1), (6, 3), (2, 7)] {
+            let (Some(from), Some(mut into)) = (value(primitive, a), value(primitive, b)) else { continue };
+            if op.refuses(&datatype).is_some() {
+                continue;
+            }
+            // SAFETY: one value of the primitive lies at both, and the operation is not refused.
+            let done = unsafe { op.fold(from.as_ptr(), into.as_mut_ptr(), 1, &datatype, Order::FromLeft) };
+            done.unwrap();
+            let sum = value(primitive, expected(op, a, b)).expect("another value");
+            assert_eq!(into, sum, "{op:?} of {a} and {b} as {}", primitive.name());
+            combined += 1;
+        }
+        let is_refused = op.refuses(&datatype).is_some();
+        assert_eq!(is_refused, combined == 0, "{op:?} is defined for {} and was not tried", primitive.name());
+    }
+}
