@@ -33,7 +33,8 @@ const KIND_DYNAMIC: u8 = 33;
 const IN_PLACE: u8 = 0;
 /// Elements are records in the dynamic part.
 const IN_RECORDS: u8 = 1;
-/// Bit of the encoding: elements are in the byte order that the message does not name. Never that of single bytes.
+/// Bit of the encoding: the elements are in the other byte order than the message header names. It must be 0 for kinds of
+/// one byte.
 const TURNED: u8 = 2;
 
 /// Codec id of slices of primitives; their schema is their kind.

@@ -21,7 +21,8 @@ fn membarrier(command: libc::c_int) -> libc::c_long {
     }
 }
 
-/// Returns whether this process may lean on the other side's [`heavy`]. In a model both sides fence fully.
+/// Returns whether a compiler fence is enough here, because [`heavy`] on the other side makes this thread fence, too. In a
+/// model both sides fence fully.
 fn asymmetric() -> bool {
     if cfg!(loom) {
         return false;

@@ -1,8 +1,9 @@
 //! Short blocks that lie lines apart, moved by mask with AVX-512, because the prefetcher of strides does not follow
 //! masked moves.
 //!
-//! It takes as many of the first cache's misses as the moves themselves. While the lines are in the second cache it is of
-//! no use, and a block takes 0.5 to 0.8 of the time without it; further out, a prefetch every few blocks replaces it.
+//! The prefetcher takes as many of the first cache's outstanding misses as the moves themselves. While the lines are in the
+//! second cache it only costs: masked moves, which do not train it, take 0.5 to 0.8 of the time. Beyond the second cache a
+//! software prefetch every few blocks replaces it.
 
 use super::copy::{Direction, Shape};
 use super::sheet::{Sheet, cover_row};

@@ -135,7 +135,7 @@ impl Memory {
     }
 }
 
-/// Some of the packed bytes of a [`Memory`]: one end of a move.
+/// A range of the packed bytes of a [`Memory`]: one end of a move.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// The memory.

@@ -94,7 +94,7 @@ impl Engine {
         let connected = cards.and_then(|cards| self.connect(id, &cards));
         let mut out = peer.outbox();
         match connected {
-            // It has ended meanwhile.
+            // The peer has ended meanwhile.
             _ if out.gone => 0,
             Ok((device, link)) => {
                 self.attach(peer, &mut out, device, link);

@@ -188,7 +188,9 @@ impl Delivery<'_> {
         };
         let mut ops = channel.ops();
         match ops.get(head.op.get(), from) {
-            // It has failed or was withdrawn. After a death it has failed on both sides, and is named after that.
+            // No such send. After a death the channel has failed on both sides, and the peer's receive with it. Otherwise
+            // the send was taken back, as when the peer is closing, and the peer still waits for the body: without `Gone`
+            // both would wait for ever.
             None => {
                 drop(ops);
                 if !matches!(channel.broken(), Some(Fault::Dead { .. })) {
@@ -197,13 +199,13 @@ impl Delivery<'_> {
                 return Some(());
             }
             Some(Op::Send { .. }) => (),
-            // It stays where it is, to end with its peer.
+            // The peer breaks the protocol. The operation stays, and ends with the peer.
             Some(_) => return None,
         }
         let op = ops.take(head.op.get(), from);
         drop(ops);
         let Some(Op::Send { source, message, registration, ender, .. }) = op else { return None };
-        // The peer does not get it.
+        // The body goes in frames now, and the key is of no use any more.
         drop(registration);
         let peer = engine.peer(from).ok()?;
         let lent = engine.lend(peer, &source);
@@ -230,8 +232,8 @@ impl Delivery<'_> {
             Some(Op::Sync { message, place, .. }) => (*message, Some(*place)),
             Some(Op::Recv(_)) => return None,
         };
-        // Who answers a message that has not gone has not seen it. It stays where it is, to end with its peer: its frame
-        // holds the user's memory.
+        // The frame of the message still waits for room, so the peer cannot have seen it: it breaks the protocol. The
+        // operation stays, and ends with the peer, because its frame holds the user's memory.
         if place
             .is_some_and(|place| self.engine.peers.get(from).is_some_and(|p| p.outbox().has_waiting(place)))
         {

@@ -117,7 +117,7 @@ impl Engine {
             let here = ends.iter().filter(|(rank, _)| channel.group().rank(PeerId(**rank)).is_some());
             here.map(|(rank, end)| (*rank, end.clone())).collect()
         };
-        // A death outweighs everything that followed from it, also the deaths that did.
+        // If members have died, the fault names the earliest death: the other ends are usually its consequences.
         if ends.iter().any(|(_, end)| matches!(end, End::Died(_)))
             && let Some(fault) = self.first_death_in(channel)
         {

@@ -45,7 +45,7 @@ impl Delivery<'_> {
 
     fn start(&mut self, from: PeerId, head: &[u8], len: usize) -> Option<(Arriving, Option<*mut u8>)> {
         let (kind, head) = Head::parse(head)?;
-        // Nobody sends frames of more than a device takes; no memory for those who say so.
+        // No device sends a longer frame: a peer that announces one gets no memory for it.
         if len > self.engine.devices.iter().map(|device| device.caps().fragment).max()? {
             return None;
         }
@@ -107,7 +107,7 @@ impl Delivery<'_> {
                 key.extend_from_slice(bytes);
                 false
             }
-            // Without memory the message is known, its body lost.
+            // Without memory for the body the message is kept all the same, and its receive fails.
             Arriving::Early { .. } | Arriving::Void => false,
         };
         if broken {
@@ -220,7 +220,7 @@ pub(super) fn land_piece(
     bytes: &[u8],
 ) -> Option<()> {
     let mut ops = channel.ops();
-    // An operation that has failed meanwhile is gone: its pieces fall on the floor.
+    // The operation has failed meanwhile and is gone: its pieces are dropped.
     let Some(op) = ops.get(number, from) else { return Some(()) };
     let Op::Recv(Recv { target, message, received, .. }) = op else { return None };
     if at != *received || bytes.len() > message.bytes - *received {

@@ -21,7 +21,7 @@ use crate::steps::{Step, reach};
 
 /// The most messages of one sender that may wait for an answer of their receiver, which keeps some 150 bytes of each.
 ///
-/// To make a sender wait for answers would not do: a program may have its receiver take the last message first.
+/// The next one fails instead of waiting: a program may have its receiver take the last message first, and would hang.
 pub(crate) const ANNOUNCED: u64 = 1 << 20;
 
 /// What no context is.
@@ -76,7 +76,7 @@ impl Engine {
             return;
         }
         if !out.waiting.is_empty() || out.post_frame(&frame).is_err() {
-            // A link that is broken says so again when the outbox is flushed.
+            // If the link is broken, it answers the same when the outbox is flushed, and is reported then.
             self.queue_frame(out, frame);
             if out.contact != Contact::Met {
                 self.look_for_answers();
@@ -172,7 +172,7 @@ impl Engine {
         let mut head = Head::new(Kind::Credit, 0, 0, 0);
         head.extra.set(bytes);
         let mut out = peer.outbox();
-        // Before the peer can hear of it, and use it.
+        // Counted before the frame goes: the peer may use the room as soon as it has it.
         peer.granted.fetch_add(bytes, Ordering::Release);
         self.push(&mut out, head);
     }
@@ -263,7 +263,7 @@ impl Engine {
                 self.introduce(out, &channel);
             }
             if !out.waiting.is_empty() {
-                // Its name goes first.
+                // The frame that binds the channel's number must go before.
                 return Err(PostError::Again);
             }
             let Outbox { id, link, caps, streams, sent, .. } = &mut *out;

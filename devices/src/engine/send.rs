@@ -266,7 +266,7 @@ impl Engine {
 
     fn refuse_gone(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {
         match self.end_of(id.0) {
-            // The death that others may have followed from is the news.
+            // The fault names the first death in the channel, of which this one may be a consequence.
             Some(End::Died(cause)) => {
                 Err(self.first_death_in(channel).unwrap_or(Fault::Dead { rank: id.0, cause }))
             }

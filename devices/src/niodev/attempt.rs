@@ -1,7 +1,8 @@
 //! The way to one peer, tried until a connection stands or there is proof that none will.
 //!
 //! Time proves nothing: this rank may compute for minutes between two looks, the peer may, and a crowded host may turn
-//! an honest connection away. What passes is tried for ever, until the roster says that the peer has left or died.
+//! an honest connection away. So a failure that may pass is tried again for ever, until the roster says that the peer has
+//! left or died.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -50,7 +50,8 @@ impl NioInlet {
     fn look(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
         let mut news = std::mem::take(&mut self.news);
         let all = self.shared.poller.look(&mut news);
-        // A crowd of strangers may hide what a peer sent before its end: nobody may think that nothing came.
+        // There may be more events than fit, and among them frames that a peer sent before its end. Counting one as moved
+        // keeps the engine from acting on that end yet.
         let mut moved = usize::from(!all);
         for one in &news {
             let Token::Whole(at) = one.token else {
@@ -60,7 +61,7 @@ impl NioInlet {
             if one.room
                 && let Some(Some(reader)) = self.readers.get(at)
             {
-                // Once: who still waits for room asks again.
+                // The wish is met: a link that still has no room asks again.
                 reader.pipe().want_room(false);
             }
             if one.arrival && read {

@@ -226,8 +226,8 @@ impl Link for TcpLink {
         }
         if !self.asked {
             self.asked = true;
-            // An acknowledgement may be held back for 40 ms otherwise. Whether it was taken does not matter, half of
-            // it must not be.
+            // Otherwise the peer's kernel may hold its acknowledgement back for 40 ms. The request may get lost, but not in
+            // the middle: what was written of it is completed.
             let _ = self.write(&[&Header::bare(Kind::Settle).to_bytes()], true);
         }
         false

@@ -25,7 +25,7 @@ use super::seats::Seats;
 /// Connections taken from the kernel's queue in one look, so that a flood of strangers leaves time for peers.
 const ARRIVALS: usize = 1024;
 
-/// The time between two looks for a descriptor when there was none for who knocks.
+/// How long this rank does not listen when it had no descriptor to accept a connection with.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What came out of the lobby.
@@ -44,7 +44,8 @@ pub(super) struct Lobby {
     listening: bool,
     /// When to listen again.
     resume: Option<Instant>,
-    /// Kept for the one who knocks when there are no descriptors left: it shall hear so from somebody it can believe.
+    /// A descriptor in reserve: when no other is left, it serves to accept one connection, prove the key to it and tell it
+    /// that this rank is full.
     spare: Option<OwnedFd>,
     pub(super) seats: Seats,
     retries: Vec<(Instant, Attempt)>,
@@ -102,7 +103,7 @@ impl Lobby {
         while let Some(late) = self.seats.take_late_stranger(now) {
             self.turn_away(late);
         }
-        // Of those who have left or died the roster has told.
+        // A peer that has left or died is not reported: the roster has done so.
         while let Some(vain) = self.seats.take_if(|half| half.attempt().is_some_and(|a| a.pipe.is_over())) {
             drop(vain);
         }
@@ -117,7 +118,7 @@ impl Lobby {
         }
     }
 
-    /// Listens again if there is a descriptor for who knocks.
+    /// Listens again if there is a descriptor to accept with.
     fn resume(&mut self, now: Instant) {
         self.spare = self.spare.take().or_else(connect::spare);
         if self.spare.is_none() && self.make_room() {
@@ -137,13 +138,13 @@ impl Lobby {
                 Ok(stream) => self.welcome(stream),
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.overflow(),
-                // The one that was next has gone.
+                // The next connection in the queue was closed by its other end.
                 Err(_) => (),
             }
         }
     }
 
-    /// No descriptor is left: a stranger gives its own up, or the last one is that of who knocks now.
+    /// Finds a descriptor for a new connection when none is left: that of a stranger, or else the one in reserve.
     #[cold]
     fn overflow(&mut self) {
         if self.make_room() {

@@ -18,7 +18,7 @@ pub(super) struct Pipe {
     stream: OnceLock<OwnedFd>,
     /// Nothing more goes to the peer: it has left, or it cannot be reached. The inlet says which.
     over: AtomicBool,
-    /// Bytes of a frame were lost on the way out: there is no good order to end in.
+    /// A frame was cut off in the middle, so the connection cannot end with a goodbye.
     torn: AtomicBool,
     watch: Mutex<Watch>,
 }
@@ -71,7 +71,7 @@ impl Pipe {
         watch.room = room;
         if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
             let what = if room { For::Both } else { For::Arrivals };
-            // Without it a sleeping rank only wakes up later.
+            // If this fails, a sleeping rank only wakes up later.
             let _ = self.poller.change(stream, token, what);
         }
     }
@@ -112,11 +112,11 @@ impl Drop for Pipe {
         let Some(stream) = self.stream.get() else { return };
         if !self.is_over() && !self.torn.load(Ordering::Relaxed) && !std::thread::panicking() {
             let goodbye = Header::bare(Kind::Goodbye).to_bytes();
-            // Best effort: the roster knows of those who leave.
+            // Best effort: the peer also hears from its roster that this rank has left.
             let _ = rustix::net::send(stream, &goodbye, SendFlags::NOSIGNAL);
         }
         let _ = rustix::net::shutdown(stream, Shutdown::Write);
-        // Closing with bytes unread would reset the connection, and the peer lose what it has not read.
+        // To close with bytes unread resets the connection, and the peer would lose what it has not read.
         let mut rest = [0u8; 4096];
         for _ in 0..1024 {
             match rustix::net::recv(stream, &mut rest, RecvFlags::empty()) {

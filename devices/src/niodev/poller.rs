@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-/// Whose news it is.
+/// The socket that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token {
-    /// Somebody knocks.
+    /// The listening socket has a connection to accept.
     Listener,
     /// A connection whose handshake is under way, by its place.
     Half(usize),
@@ -55,7 +55,7 @@ impl For {
     }
 }
 
-/// One piece of news.
+/// One event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct News {
     pub(super) token: Token,
@@ -87,7 +87,7 @@ impl Poller {
     }
 
     pub(super) fn remove(&self, socket: impl AsFd) {
-        // A socket that is not watched is what was wanted.
+        // An error says that the socket was not watched, and so it is not.
         let _ = epoll::delete(&self.epoll, socket);
     }
 
@@ -96,7 +96,7 @@ impl Poller {
         news.clear();
         let mut events = [MaybeUninit::<Event>::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interrupted look found nothing.
+        // An interrupted call has found nothing.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return true };
         news.extend(events.iter().map(|event| {
             let flags = event.flags;

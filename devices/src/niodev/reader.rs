@@ -13,11 +13,12 @@ use crate::device::{HEAD_MAX, Landing, Sink};
 /// The bytes of one read at most, unless they go straight to their place.
 const STAGE: usize = 32 << 10;
 
-/// Frames up to this wait on the stage until they are whole.
+/// Frames of up to this many bytes wait on the stage until they are whole.
 const SMALL: usize = 8 << 10;
 
-/// The bytes read while a head is due after a long body: the rest of the next body should not come over the stage.
-const SIP: usize = HEADER + HEAD_MAX + 1024;
+/// The most bytes of one read after a long body: enough for the next head, so that its body can be read straight to its
+/// place and not by way of the stage.
+const HEAD_READ: usize = HEADER + HEAD_MAX + 1024;
 
 /// Why nothing more is read from a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +34,7 @@ pub(super) enum End {
 pub(super) struct Reader {
     pipe: Arc<Pipe>,
     stage: Box<[u8]>,
-    /// What of the stage is still to be looked at.
+    /// The part of the stage that was read and not looked at yet.
     start: usize,
     end: usize,
     body: Option<Under>,
@@ -86,7 +87,7 @@ impl Reader {
         if let Some(Under::Into(..)) = self.body {
             return self.read_body(sink);
         }
-        let limit = if self.long && self.body.is_none() { (self.end + SIP).min(STAGE) } else { STAGE };
+        let limit = if self.long && self.body.is_none() { (self.end + HEAD_READ).min(STAGE) } else { STAGE };
         let Some(count) = self.receive(limit)? else { return Ok(0) };
         let full = self.end + count == limit;
         self.end += count;
@@ -151,7 +152,8 @@ impl Reader {
     fn failed(&self, error: Errno) -> Result<(), End> {
         match error {
             Errno::WOULDBLOCK | Errno::INTR => Ok(()),
-            // Who has said goodbye does not read what is on its way to it, which resets the connection.
+            // A peer that has said goodbye closes without reading what is on its way to it; the kernel then resets the
+            // connection. That is a good end, too.
             Errno::CONNRESET | Errno::PIPE => Err(self.ended("its connection was reset")),
             error => Err(self.ended(&format!("its connection failed: {}", std::io::Error::from(error)))),
         }
@@ -194,12 +196,12 @@ impl Reader {
             Kind::Data => (),
             Kind::Goodbye => {
                 self.farewell = true;
-                // It reads nothing more, either.
+                // The peer reads nothing more, either.
                 pipe.end();
             }
             Kind::Settle => {
                 if let Some(stream) = pipe.stream() {
-                    // Only speed depends on it.
+                    // A failure costs the peer time and nothing else.
                     let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
                 }
             }

@@ -97,7 +97,7 @@ impl Seats {
         self.take(at)
     }
 
-    /// Takes note that every connection had its chance, once more.
+    /// Counts one more look in which every connection could speak.
     pub(super) fn looked(&mut self) {
         self.looks += 1;
     }

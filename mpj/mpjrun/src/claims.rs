@@ -58,7 +58,7 @@ impl Claims {
 }
 
 impl Job<'_> {
-    /// Takes note that a process takes part: now it matters who does not.
+    /// Notes that a process has joined. From now on one that ended without having joined has failed.
     pub(crate) fn joins(&mut self, index: usize) {
         self.members[index].joined = true;
         self.claims.joined = true;
@@ -69,16 +69,16 @@ impl Job<'_> {
     }
 
     /// Takes note of a process's end, if it has ended.
-    pub(crate) fn bury(&mut self, index: usize) {
+    pub(crate) fn on_exit(&mut self, index: usize) {
         if self.members[index].status.is_some() {
             return;
         }
         let Some(status) = self.members[index].process.status() else { return };
         self.members[index].status = Some(status);
-        // All it ever said is there.
+        // It has ended, so everything it said is in the socket.
         self.hear(index);
         let member = &mut self.members[index];
-        // Either may be out already.
+        // An error says that the descriptor was not watched any more.
         let _ = epoll::delete(&self.epoll, member.process.pidfd());
         let _ = epoll::delete(&self.epoll, &member.control);
         member.control.close();
@@ -109,7 +109,7 @@ impl Job<'_> {
             }
             let index = self.plan.process_of(rank);
             self.hear(index);
-            self.bury(index);
+            self.on_exit(index);
             self.weigh_own();
             if !self.is_over(rank) {
                 self.end(rank, Ending::Died(cause.clone()));
@@ -128,7 +128,7 @@ impl Job<'_> {
     fn look_for_silent_deaths(&mut self) {
         let said = std::mem::take(&mut self.claims.own);
         let spoke: HashSet<usize> = said.iter().map(|claim| claim.process).collect();
-        (0..self.members.len()).filter(|index| !spoke.contains(index)).for_each(|index| self.bury(index));
+        (0..self.members.len()).filter(|index| !spoke.contains(index)).for_each(|index| self.on_exit(index));
         self.claims.own.extend(said);
     }
 
@@ -149,7 +149,7 @@ impl Job<'_> {
         let known = self.members[process].failure.and_then(|index| self.failures.get_mut(index));
         match known {
             _ if ours => {}
-            // Now it is known what the others had noticed.
+            // The process's own account, or its end, replaces what other ranks had noticed.
             Some(earlier) if matches!(earlier.how, How::Lost(_)) => {
                 (earlier.how, earlier.ranks) = (how, ranks.clone());
             }

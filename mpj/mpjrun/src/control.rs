@@ -111,7 +111,7 @@ impl Control {
 
     /// Adds a message to what will be sent.
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
-        // Answers repeat what was short enough when it came: they fit.
+        // An answer holds what came in a frame, which was short enough: it fits.
         if let Ok(bytes) = frame(message) {
             self.send_frame(&bytes, fd);
         }

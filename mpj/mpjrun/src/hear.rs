@@ -32,7 +32,7 @@ impl Job<'_> {
         }
         let member = &self.members[index];
         if member.control.is_closed() {
-            // It may have been taken out already.
+            // An error says that the socket was not watched any more.
             let _ = epoll::delete(&self.epoll, &member.control);
         }
     }
@@ -62,7 +62,7 @@ impl Job<'_> {
             ToLauncher::Abort { rank, code, why } => {
                 self.claims.own(index, rank..rank + 1, How::Abort(code, short(why)));
             }
-            // The answer has a number around it.
+            // The frame that answers a `Get` with the value must not pass the limit, either.
             ToLauncher::Put { value, .. } if value.len() > LIMIT - 64 => {
                 return Err(format!("it made {} bytes known under one key", value.len()));
             }

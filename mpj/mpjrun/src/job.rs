@@ -175,7 +175,7 @@ impl Job<'_> {
                 let index = (token >> 32) as usize;
                 match token & 0xff {
                     CONTROL => self.hear(index),
-                    END => self.bury(index),
+                    END => self.on_exit(index),
                     _ => self.pass_signals(),
                 }
             }
@@ -209,7 +209,7 @@ impl Job<'_> {
         }
         if self.notice.is_some_and(|notice| notice <= now) {
             self.notice = None;
-            // Else they are ended anyway.
+            // In any other phase the processes are ended anyway.
             if self.phase == Phase::Running {
                 let alive = self.members.iter().filter(|member| member.status.is_none());
                 crate::say(&format!(
@@ -293,7 +293,7 @@ impl Job<'_> {
         }
     }
 
-    /// Leaves nothing behind: what the processes started and left, and then their ids.
+    /// Kills what the processes have left running, and then reaps them, which frees their ids.
     fn clear_away(&mut self) {
         for member in &mut self.members {
             member.process.signal(Signal::KILL);

@@ -32,7 +32,7 @@ enum Target {
 pub(crate) struct Written {
     /// Some of it could not be written.
     pub(crate) lost: bool,
-    /// Whoever read it had enough.
+    /// The reader has closed its end.
     pub(crate) unread: bool,
 }
 

@@ -156,7 +156,7 @@ pub(crate) fn judge(
         How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
         How::Broken(_) | How::Absent => 1,
     };
-    // What has the same cause on several, say no network, is nobody's fault.
+    // Processes that fail with the same text, such as "no network", are named together: none of them is the cause.
     let text = failure.how.text();
     let (same, others): (Vec<&Failure>, Vec<&Failure>) =
         failures.iter().partition(|other| other.process == failure.process || other.how.text() == text);
@@ -166,7 +166,7 @@ pub(crate) fn judge(
     if !others.is_empty() {
         line += &format!("; {} failed too", named(&others));
     }
-    // `| head` has had enough: that is how it ends a program, and nothing to talk about.
+    // SIGPIPE after the reader of the output has gone, as in `mpjrun … | head`, is a normal end: no line tells it.
     let unread =
         written.unread && matches!(failure.how, How::Ended(Status::Signal(signal), _) if signal == PIPE);
     Verdict { code, line: (!unread).then_some(line) }

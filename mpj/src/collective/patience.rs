@@ -1,5 +1,5 @@
-//! When a rank that waits in a collective looks around: at once if a message has come that no receive was posted for, and
-//! after a long wait.
+//! When a rank that waits in a collective looks for signs that the ranks are out of step: at once if a message has come
+//! that no receive was posted for, and after a long wait.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -135,7 +135,7 @@ pub(crate) fn until<O: Operation, T>(operations: &[O], mut ready: impl FnMut() -
     if let [engine] = engines[..] {
         return engine.wait_for(&mut (), |()| ready(), |()| describe(operations));
     }
-    // Thread ranks that wait for each other: no doorbell rings for all of them.
+    // One thread waits for operations of several ranks, each of which has its own doorbell, so it naps and looks.
     let mut looks = 0;
     loop {
         let moved: usize = engines.iter().map(|engine| engine.progress()).sum();

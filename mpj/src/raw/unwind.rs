@@ -1,4 +1,4 @@
-//! What must not be left by a panic: a wait for operations that use memory which its caller has lent.
+//! Waits that a panic must not leave: those for operations that use memory of the caller.
 
 /// Runs `wait`, which returns when no operation uses the caller's memory any more. If it panics, the process ends.
 ///

@@ -63,7 +63,7 @@ impl Desk {
         if let Err(completion) = self.near[at].hold(completion) {
             return self.keep_far(completion);
         }
-        // A hint: if threads overwrite each other's, one of them finds the slot held.
+        // A hint, written without a lock: if two threads write the same slot's number, one of them finds the slot held.
         self.next.store(at + 1, Ordering::Relaxed);
         Place::Near(at)
     }
