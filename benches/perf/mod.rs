@@ -6,6 +6,7 @@ pub(crate) mod cores;
 pub(crate) mod ddt;
 mod ddt_by_hand;
 mod ddt_patterns;
+pub(crate) mod matching;
 mod memory;
 pub(crate) mod pingpong;
 mod plot;

@@ -107,6 +107,17 @@ fn serde_draws_a_row_a_codec() {
 }
 
 #[test]
+fn matching_prints_a_line_a_case() {
+    let output = run(&["matching", "1000"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).expect("text");
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines.len(), 2 * 6, "100 and 1000 messages");
+    let is_whole = |line: &&str| line.starts_with("MATCH,") && line.split(',').count() == 7;
+    assert!(lines.iter().all(is_whole), "{lines:?}");
+}
+
+#[test]
 fn nonsense_is_refused_in_one_sentence() {
     let nowhere = ["--svg", "/nowhere/at/all.svg"];
     for (arguments, about) in [
@@ -124,6 +135,8 @@ fn nonsense_is_refused_in_one_sentence() {
         (&[&["pools", "one"][..], &nowhere].concat(), "/nowhere/at/all.svg"),
         (&[&["coll", "1"][..], &nowhere].concat(), "/nowhere/at/all.svg"),
         (&[&["hello"][..], &nowhere].concat(), "--svg"),
+        (&[&["matching"][..], &nowhere].concat(), "--svg"),
+        (&["matching", "-n", "3"], "2 ranks"),
     ] {
         let output = run(arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -124,6 +124,11 @@ impl Completion {
         unsafe { self.0.as_ref() }
     }
 
+    /// Returns a number that no other operation has while one of the two handles is there.
+    pub(crate) fn id(&self) -> usize {
+        self.0.addr().get()
+    }
+
     /// Returns the outcome if the operation has ended. From then on the engine does not touch its memory.
     #[inline]
     pub fn outcome(&self) -> Option<&Outcome> {
@@ -157,6 +162,11 @@ impl Ender {
     #[inline]
     pub(crate) fn end(self, outcome: Outcome) {
         ManuallyDrop::new(self).put(outcome);
+    }
+
+    /// Returns the number that the other handle has, too.
+    pub(crate) fn id(&self) -> usize {
+        self.0.addr().get()
     }
 
     /// Whether this is the other handle of `completion`.

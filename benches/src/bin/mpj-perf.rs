@@ -26,8 +26,8 @@ const MOST_THREADS: usize = 256;
 /// Measures messages, collectives, datatypes, pools and codecs
 ///
 /// Rank 0 prints comma-separated lines, as soon as each is known; lines that start with # are remarks. Ranks are
-/// processes when mpjrun has started them and else threads of this process. Every program but hello draws what it has
-/// measured with --svg FILE.
+/// processes when mpjrun has started them and else threads of this process. Every program but hello and matching draws what
+/// it has measured with --svg FILE.
 ///
 /// Examples:
 ///
@@ -104,6 +104,11 @@ enum OfRanks {
     /// DDT,pattern,bytes,GB/s of mpj's packing,by hand,mpj's unpacking,by hand,memcpy,and the two ratios;
     /// DDTPP,pattern,bytes,us by datatype,by hand,by packing first,of contiguous bytes (median half round trips)
     Ddt(DdtArgs),
+    /// Many messages that meet their receives in order and in reverse
+    ///
+    /// MATCH,queue,order,messages,median us,least us,ns a message (queue: the receives were posted, or the messages came
+    /// unexpected; order: of the receives against that of the messages, reverse_any from any source)
+    Matching(MatchingArgs),
     /// Starts and ends a job, nothing else
     Hello,
 }
@@ -176,11 +181,19 @@ struct DdtArgs {
     send_ms: f64,
 }
 
+#[derive(Args, Clone, Copy, Debug)]
+struct MatchingArgs {
+    /// The most messages
+    #[arg(default_value_t = 100_000)]
+    messages: usize,
+}
+
 impl OfRanks {
     /// Returns why it cannot be run with so many ranks, if so.
     fn refuse(&self, ranks: usize) -> Option<String> {
         match self {
             OfRanks::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
+            OfRanks::Matching(_) if ranks != 2 => Some(format!("matching needs 2 ranks, not {ranks}")),
             OfRanks::Pingpong(args) => args.options().refuse(),
             _ => None,
         }
@@ -194,6 +207,7 @@ impl OfRanks {
             OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
             OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
             OfRanks::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms, svg),
+            OfRanks::Matching(args) => perf::matching::run(world, args.messages),
             OfRanks::Hello => Ok(()),
         }
     }
@@ -266,6 +280,7 @@ fn main() -> ExitCode {
 fn undrawable(program: &Program, path: &Path) -> Option<String> {
     match program {
         Program::Ranks(OfRanks::Hello) => return Some("--svg: hello measures nothing".to_owned()),
+        Program::Ranks(OfRanks::Matching(_)) => return Some("--svg does not draw matching".to_owned()),
         Program::Ranks(OfRanks::Pingpong(args)) if !args.what.is_empty() => {
             return Some("--svg draws pingpong without --what".to_owned());
         }
@@ -329,9 +344,9 @@ fn usage(error: &clap::Error) -> ExitCode {
             let _ = error.print();
             ExitCode::SUCCESS
         }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            refuse("name a program: pingpong, coll, ddt, pools, serde or hello (mpj-perf --help says more)")
-        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => refuse(
+            "name a program: pingpong, coll, ddt, matching, pools, serde or hello (mpj-perf --help says more)",
+        ),
         _ => {
             let complaint = error.render().to_string();
             let lines: Vec<&str> =

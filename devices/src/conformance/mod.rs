@@ -64,6 +64,7 @@ macro_rules! for_each_case {
             order::any_tag_keeps_the_order [2, 3, 5]
             order::any_source_and_tag [2, 3, 5, 8]
             order::receives_match_in_the_order_they_were_posted [2, 3, 5]
+            order::a_thousand_receives_in_reverse_order_of_tags [2, 3, 5]
             order::waits_in_reverse_order [2, 3, 5]
             sizes::every_size_expected [2, 3, 5]
             sizes::every_size_early [2, 3, 5]

@@ -1,8 +1,8 @@
 //! What overtakes what: nothing between one sender and one receiver that matches both.
 
-use super::Member;
 use super::owned::bytes;
-use crate::{ANY_SOURCE, ANY_TAG};
+use super::{Member, Receiving};
+use crate::{ANY_SOURCE, ANY_TAG, Fault, Started};
 
 /// The length of message `i` of a pair: short ones, some at and beyond the eager limit.
 fn length(m: &Member, i: u64) -> usize {
@@ -98,6 +98,48 @@ pub(super) fn receives_match_in_the_order_they_were_posted(m: &Member) {
     for (receive, message) in receives.into_iter().zip(expected) {
         assert_eq!(m.received(receive).1, [message]);
     }
+}
+
+/// Takes a receive back that has not matched.
+fn cancel(m: &Member, receive: Receiving<i32>) {
+    let Ok(Started::Pending(completion)) = &receive.started else { panic!("it has matched") };
+    assert!(m.engine.cancel(&m.world, completion));
+    assert_eq!(receive.wait(m).0, Err(Fault::Cancelled));
+}
+
+/// The order holds in a long queue too, with wildcards and receives that were taken back among the others.
+pub(super) fn a_thousand_receives_in_reverse_order_of_tags(m: &Member) {
+    const MESSAGES: i32 = 1000;
+    let from = m.previous() as i32;
+    let mut posted = Vec::new();
+    for tag in (0..MESSAGES).rev() {
+        let (source, wanted) = match tag % 10 {
+            3 => (ANY_SOURCE, tag),
+            6 if tag > MESSAGES / 2 => (from, ANY_TAG),
+            9 if tag > MESSAGES / 2 => (ANY_SOURCE, ANY_TAG),
+            _ => (from, tag),
+        };
+        posted.push((wanted, m.irecv::<i32>(source, wanted, 1)));
+        if tag % 4 == 0 {
+            cancel(m, m.irecv::<i32>(source, wanted, 1));
+        }
+    }
+    m.barrier();
+    let sends: Vec<_> = (0..MESSAGES).map(|tag| m.isend(m.next(), tag, vec![tag])).collect();
+    // Each message goes to the first receive left that wants it; who finds none is received at the end.
+    let mut unmatched = Vec::new();
+    for tag in 0..MESSAGES {
+        match posted.iter().position(|(wanted, _)| [tag, ANY_TAG].contains(wanted)) {
+            Some(at) => assert_eq!(m.received(posted.remove(at).1).1, [tag]),
+            None => unmatched.push(tag),
+        }
+    }
+    assert_eq!(unmatched.len(), posted.len(), "some receives of one tag have no message left");
+    posted.into_iter().for_each(|(_, receive)| cancel(m, receive));
+    for tag in unmatched.into_iter().rev() {
+        assert_eq!(m.recv::<i32>(from, tag, 1).1, [tag]);
+    }
+    sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
 /// Receives may be waited for in any order.

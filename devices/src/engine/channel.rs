@@ -92,7 +92,7 @@ impl Channel {
 
     /// Compares only these bits of tags from now on, when a message meets a receive or a probe.
     pub fn compare_tags(&self, mask: i32) {
-        self.matching().mask = mask;
+        self.matching().compare_tags(mask);
     }
 
     /// Returns what is known without a lock of messages that have come before their receives: two relaxed loads, of which

@@ -12,7 +12,7 @@ use super::progress::Turn;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::liveness::{End, Event};
-use crate::matching::{ANY_SOURCE, Held, Pattern, Posted};
+use crate::matching::{ANY_SOURCE, Held, Pattern, Posted, Unexpected};
 
 impl Engine {
     /// Takes note of the ends that became known.
@@ -261,18 +261,10 @@ impl Engine {
 
     /// Drops what came, before this rank had joined, under a rank that is not its sender's.
     pub(crate) fn drop_forged(&self, channel: &Channel) {
-        let mut forged = Vec::new();
-        let mut matching = channel.matching();
-        for early in std::mem::take(&mut matching.unexpected) {
-            if channel.admits(early.from, early.message.source) {
-                matching.unexpected.push_back(early);
-            } else {
-                forged.push(early.from);
-            }
-        }
-        matching.count();
-        drop(matching);
-        forged.into_iter().for_each(|from| self.accuse(from, "it sent under a rank that is not its own"));
+        let is_forged = |early: &Unexpected| !channel.admits(early.from, early.message.source);
+        let forged = channel.matching().take_all_early(is_forged);
+        let why = "it sent under a rank that is not its own";
+        forged.into_iter().for_each(|early| self.accuse(early.from, why));
     }
 
     /// Says why no message can match a receive any more, if so.
@@ -298,13 +290,8 @@ impl Engine {
     }
 }
 
-pub(super) fn end_posted(channel: &Channel, mut which: impl FnMut(&Posted) -> bool, fault: &Fault) {
-    let mut ended = Vec::new();
-    let mut matching = channel.matching();
-    for posted in std::mem::take(&mut matching.posted) {
-        if which(&posted) { ended.push(posted) } else { matching.posted.push_back(posted) }
-    }
-    drop(matching);
+pub(super) fn end_posted(channel: &Channel, which: impl FnMut(&Posted) -> bool, fault: &Fault) {
+    let ended = channel.matching().take_all_posted(which);
     for posted in ended {
         posted.fail(fault.clone());
     }
@@ -312,18 +299,11 @@ pub(super) fn end_posted(channel: &Channel, mut which: impl FnMut(&Posted) -> bo
 
 /// Ends the synchronous sends of a rank to itself that nobody has received.
 pub(super) fn end_local(channel: &Channel, fault: &Fault) {
-    let mut ended = Vec::new();
-    let mut matching = channel.matching();
-    for early in std::mem::take(&mut matching.unexpected) {
-        match early.body {
-            Held::Local { source, ender } => ended.push((source, ender)),
-            _ => matching.unexpected.push_back(early),
+    let ended = channel.matching().take_all_early(|early| matches!(early.body, Held::Local { .. }));
+    for early in ended {
+        if let Held::Local { source, ender } = early.body {
+            drop(source);
+            ender.end(Err(fault.clone()));
         }
-    }
-    matching.count();
-    drop(matching);
-    for (source, ender) in ended {
-        drop(source);
-        ender.end(Err(fault.clone()));
     }
 }

@@ -39,7 +39,7 @@ impl Message {
 impl Channel {
     /// Shows `look` the messages that came before their receives, the first `most` in order of arrival, until it answers.
     pub fn find_early<T>(&self, most: usize, mut look: impl FnMut(&Envelope) -> Option<T>) -> Option<T> {
-        self.matching().unexpected.iter().take(most).find_map(|early| look(&early.message))
+        self.matching().early().take(most).find_map(|early| look(&early.message))
     }
 
     /// Takes the first message that `which` picks out of those that [`find_early`](Self::find_early) would show.
@@ -48,9 +48,7 @@ impl Channel {
         most: usize,
         mut which: impl FnMut(&Envelope) -> bool,
     ) -> Option<Message> {
-        let mut matching = self.matching();
-        let at = matching.unexpected.iter().take(most).position(|early| which(&early.message))?;
-        let early = matching.take_at(at)?;
+        let early = self.matching().take_early(most, |early| which(&early.message))?;
         Some(Message { channel: Arc::clone(self), early })
     }
 }
@@ -72,7 +70,7 @@ impl Engine {
             return Err(fault.clone());
         }
         let (ender, completion) = pair();
-        matching.posted.push_back(Posted { pattern, target, ender });
+        matching.post(Posted { pattern, target, ender });
         drop(matching);
         self.recheck();
         Ok(Started::Pending(completion))
@@ -186,10 +184,7 @@ impl Engine {
 
     /// Takes a posted receive back; returns whether it had not matched yet.
     pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
-        let mut matching = channel.matching();
-        let at = matching.posted.iter().position(|p| p.ender.ends(completion));
-        let posted = at.and_then(|at| matching.posted.remove(at));
-        drop(matching);
+        let posted = channel.matching().cancel(completion);
         match posted {
             Some(posted) => {
                 posted.fail(Fault::Cancelled);

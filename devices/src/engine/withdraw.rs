@@ -33,11 +33,7 @@ impl Engine {
 
     /// Takes back a synchronous message to this rank itself.
     fn withdraw_local(&self, channel: &Channel, completion: &Completion) -> bool {
-        let mut matching = channel.matching();
-        let ours = |body: &Held| matches!(body, Held::Local { ender, .. } if ender.ends(completion));
-        let at = matching.unexpected.iter().position(|early| ours(&early.body));
-        let early = at.and_then(|at| matching.take_at(at));
-        drop(matching);
+        let early = channel.matching().withdraw(completion);
         let Some(Held::Local { source, ender }) = early.map(|early| early.body) else { return false };
         drop(source);
         ender.end(Err(Fault::Cancelled));

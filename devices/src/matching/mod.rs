@@ -1,15 +1,23 @@
 //! Which message goes to which receive: the two queues of a channel and MPI's ordering rules.
 //!
 //! A message matches the earliest posted receive that accepts its source and tag; a receive matches the earliest
-//! message. Both queues are in order of arrival, and each is searched from its front, so wildcards need no extra rule.
+//! message. Both queues are in order of arrival. A short one is searched from its front; where searches go deep, the
+//! entries are found by bins of source and tag, wildcards in bins of their own, and the earliest of all bins counts.
 
+mod bins;
 mod early;
+#[cfg(test)]
+mod model;
 mod posted;
+mod queue;
 mod unexpected;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bins::Key;
+use queue::Queue;
+
+use crate::completion::Completion;
 use crate::engine::Local;
 use crate::layout::Envelope;
 
@@ -39,17 +47,26 @@ impl Pattern {
         (self.source == ANY_SOURCE || self.source as u32 == message.source)
             && (self.tag == ANY_TAG || (self.tag ^ message.tag) & mask == 0)
     }
+
+    /// Returns what the messages asked for have in common.
+    fn key(self, mask: i32) -> Key {
+        let (source, tag) = (self.source.cast_unsigned(), self.tag & mask);
+        match (self.source == ANY_SOURCE, self.tag == ANY_TAG) {
+            (false, false) => Key::Exact { source, tag },
+            (false, true) => Key::Source(source),
+            (true, false) => Key::Tag(tag),
+            (true, true) => Key::Any,
+        }
+    }
 }
 
 /// The two queues of one channel.
 #[derive(Debug)]
 pub(crate) struct Matching {
-    pub(crate) posted: VecDeque<Posted>,
-    pub(crate) unexpected: VecDeque<Unexpected>,
+    posted: Queue<Posted, { posted::LISTS }>,
+    unexpected: Queue<Unexpected, { unexpected::LISTS }>,
     /// Whether this rank has left the channel: nobody will receive here.
     left: bool,
-    /// The bits of tags that are compared.
-    pub(crate) mask: i32,
     /// What was moved here without a device.
     pub(crate) local: Local,
     /// What is read without the lock.
@@ -58,36 +75,90 @@ pub(crate) struct Matching {
 
 impl Matching {
     pub(crate) fn new(board: Arc<Board>) -> Self {
-        let (posted, unexpected) = (VecDeque::new(), VecDeque::new());
-        Matching { posted, unexpected, left: false, mask: -1, local: Local::default(), board }
+        let (posted, unexpected) = (Queue::new(), Queue::new());
+        Matching { posted, unexpected, left: false, local: Local::default(), board }
+    }
+
+    /// Compares only these bits of tags from now on.
+    pub(crate) fn compare_tags(&mut self, mask: i32) {
+        self.posted.compare(mask);
+        self.unexpected.compare(mask);
+    }
+
+    /// Has a receive wait for its message, which has not come.
+    #[inline]
+    pub(crate) fn post(&mut self, receive: Posted) {
+        self.posted.push(receive);
     }
 
     /// Takes the receive a message goes to.
     #[inline]
     pub(crate) fn take_posted(&mut self, message: &Envelope) -> Option<Posted> {
-        let at = self.posted.iter().position(|p| p.pattern.accepts(message, self.mask))?;
-        if at == 0 { self.posted.pop_front() } else { self.posted.remove(at) }
+        let mask = self.posted.mask();
+        let keys = || {
+            let (source, tag) = (message.source, message.tag & mask);
+            [Key::Exact { source, tag }, Key::Source(source), Key::Tag(tag), Key::Any]
+        };
+        self.posted.take(|posted| posted.pattern.accepts(message, mask), keys)
+    }
+
+    /// Takes back the receive that ends `completion`.
+    pub(crate) fn cancel(&mut self, completion: &Completion) -> Option<Posted> {
+        self.posted.take(|posted| posted.ender.ends(completion), || [Key::Operation(completion.id())])
+    }
+
+    /// Takes the receives that `which` picks.
+    pub(crate) fn take_all_posted(&mut self, which: impl FnMut(&Posted) -> bool) -> Vec<Posted> {
+        self.posted.take_all(which)
     }
 
     /// Takes the message a receive gets.
     #[inline]
     pub(crate) fn take_unexpected(&mut self, pattern: Pattern) -> Option<Unexpected> {
-        let at = self.unexpected.iter().position(|u| pattern.accepts(&u.message, self.mask))?;
-        self.take_at(at)
+        let mask = self.unexpected.mask();
+        let fits = |early: &Unexpected| pattern.accepts(&early.message, mask);
+        let early = self.unexpected.take(fits, || [pattern.key(mask)])?;
+        self.count();
+        Some(early)
     }
 
-    /// Takes the early message at a place.
-    #[inline]
-    pub(crate) fn take_at(&mut self, at: usize) -> Option<Unexpected> {
-        let early = if at == 0 { self.unexpected.pop_front() } else { self.unexpected.remove(at) };
+    /// Returns the message a receive would get.
+    pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<&Unexpected> {
+        let mask = self.unexpected.mask();
+        let fits = |early: &Unexpected| pattern.accepts(&early.message, mask);
+        self.unexpected.peek(fits, || [pattern.key(mask)])
+    }
+
+    /// Takes back the message of this rank to itself that ends `completion`.
+    pub(crate) fn withdraw(&mut self, completion: &Completion) -> Option<Unexpected> {
+        let ours =
+            |early: &Unexpected| matches!(&early.body, Held::Local { ender, .. } if ender.ends(completion));
+        let early = self.unexpected.take(ours, || [Key::Operation(completion.id())])?;
+        self.count();
+        Some(early)
+    }
+
+    /// Returns the early messages in order of arrival.
+    pub(crate) fn early(&self) -> impl Iterator<Item = &Unexpected> {
+        self.unexpected.iter()
+    }
+
+    /// Takes the first that `which` picks of the first `most` early messages.
+    pub(crate) fn take_early(
+        &mut self,
+        most: usize,
+        which: impl FnMut(&Unexpected) -> bool,
+    ) -> Option<Unexpected> {
+        let early = self.unexpected.take_first(most, which)?;
+        self.count();
+        Some(early)
+    }
+
+    /// Takes the early messages that `which` picks.
+    pub(crate) fn take_all_early(&mut self, which: impl FnMut(&Unexpected) -> bool) -> Vec<Unexpected> {
+        let early = self.unexpected.take_all(which);
         self.count();
         early
-    }
-
-    /// Makes known how many early messages lie there now.
-    #[inline]
-    pub(crate) fn count(&self) {
-        self.board.lie(self.unexpected.len());
     }
 
     /// Keeps a message that came before its receive, or gives it back if this rank has left the channel.
@@ -97,21 +168,20 @@ impl Matching {
             return Some(early);
         }
         let tag = early.message.tag;
-        self.unexpected.push_back(early);
+        self.unexpected.push(early);
         self.board.arrive(tag, self.unexpected.len());
         None
     }
 
     /// Keeps no more messages, and returns those that are there.
-    pub(crate) fn leave(&mut self) -> VecDeque<Unexpected> {
+    pub(crate) fn leave(&mut self) -> Vec<Unexpected> {
         self.left = true;
-        let early = std::mem::take(&mut self.unexpected);
-        self.count();
-        early
+        self.take_all_early(|_| true)
     }
 
-    /// Returns the message a receive would get.
-    pub(crate) fn peek(&self, pattern: Pattern) -> Option<&Unexpected> {
-        self.unexpected.iter().find(|u| pattern.accepts(&u.message, self.mask))
+    /// Makes known how many early messages lie there now.
+    #[inline]
+    fn count(&self) {
+        self.board.lie(self.unexpected.len());
     }
 }

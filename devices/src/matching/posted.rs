@@ -1,6 +1,7 @@
 //! A receive that waits for its message.
 
 use super::Pattern;
+use super::bins::{Entry, Key};
 use crate::completion::Ender;
 use crate::layout::{Envelope, Target};
 
@@ -28,5 +29,26 @@ impl Posted {
     pub(crate) fn fail(self, fault: crate::Fault) {
         drop(self.target);
         self.ender.end(Err(fault));
+    }
+}
+
+/// The lists of a queue of them.
+pub(super) const LISTS: usize = 3;
+
+/// In order; by what they ask for; by the operation, for who takes it back.
+impl Entry<LISTS> for Posted {
+    fn list(key: Key) -> usize {
+        match key {
+            Key::Any | Key::Source(_) | Key::Tag(_) | Key::Exact { .. } => 1,
+            Key::Operation(_) => 2,
+        }
+    }
+
+    fn key(&self, list: usize, mask: i32) -> Option<Key> {
+        match list {
+            1 => Some(self.pattern.key(mask)),
+            2 => Some(Key::Operation(self.ender.id())),
+            _ => None,
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use mpj_pool::DefaultBlock;
 
+use super::bins::{Entry, Key};
 use crate::completion::Ender;
 use crate::device::{PeerId, RemoteKey};
 use crate::layout::{Envelope, Source};
@@ -29,4 +30,32 @@ pub(crate) enum Held {
     Local { source: Box<Source>, ender: Ender },
     /// Lost for want of memory.
     Lost,
+}
+
+/// The lists of a queue of them.
+pub(super) const LISTS: usize = 5;
+
+/// In order, which is what a receive of any message looks at; by what the other receives ask for; by the operation of those
+/// that this rank has sent to itself.
+impl Entry<LISTS> for Unexpected {
+    fn list(key: Key) -> usize {
+        match key {
+            Key::Any => 0,
+            Key::Exact { .. } => 1,
+            Key::Source(_) => 2,
+            Key::Tag(_) => 3,
+            Key::Operation(_) => 4,
+        }
+    }
+
+    fn key(&self, list: usize, mask: i32) -> Option<Key> {
+        let (source, tag) = (self.message.source, self.message.tag & mask);
+        match (list, &self.body) {
+            (1, _) => Some(Key::Exact { source, tag }),
+            (2, _) => Some(Key::Source(source)),
+            (3, _) => Some(Key::Tag(tag)),
+            (4, Held::Local { ender, .. }) => Some(Key::Operation(ender.id())),
+            _ => None,
+        }
+    }
 }

@@ -1,0 +1,125 @@
+//! Many messages that meet their receives in order or in reverse: 8 bytes each, with a tag of its own. The receives are
+//! posted before the messages come, or the messages come before their receives.
+
+use mpj::{ANY_SOURCE, Error, Intracomm, Source};
+
+use super::Failure;
+use super::report::Report;
+use super::stats::{now_ns, quantile_f64};
+
+/// Who receives, and prints; the other rank sends.
+const RECEIVER: usize = 0;
+const SENDER: usize = 1;
+
+/// How many messages, up to what is asked for.
+const MESSAGES: [usize; 4] = [100, 1000, 10_000, 100_000];
+/// Runs of each, of which the median is printed.
+const RUNS: usize = 5;
+
+/// Which side waits in its queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Queue {
+    Posted,
+    Unexpected,
+}
+
+/// In which order the receives are posted; messages are sent by rising tags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    Same,
+    Reverse,
+    /// In reverse, from any source.
+    AnySource,
+}
+
+const CASES: [(Queue, Order, &str); 6] = [
+    (Queue::Posted, Order::Same, "posted,same"),
+    (Queue::Posted, Order::Reverse, "posted,reverse"),
+    (Queue::Posted, Order::AnySource, "posted,reverse_any"),
+    (Queue::Unexpected, Order::Same, "unexpected,same"),
+    (Queue::Unexpected, Order::Reverse, "unexpected,reverse"),
+    (Queue::Unexpected, Order::AnySource, "unexpected,reverse_any"),
+];
+
+/// Measures all cases with up to `most` messages.
+pub(crate) fn run(world: &Intracomm, most: usize) -> Result<(), Failure> {
+    let sizes = MESSAGES.into_iter().filter(|messages| *messages <= most);
+    let report = Report::new(world, CASES.len() * sizes.clone().count());
+    report.head(world)?;
+    for messages in sizes {
+        let mut values = vec![0u64; messages];
+        for (queue, order, name) in CASES {
+            let mut once = || match (world.rank() == RECEIVER, queue) {
+                (false, _) => send(world, &values),
+                (true, Queue::Posted) => meet_posted(world, &mut values, order),
+                (true, Queue::Unexpected) => take_unexpected(world, &mut values, order),
+            };
+            once()?;
+            let mut times = [0.0; RUNS];
+            for time in &mut times {
+                *time = once()? as f64 / 1e3;
+            }
+            let median = quantile_f64(&mut times, 0.5);
+            let each = median * 1e3 / messages as f64;
+            report.row(format_args!("MATCH,{name},{messages},{median:.1},{:.1},{each:.1}", times[0]))?;
+        }
+    }
+    report.finish(None, || unreachable!("no picture was asked for"))
+}
+
+/// The tag of the message that says: begin, or that was all.
+const MARK: i32 = i32::MAX;
+
+/// Sends them all when the receiver says so, and then that this was all.
+fn send(world: &Intracomm, values: &[u64]) -> Result<u64, Error> {
+    world.recv(&mut 0u8, RECEIVER, MARK)?;
+    world.scope(|s| {
+        let sending = values.iter().zip(0..).map(|(value, tag)| s.isend(value, RECEIVER, tag));
+        let sending: Vec<_> = sending.collect::<Result<_, Error>>()?;
+        world.send(&0u8, RECEIVER, MARK)?;
+        sending.into_iter().try_for_each(|request| request.wait().map(drop))
+    })?;
+    Ok(0)
+}
+
+/// Calls `receive` for each value with the source and the tag to receive it by.
+fn in_order<'a>(
+    values: &'a mut [u64],
+    order: Order,
+    mut receive: impl FnMut(&'a mut u64, Source, i32) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let source = if order == Order::AnySource { ANY_SOURCE } else { SENDER.into() };
+    let tags = 0..values.len() as i32;
+    let mut tagged = values.iter_mut().zip(tags);
+    match order {
+        Order::Same => tagged.try_for_each(|(value, tag)| receive(value, source, tag)),
+        _ => tagged.rev().try_for_each(|(value, tag)| receive(value, source, tag)),
+    }
+}
+
+/// Returns the nanoseconds from the word that all receives are posted to the last message.
+fn meet_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
+    world.scope(|s| {
+        let mut receiving = Vec::with_capacity(values.len());
+        in_order(values, order, |value, source, tag| {
+            receiving.push(s.irecv(value, source, tag)?);
+            Ok(())
+        })?;
+        let start = now_ns();
+        world.send(&0u8, SENDER, MARK)?;
+        receiving.into_iter().try_for_each(|request| request.wait().map(drop))?;
+        let time = now_ns() - start;
+        world.recv(&mut 0u8, SENDER, MARK)?;
+        Ok(time)
+    })
+}
+
+/// Returns the nanoseconds of the receives, when all messages have come.
+fn take_unexpected(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
+    world.send(&0u8, SENDER, MARK)?;
+    // The others have come before it.
+    world.recv(&mut 0u8, SENDER, MARK)?;
+    let start = now_ns();
+    in_order(values, order, |value, source, tag| world.recv(value, source, tag).map(drop))?;
+    Ok(now_ns() - start)
+}

@@ -1,0 +1,258 @@
+//! A long queue: entries in order of arrival, and again in bins, one for each key that they are searched by.
+//!
+//! The entries lie in slots. A slot belongs to several doubly linked lists, so that an entry leaves all of them without a
+//! search: list 0 is the order of arrival, each other list is one kind of bins. A kind of bins is built when it is first
+//! asked for, and kept from then on: a program that never cancels pays nothing for cancelling.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::RandomState;
+
+/// What entries are searched by. Tags are those bits of them that are compared.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Key {
+    Any,
+    Source(u32),
+    Tag(i32),
+    Exact {
+        source: u32,
+        tag: i32,
+    },
+    /// The operation that ends with the entry, see [`Ender::id`](crate::completion::Ender::id).
+    Operation(usize),
+}
+
+/// An entry of a queue that is in `LISTS` lists: the order of arrival, and as many kinds of bins as are left.
+pub(super) trait Entry<const LISTS: usize> {
+    /// Returns the list whose bins have this key; 0 if it fits every entry.
+    fn list(key: Key) -> usize;
+
+    /// Returns the key of the bin of this list that the entry is in, if it is in one; tags are compared by the bits of
+    /// `mask`.
+    fn key(&self, list: usize, mask: i32) -> Option<Key>;
+}
+
+/// What a link says where there is no slot.
+const NONE: u32 = u32::MAX;
+
+/// The neighbours of a slot in one list.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    previous: u32,
+    next: u32,
+}
+
+/// The first and the last slot of a list or a bin.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+const UNLINKED: Link = Link { previous: NONE, next: NONE };
+const EMPTY: Ends = Ends { first: NONE, last: NONE };
+
+#[derive(Debug)]
+struct Slot<T, const LISTS: usize> {
+    /// Nothing if the slot is free.
+    entry: Option<T>,
+    /// Grows in order of arrival.
+    sequence: u64,
+    /// By list; the free slots are linked by the first one's `next`.
+    links: [Link; LISTS],
+}
+
+/// # Invariants
+/// 1. A slot with an entry is in list 0, and in the bin of its key of each list that is built.
+/// 2. Every bin in `bins` has a slot, and the slots of each list and bin are in order of `sequence`.
+#[derive(Debug)]
+pub(super) struct Bins<T, const LISTS: usize> {
+    slots: Vec<Slot<T, LISTS>>,
+    len: usize,
+    /// The first free slot.
+    free: u32,
+    /// The sequence number of the next entry.
+    sequence: u64,
+    order: Ends,
+    bins: HashMap<Key, Ends, RandomState>,
+    is_built: [bool; LISTS],
+    mask: i32,
+}
+
+impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
+    /// Takes over a queue: the entry at place `at` is in slot `at`.
+    pub(super) fn new(queue: VecDeque<T>, mask: i32) -> Self {
+        let mut bins = Bins {
+            slots: Vec::with_capacity(queue.len()),
+            len: 0,
+            free: NONE,
+            sequence: 0,
+            order: EMPTY,
+            bins: HashMap::default(),
+            is_built: [false; LISTS],
+            mask,
+        };
+        queue.into_iter().for_each(|entry| bins.push(entry));
+        bins
+    }
+
+    /// Returns the entries in order.
+    pub(super) fn into_queue(mut self) -> VecDeque<T> {
+        let mut queue = VecDeque::with_capacity(self.len);
+        let mut at = self.order.first;
+        while let Some(slot) = self.slots.get_mut(at as usize) {
+            queue.extend(slot.entry.take());
+            at = slot.links[0].next;
+        }
+        queue
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns how many slots there are, free ones included.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Compares tags by the bits of `mask` from now on.
+    pub(super) fn compare(&mut self, mask: i32) {
+        self.mask = mask;
+        self.bins.clear();
+        self.is_built = [false; LISTS];
+    }
+
+    pub(super) fn push(&mut self, entry: T) {
+        let at = self.free;
+        let slot = Slot { entry: Some(entry), sequence: self.sequence, links: [UNLINKED; LISTS] };
+        let at = match self.slots.get_mut(at as usize) {
+            Some(free) => {
+                self.free = free.links[0].next;
+                *free = slot;
+                at
+            }
+            None => {
+                // 2^32 entries would take more memory than there is.
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.sequence += 1;
+        self.len += 1;
+        link(&mut self.slots, &mut self.order, 0, at);
+        for list in 1..LISTS {
+            if self.is_built[list] {
+                self.put(list, at);
+            }
+        }
+    }
+
+    /// Puts a slot at the end of its bin of a list.
+    fn put(&mut self, list: usize, at: u32) {
+        if let Some(key) = self.key(list, at) {
+            link(&mut self.slots, self.bins.entry(key).or_insert(EMPTY), list, at);
+        }
+    }
+
+    fn key(&self, list: usize, at: u32) -> Option<Key> {
+        self.get(at as usize)?.key(list, self.mask)
+    }
+
+    /// Returns the slot of the earliest entry that is in a bin of one of these keys.
+    pub(super) fn find(&mut self, keys: &[Key]) -> Option<usize> {
+        let mut earliest = None;
+        for key in keys {
+            let at = match T::list(*key) {
+                0 => self.order.first,
+                list => {
+                    if !self.is_built[list] {
+                        self.build(list);
+                    }
+                    self.bins.get(key).map_or(NONE, |bin| bin.first)
+                }
+            };
+            if let Some(slot) = self.slots.get(at as usize)
+                && earliest.is_none_or(|(sequence, _)| slot.sequence < sequence)
+            {
+                earliest = Some((slot.sequence, at as usize));
+            }
+        }
+        earliest.map(|(_, at)| at)
+    }
+
+    #[cold]
+    fn build(&mut self, list: usize) {
+        self.is_built[list] = true;
+        let mut at = self.order.first;
+        while at != NONE {
+            self.put(list, at);
+            at = self.slots[at as usize].links[0].next;
+        }
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&T> {
+        self.slots.get(at)?.entry.as_ref()
+    }
+
+    /// Returns the first slot in order.
+    pub(super) fn front(&self) -> usize {
+        self.order.first as usize
+    }
+
+    /// Takes the entry out of a slot.
+    pub(super) fn take(&mut self, at: usize) -> Option<T> {
+        let slot = at as u32;
+        self.get(at)?;
+        for list in (1..LISTS).filter(|list| self.is_built[*list]) {
+            let Some(key) = self.key(list, slot) else { continue };
+            let Link { previous, next } = self.slots[at].links[list];
+            if previous == NONE && next == NONE {
+                self.bins.remove(&key);
+                continue;
+            }
+            // Only who is first or last is known to the bin.
+            let is_end = previous == NONE || next == NONE;
+            let mut nobody = EMPTY;
+            let bin = if is_end { self.bins.get_mut(&key) } else { None }.unwrap_or(&mut nobody);
+            unlink(&mut self.slots, bin, list, slot);
+        }
+        unlink(&mut self.slots, &mut self.order, 0, slot);
+        let entry = self.slots[at].entry.take();
+        self.slots[at].links[0].next = self.free;
+        self.free = slot;
+        self.len -= 1;
+        entry
+    }
+
+    /// Returns the entries in order, with their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        let slot = |at: u32| self.slots.get(at as usize).map(|slot| (at, slot));
+        let next = move |(_, before): &(u32, &Slot<T, LISTS>)| slot(before.links[0].next);
+        let slots = std::iter::successors(slot(self.order.first), next);
+        slots.filter_map(|(at, slot)| Some((at as usize, slot.entry.as_ref()?)))
+    }
+}
+
+/// Puts a slot at the end of a list.
+fn link<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut Ends, list: usize, at: u32) {
+    slots[at as usize].links[list] = Link { previous: ends.last, next: NONE };
+    match slots.get_mut(ends.last as usize) {
+        Some(last) => last.links[list].next = at,
+        None => ends.first = at,
+    }
+    ends.last = at;
+}
+
+/// Takes a slot out of a list.
+fn unlink<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut Ends, list: usize, at: u32) {
+    let Link { previous, next } = slots[at as usize].links[list];
+    match slots.get_mut(previous as usize) {
+        Some(previous) => previous.links[list].next = next,
+        None => ends.first = next,
+    }
+    match slots.get_mut(next as usize) {
+        Some(next) => next.links[list].previous = previous,
+        None => ends.last = previous,
+    }
+}

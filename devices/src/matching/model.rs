@@ -1,0 +1,306 @@
+//! Random posts, arrivals, probes and cancels on several channels at once, each against two plain lists that are always
+//! searched from their fronts.
+
+use std::sync::Arc;
+
+use mpj_datatypes::{Primitive, Signature};
+use proptest::prelude::*;
+
+use super::{ANY_SOURCE, ANY_TAG, Held, Matching, Pattern, Posted, Unexpected};
+use crate::buf::Buf;
+use crate::completion::{Completion, pair};
+use crate::device::PeerId;
+use crate::layout::{Envelope, Source, Target};
+
+/// Tags meet under this mask when a channel compares only some bits: the lowest one is none of them.
+const SOME_BITS: i32 = !1;
+
+/// Where random ranks and tags are taken from; each stands for a wildcard where it is equal to one.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    source: i32,
+    tag: i32,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    /// So many receives, whose tags follow each other.
+    Post(Choice, u8),
+    /// So many messages, whose tags follow each other downwards.
+    Arrive(Choice, u8),
+    /// A synchronous message of the rank to itself.
+    ToItself(i32),
+    Probe(Choice),
+    /// A matched probe, for so many messages.
+    Take(Choice, u8),
+    /// Takes a posted receive back, or a message of the rank to itself.
+    Cancel(usize),
+    /// Takes the first message of an odd length among so many.
+    TakeEarly(usize),
+    /// Ends the receives from one source.
+    EndPosted(i32),
+    CompareTags(bool),
+}
+
+#[derive(Debug)]
+struct Channel {
+    matching: Matching,
+    mask: i32,
+    posted: Vec<(Pattern, Arc<Completion>)>,
+    early: Vec<(Envelope, Option<Arc<Completion>>)>,
+    /// All operations ever started, ended or not.
+    operations: Vec<Arc<Completion>>,
+    sent: usize,
+}
+
+fn no_memory() -> Buf {
+    Buf::new(std::ptr::dangling_mut(), 0, Primitive::U8)
+}
+
+fn target() -> Target {
+    // SAFETY: no bytes.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe { Target::new(no_memory(), None) }.expect("no bytes are not too many")
+}
+
+fn source() -> Source {
+    // SAFETY: no bytes.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe { Source::new(no_memory(), None) }.expect("no bytes are not too many")
+}
+
+impl Channel {
+    fn new() -> Self {
+        let matching = Matching::new(Arc::default());
+        Channel { matching, mask: -1, posted: vec![], early: vec![], operations: vec![], sent: 0 }
+    }
+
+    fn meet(&self, pattern: Pattern, message: &Envelope) -> bool {
+        let Pattern { source, tag } = pattern;
+        (source == ANY_SOURCE || source == message.source.cast_signed())
+            && (tag == ANY_TAG || tag & self.mask == message.tag & self.mask)
+    }
+
+    /// A new message; its length is its number.
+    fn message(&mut self, choice: Choice) -> Envelope {
+        self.sent += 1;
+        let (source, code) = (choice.source.max(0).cast_unsigned(), Primitive::U8 as u8);
+        Envelope { source, tag: choice.tag, code, signature: Signature::EMPTY, bytes: self.sent }
+    }
+
+    /// Posts a receive as the engine does; one that meets an early message takes it.
+    fn post(&mut self, pattern: Pattern) {
+        if self.take(pattern) {
+            return;
+        }
+        let (ender, completion) = pair();
+        self.matching.post(Posted { pattern, target: target(), ender });
+        let completion = Arc::new(completion);
+        self.posted.push((pattern, Arc::clone(&completion)));
+        self.operations.push(completion);
+    }
+
+    fn take(&mut self, pattern: Pattern) -> bool {
+        let expected = self.early.iter().position(|(message, _)| self.meet(pattern, message));
+        let expected = expected.map(|at| self.early.remove(at));
+        let got = self.matching.take_unexpected(pattern);
+        assert_eq!(got.as_ref().map(|early| early.message), expected.map(|(message, _)| message));
+        got.is_some()
+    }
+
+    fn arrive(&mut self, message: Envelope, body: Held, completion: Option<Arc<Completion>>) {
+        let expected = self.posted.iter().position(|(pattern, _)| self.meet(*pattern, &message));
+        match (self.matching.take_posted(&message), expected) {
+            (Some(posted), Some(at)) => {
+                let (pattern, completion) = self.posted.remove(at);
+                assert_eq!(posted.pattern, pattern);
+                assert!(posted.ender.ends(&completion), "{pattern:?} of another time got {message:?}");
+            }
+            (None, None) => {
+                let early = Unexpected { message, from: PeerId(0), body, notify: None };
+                assert!(self.matching.keep(early).is_none());
+                self.operations.extend(completion.clone());
+                self.early.push((message, completion));
+            }
+            (got, expected) => panic!("{message:?} got {got:?} instead of {expected:?}"),
+        }
+    }
+
+    fn cancel(&mut self, number: usize) {
+        let Some(completion) = self.operations.get(number % self.operations.len().max(1)) else { return };
+        let completion = Arc::clone(completion);
+        let is_it = |other: &Arc<Completion>| Arc::ptr_eq(other, &completion);
+        let expected = self.posted.iter().position(|(_, other)| is_it(other));
+        let got = self.matching.cancel(&completion);
+        assert_eq!(got.is_some(), expected.is_some());
+        assert!(got.is_none_or(|posted| posted.ender.ends(&completion)));
+        expected.map(|at| self.posted.remove(at));
+        let expected = self.early.iter().position(|(_, other)| other.as_ref().is_some_and(is_it));
+        let got = self.matching.withdraw(&completion).map(|early| early.message);
+        assert_eq!(got, expected.map(|at| self.early.remove(at).0));
+    }
+
+    fn act(&mut self, action: &Action) {
+        match *action {
+            Action::Post(Choice { source, tag }, count) => {
+                let one = |i: u8| if tag == ANY_TAG { tag } else { tag + i32::from(i) };
+                (0..count).for_each(|i| self.post(Pattern { source, tag: one(i) }));
+            }
+            Action::Arrive(choice, count) => {
+                for i in (0..count).rev() {
+                    let tag = choice.tag.max(0) + i32::from(i);
+                    let message = self.message(Choice { tag, ..choice });
+                    self.arrive(message, Held::Empty, None);
+                }
+            }
+            Action::ToItself(tag) => {
+                let message = self.message(Choice { source: 0, tag });
+                let (ender, completion) = pair();
+                let body = Held::Local { source: Box::new(source()), ender };
+                self.arrive(message, body, Some(Arc::new(completion)));
+            }
+            Action::Probe(Choice { source, tag }) => {
+                let pattern = Pattern { source, tag };
+                let expected = self.early.iter().find(|(message, _)| self.meet(pattern, message));
+                let expected = expected.map(|(message, _)| *message);
+                assert_eq!(self.matching.peek(pattern).map(|early| early.message), expected);
+            }
+            Action::Take(Choice { source, tag }, count) => {
+                (0..count).for_each(|_| _ = self.take(Pattern { source, tag }));
+            }
+            Action::Cancel(number) => self.cancel(number),
+            Action::TakeEarly(most) => {
+                let is_odd = |message: &Envelope| message.bytes % 2 == 1;
+                let expected = self.early.iter().take(most).position(|(message, _)| is_odd(message));
+                let got = self.matching.take_early(most, |early| is_odd(&early.message));
+                assert_eq!(got.map(|early| early.message), expected.map(|at| self.early.remove(at).0));
+            }
+            Action::EndPosted(source) => {
+                let ended = self.matching.take_all_posted(|posted| posted.pattern.source == source);
+                let (expected, left) =
+                    self.posted.drain(..).partition::<Vec<_>, _>(|(pattern, _)| pattern.source == source);
+                self.posted = left;
+                assert_eq!(ended.len(), expected.len());
+                assert!(ended.iter().zip(&expected).all(|(posted, (_, own))| posted.ender.ends(own)));
+            }
+            Action::CompareTags(all) => {
+                self.mask = if all { -1 } else { SOME_BITS };
+                self.matching.compare_tags(self.mask);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let early = self.matching.early().map(|early| early.message);
+        assert!(early.eq(self.early.iter().map(|(message, _)| *message)), "the order of what came early");
+        assert_eq!(self.matching.board.read().lying as usize, self.early.len());
+        assert_eq!(self.matching.posted.len(), self.posted.len());
+    }
+}
+
+fn source_of() -> impl Strategy<Value = i32> {
+    prop_oneof![6 => 0..5i32, 1 => Just(ANY_SOURCE)]
+}
+
+fn choice() -> impl Strategy<Value = Choice> {
+    let tag = prop_oneof![8 => 0..100i32, 2 => -4..4i32, 1 => Just(ANY_TAG)];
+    (source_of(), tag).prop_map(|(source, tag)| Choice { source, tag })
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let count = || prop_oneof![2 => 1..4u8, 1 => 1..100u8];
+    prop_oneof![
+        6 => (choice(), count()).prop_map(|(choice, count)| Action::Post(choice, count)),
+        6 => (choice(), count()).prop_map(|(choice, count)| Action::Arrive(choice, count)),
+        1 => (-4..100i32).prop_map(Action::ToItself),
+        2 => choice().prop_map(Action::Probe),
+        3 => (choice(), count()).prop_map(|(choice, count)| Action::Take(choice, count)),
+        3 => any::<usize>().prop_map(Action::Cancel),
+        1 => (0..40usize).prop_map(Action::TakeEarly),
+        1 => source_of().prop_map(Action::EndPosted),
+        1 => any::<bool>().prop_map(Action::CompareTags),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bins_do_what_plain_lists_do(actions in prop::collection::vec((0..3usize, action()), 0..200)) {
+        let mut channels = [(); 3].map(|()| Channel::new());
+        for (channel, action) in &actions {
+            let channel = &mut channels[*channel];
+            channel.act(action);
+            channel.check();
+        }
+    }
+}
+
+const EACH: i32 = 3000;
+
+/// Tags, sources and operations are each found in reverse, wildcards among them, and memory comes back.
+#[test]
+fn long_queues_of_receives_are_binned_and_shrink_again() {
+    let mut channel = Channel::new();
+    let choose = |i: i32| match i % 4 {
+        0 => Choice { source: i, tag: ANY_TAG },
+        1 => Choice { source: ANY_SOURCE, tag: i },
+        _ => Choice { source: 0, tag: i },
+    };
+    (0..EACH).for_each(|i| channel.act(&Action::Post(choose(i), 1)));
+    assert!(!channel.matching.posted.is_binned(), "no search has gone deep");
+    for i in (EACH / 2..EACH).rev() {
+        let Choice { source, tag } = choose(i);
+        let message = channel.message(Choice { source, tag: tag.max(0) });
+        channel.arrive(message, Held::Empty, None);
+    }
+    assert!(channel.matching.posted.is_binned());
+    (0..EACH as usize).rev().for_each(|operation| channel.cancel(operation));
+    assert_eq!(channel.matching.posted.len(), 0);
+    assert!(!channel.matching.posted.is_binned() && channel.matching.posted.places() < EACH as usize / 2);
+}
+
+#[test]
+fn long_queues_of_messages_are_binned_and_shrink_again() {
+    let mut channel = Channel::new();
+    (0..EACH).for_each(|i| channel.act(&Action::Arrive(Choice { source: i, tag: i }, 1)));
+    assert!(!channel.matching.unexpected.is_binned(), "no search has gone deep");
+    for i in (0..EACH).rev() {
+        let choice = match i % 3 {
+            0 => Choice { source: i, tag: i },
+            1 => Choice { source: ANY_SOURCE, tag: i },
+            _ => Choice { source: i, tag: ANY_TAG },
+        };
+        channel.act(&Action::Take(choice, 1));
+        assert!(i != EACH / 2 || channel.matching.unexpected.is_binned());
+    }
+    assert_eq!(channel.matching.unexpected.len(), 0);
+    let (is_binned, places) = (channel.matching.unexpected.is_binned(), channel.matching.unexpected.places());
+    assert!(!is_binned && places < EACH as usize / 2, "{places}");
+}
+
+/// A queue that others stay in while many come and go.
+#[test]
+fn a_queue_in_bins_gives_memory_back() {
+    let mut channel = Channel::new();
+    (0..20_000).for_each(|i| channel.act(&Action::Arrive(Choice { source: 0, tag: i }, 1)));
+    for i in (100..20_000).rev() {
+        channel.matching.take_unexpected(Pattern { source: 0, tag: i }).expect("it has come");
+    }
+    assert!(channel.matching.unexpected.is_binned());
+    assert!(channel.matching.unexpected.places() < 5_000, "{}", channel.matching.unexpected.places());
+    channel.early.truncate(100);
+    channel.check();
+    (0..100).rev().for_each(|i| channel.act(&Action::Take(Choice { source: 0, tag: i }, 1)));
+}
+
+/// What is taken in order is never put into bins, however many wait.
+#[test]
+fn what_comes_in_order_needs_no_bins() {
+    let mut channel = Channel::new();
+    (0..EACH).for_each(|i| channel.act(&Action::Post(Choice { source: 0, tag: i }, 1)));
+    for tag in 0..EACH {
+        channel.act(&Action::Arrive(Choice { source: 0, tag }, 1));
+        assert!(!channel.matching.posted.is_binned());
+    }
+}

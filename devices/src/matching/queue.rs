@@ -1,0 +1,213 @@
+//! A queue of which the earliest entry that fits is taken: a plain list as long as that is found near the front, and
+//! [`Bins`] when searches have gone deep.
+
+use std::collections::VecDeque;
+
+use super::bins::{Bins, Entry, Key};
+
+/// A search that passes over no more entries than this is not deep.
+const FEW: usize = 16;
+
+/// A list is put into bins when deep searches have passed over this many times its length: by then it has cost as much as
+/// the bins will, so that whatever comes the queue takes at most twice the time of the better of the two.
+const WORTH: usize = 8;
+
+/// How much longer than what is in it a queue may be, if it has more places than `LARGE`, before its memory is given back.
+const SPARSE: usize = 4;
+const LARGE: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Queue<T, const LISTS: usize> {
+    /// Empty while there are bins.
+    list: VecDeque<T>,
+    bins: Option<Box<Bins<T, LISTS>>>,
+    /// How many entries deep searches in the list have passed over.
+    passed: usize,
+    mask: i32,
+}
+
+impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
+    pub(super) fn new() -> Self {
+        Queue { list: VecDeque::new(), bins: None, passed: 0, mask: -1 }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.bins.as_ref().map_or(self.list.len(), |bins| bins.len())
+    }
+
+    /// Returns the bits of tags that are compared.
+    #[inline]
+    pub(super) fn mask(&self) -> i32 {
+        self.mask
+    }
+
+    /// Compares only these bits of tags from now on.
+    pub(super) fn compare(&mut self, mask: i32) {
+        self.mask = mask;
+        if let Some(bins) = &mut self.bins {
+            bins.compare(mask);
+        }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, entry: T) {
+        match &mut self.bins {
+            None => self.list.push_back(entry),
+            Some(bins) => bins.push(entry),
+        }
+    }
+
+    /// Returns the earliest entry that fits: those with one of the keys do.
+    #[inline]
+    pub(super) fn peek<const KEYS: usize>(
+        &mut self,
+        fits: impl Fn(&T) -> bool,
+        keys: impl FnOnce() -> [Key; KEYS],
+    ) -> Option<&T> {
+        let at = self.find(fits, keys)?;
+        match &self.bins {
+            None => self.list.get(at),
+            Some(bins) => bins.get(at),
+        }
+    }
+
+    /// Takes the earliest entry that fits: those with one of the keys do.
+    #[inline]
+    pub(super) fn take<const KEYS: usize>(
+        &mut self,
+        fits: impl Fn(&T) -> bool,
+        keys: impl FnOnce() -> [Key; KEYS],
+    ) -> Option<T> {
+        let at = self.find(fits, keys)?;
+        self.remove(at)
+    }
+
+    /// Returns where the earliest entry that fits is: its place in the list, or its slot in the bins.
+    #[inline]
+    fn find<const KEYS: usize>(
+        &mut self,
+        fits: impl Fn(&T) -> bool,
+        keys: impl FnOnce() -> [Key; KEYS],
+    ) -> Option<usize> {
+        if self.bins.is_some() {
+            return self.find_in_bins(fits, keys);
+        }
+        let at = self.list.iter().position(fits);
+        let passed = at.unwrap_or(self.list.len());
+        if passed > FEW {
+            self.note_deep(passed);
+        }
+        at
+    }
+
+    /// Puts the list into bins if that is worth it. What was found at a place of the list is in the slot of that number.
+    #[cold]
+    fn note_deep(&mut self, passed: usize) {
+        self.passed += passed;
+        if self.passed > WORTH * self.list.len() {
+            let list = std::mem::take(&mut self.list);
+            self.bins = Some(Box::new(Bins::new(list, self.mask)));
+        }
+    }
+
+    #[inline(never)]
+    fn find_in_bins<const KEYS: usize>(
+        &mut self,
+        fits: impl Fn(&T) -> bool,
+        keys: impl FnOnce() -> [Key; KEYS],
+    ) -> Option<usize> {
+        let bins = self.bins.as_mut()?;
+        let front = bins.front();
+        if bins.get(front).is_some_and(&fits) {
+            return Some(front);
+        }
+        let at = bins.find(&keys());
+        debug_assert!(at.and_then(|at| bins.get(at)).is_none_or(fits), "the keys say what fits");
+        at
+    }
+
+    /// Takes the entry out that [`find`](Self::find) has found.
+    #[inline]
+    fn remove(&mut self, at: usize) -> Option<T> {
+        if self.bins.is_some() {
+            return self.remove_from_bins(at);
+        }
+        let entry = if at == 0 { self.list.pop_front() } else { self.list.remove(at) };
+        if self.list.capacity() > LARGE {
+            self.shrink();
+        }
+        entry
+    }
+
+    #[inline(never)]
+    fn remove_from_bins(&mut self, at: usize) -> Option<T> {
+        let entry = self.bins.as_mut()?.take(at);
+        self.shrink();
+        entry
+    }
+
+    /// Gives memory back, and goes back to a list when few entries are left.
+    fn shrink(&mut self) {
+        let is_sparse = |len: usize, places: usize| places > LARGE && len < places / SPARSE;
+        let Some(bins) = &self.bins else {
+            if is_sparse(self.list.len(), self.list.capacity()) {
+                self.list.shrink_to(LARGE.max(2 * self.list.len()));
+            }
+            return;
+        };
+        let few = bins.len() <= FEW / 2;
+        if (few || is_sparse(bins.len(), bins.slots()))
+            && let Some(bins) = self.bins.take()
+        {
+            let queue = bins.into_queue();
+            if few {
+                (self.list, self.passed) = (queue, 0);
+            } else {
+                self.bins = Some(Box::new(Bins::new(queue, self.mask)));
+            }
+        }
+    }
+
+    /// Returns the entries in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        let binned = self.bins.iter().flat_map(|bins| bins.iter().map(|(_, entry)| entry));
+        self.list.iter().chain(binned)
+    }
+
+    /// Takes the first entry that `which` picks of the first `most`.
+    pub(super) fn take_first(&mut self, most: usize, mut which: impl FnMut(&T) -> bool) -> Option<T> {
+        let at = match &self.bins {
+            None => self.list.iter().take(most).position(which)?,
+            Some(bins) => bins.iter().take(most).find(|(_, entry)| which(entry))?.0,
+        };
+        self.remove(at)
+    }
+
+    /// Takes all entries that `which` picks, in order.
+    pub(super) fn take_all(&mut self, mut which: impl FnMut(&T) -> bool) -> Vec<T> {
+        let Some(bins) = &mut self.bins else {
+            let (mut taken, mut left) = (Vec::new(), VecDeque::new());
+            for entry in std::mem::take(&mut self.list) {
+                if which(&entry) { taken.push(entry) } else { left.push_back(entry) }
+            }
+            self.list = left;
+            return taken;
+        };
+        let slots: Vec<usize> = bins.iter().filter(|(_, entry)| which(entry)).map(|(at, _)| at).collect();
+        let taken = slots.into_iter().filter_map(|at| bins.take(at)).collect();
+        self.shrink();
+        taken
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_binned(&self) -> bool {
+        self.bins.is_some()
+    }
+
+    /// Returns how many places it has memory for.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.bins.as_ref().map_or(self.list.capacity(), |bins| bins.slots())
+    }
+}
