@@ -1,9 +1,9 @@
 //! Who has died and who has left: the one source every wait looks at.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::doorbell::Doorbell;
 
@@ -27,13 +27,6 @@ pub struct Event {
     pub end: End,
 }
 
-impl Event {
-    /// Whether nothing new can be said of the rank after this.
-    fn settles(&self, other: &Event) -> bool {
-        self.rank == other.rank && (self.end == other.end || self.end != End::Closing)
-    }
-}
-
 /// Carries what this process finds out to the other processes.
 pub trait Carrier: Send + Sync + fmt::Debug {
     /// Passes on an event that was reported here; returns whether it is to be known here at once.
@@ -47,9 +40,39 @@ pub trait Carrier: Send + Sync + fmt::Debug {
 #[derive(Debug, Default)]
 pub struct Roster {
     known: AtomicUsize,
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Events>,
     bells: Mutex<Vec<Arc<Doorbell>>>,
     carrier: OnceLock<Arc<dyn Carrier>>,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    all: Vec<Event>,
+    /// By rank, the place of what is known of it last.
+    last: HashMap<u32, usize>,
+    /// The places of the deaths.
+    deaths: Vec<usize>,
+}
+
+impl Events {
+    /// Whether this can still be said of a rank: one that is closing may leave or die, and then nothing more.
+    fn is_news(&self, rank: u32, end: &End) -> bool {
+        let last = self.last.get(&rank).map(|at| &self.all[*at].end);
+        last.is_none_or(|last| *last == End::Closing && *end != End::Closing)
+    }
+
+    /// Keeps an event if it is news; returns whether it was.
+    fn push(&mut self, event: Event) -> bool {
+        if !self.is_news(event.rank, &event.end) {
+            return false;
+        }
+        self.last.insert(event.rank, self.all.len());
+        if let End::Died(_) = event.end {
+            self.deaths.push(self.all.len());
+        }
+        self.all.push(event);
+        true
+    }
 }
 
 impl Roster {
@@ -62,8 +85,8 @@ impl Roster {
 
     /// Returns the events after the first `seen`.
     pub fn since(&self, seen: usize) -> Vec<Event> {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.get(seen..).unwrap_or(&[]).to_vec()
+        let events = self.events();
+        events.all.get(seen..).unwrap_or(&[]).to_vec()
     }
 
     /// Makes a rank's end known, here and by the carrier elsewhere, and wakes everybody.
@@ -75,20 +98,22 @@ impl Roster {
     }
 
     fn is_news(&self, event: &Event) -> bool {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        !events.iter().any(|earlier| earlier.settles(event))
+        self.events().is_news(event.rank, &event.end)
+    }
+
+    fn events(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes an end known that was reported elsewhere, and wakes everybody.
     pub fn hear(&self, event: Event) {
         {
-            let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-            if events.iter().any(|earlier| earlier.settles(&event)) {
+            let mut events = self.events();
+            if !events.push(event) {
                 return;
             }
-            events.push(event);
             // SYNC roster-known (release)
-            self.known.store(events.len(), Ordering::Release);
+            self.known.store(events.all.len(), Ordering::Release);
         }
         self.wake();
     }
@@ -97,13 +122,12 @@ impl Roster {
     pub fn report_lost(&self, ranks: impl IntoIterator<Item = u32>, cause: &str) {
         let cause: Arc<str> = cause.into();
         {
-            let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-            let over = events.iter().filter(|e| e.end != End::Closing);
-            let over: HashSet<u32> = over.map(|e| e.rank).collect();
-            let lost = ranks.into_iter().filter(|rank| !over.contains(rank));
-            events.extend(lost.map(|rank| Event { rank, end: End::Died(Arc::clone(&cause)) }));
+            let mut events = self.events();
+            for rank in ranks {
+                events.push(Event { rank, end: End::Died(Arc::clone(&cause)) });
+            }
             // SYNC roster-known (release)
-            self.known.store(events.len(), Ordering::Release);
+            self.known.store(events.all.len(), Ordering::Release);
         }
         self.wake();
     }
@@ -130,7 +154,39 @@ impl Roster {
 
     /// Returns the first death of a rank that `counts`: the others may follow from it.
     pub fn first_death_among(&self, counts: impl Fn(u32) -> bool) -> Option<Event> {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.iter().find(|e| matches!(e.end, End::Died(_)) && counts(e.rank)).cloned()
+        let events = self.events();
+        events.deaths.iter().map(|at| &events.all[*at]).find(|death| counts(death.rank)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_is_closing_ends_once_more() {
+        let roster = Roster::default();
+        let died = |why: &str| End::Died(why.into());
+        let said = [
+            (3, End::Closing),
+            (1, died("first")),
+            (3, End::Closing),
+            (3, died("second")),
+            (3, End::Left),
+            (1, End::Left),
+            (2, End::Left),
+            (2, End::Closing),
+            (2, died("too late")),
+        ];
+        said.into_iter().for_each(|(rank, end)| roster.report(rank, end));
+        roster.report_lost(1..5, "the launcher is gone");
+        let lost = died("the launcher is gone");
+        let known = [(3, End::Closing), (1, died("first")), (3, died("second")), (2, End::Left), (4, lost)];
+        let known = known.map(|(rank, end)| Event { rank, end });
+        assert_eq!((roster.since(0), roster.known()), (known.to_vec(), known.len()));
+        assert_eq!(roster.since(3), known[3..]);
+        assert_eq!(roster.first_death(), Some(known[1].clone()));
+        assert_eq!(roster.first_death_among(|rank| rank > 1), Some(known[2].clone()));
+        assert_eq!(roster.first_death_among(|rank| rank == 2), None);
     }
 }
