@@ -98,8 +98,7 @@ impl Engine {
             _ if out.gone => 0,
             Ok((device, link)) => {
                 self.attach(peer, &mut out, device, link);
-                drop(out);
-                self.flush(peer, &mut Vec::new())
+                self.flush(peer, out, &mut Vec::new())
             }
             Err(why) => {
                 out.contact = Contact::Refused;
@@ -174,7 +173,7 @@ impl Engine {
             out.gone = false;
         }
         out.unsent.push_back(Unsent { channel: Arc::clone(channel), message, source, mode, ender });
-        self.note_busy(was_idle, &out);
+        self.note_busy(was_idle, &mut out);
         drop(out);
         if again {
             self.ask_for(peer.id);

@@ -213,7 +213,7 @@ impl Delivery<'_> {
         let mut out = peer.outbox();
         let idle = out.is_idle();
         out.streams.push_back(Stream { channel, op: number, sending, sent: 0 });
-        engine.note_busy(idle, &out);
+        engine.note_busy(idle, &mut out);
         Some(())
     }
 

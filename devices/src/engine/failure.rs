@@ -85,7 +85,7 @@ impl Engine {
         let streams = std::mem::take(&mut out.streams);
         let fetches = std::mem::take(&mut out.fetches);
         let id = out.id;
-        self.note_busy(was_idle, &out);
+        self.note_busy(was_idle, &mut out);
         drop(out);
         for Waiting { body, ends, .. } in frames {
             drop(body);
@@ -247,7 +247,7 @@ impl Engine {
                     out.streams.push_back(stream);
                 }
             }
-            self.note_busy(was_idle, &out);
+            self.note_busy(was_idle, &mut out);
             drop(out);
             drop(bodies);
             for (source, ender) in ended {

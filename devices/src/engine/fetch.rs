@@ -93,7 +93,7 @@ impl Engine {
         let was_idle = out.is_idle();
         out.fetches.push_back(fetch);
         let result = self.move_gets(&mut out, &mut moved, &mut ended);
-        self.note_busy(was_idle, &out);
+        self.note_busy(was_idle, &mut out);
         let is_left = !out.fetches.is_empty();
         drop(out);
         if is_left {

@@ -87,6 +87,8 @@ pub struct Engine {
     pub(crate) credit: u64,
     /// How many outboxes have something waiting.
     pub(crate) busy: AtomicUsize,
+    /// The peers of these outboxes, each once, and of some that have become idle since.
+    busy_peers: Mutex<Vec<PeerId>>,
     /// The ends that are known and have been learned.
     ends: RwLock<HashMap<u32, End>>,
     /// Whether there is any.
@@ -143,6 +145,7 @@ impl Engine {
             parking: Parking::default(),
             waits: Waits::default(),
             busy: AtomicUsize::new(0),
+            busy_peers: Mutex::default(),
             ends: RwLock::default(),
             troubled: AtomicBool::new(false),
             recheck: AtomicBool::new(false),

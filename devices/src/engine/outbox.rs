@@ -1,16 +1,16 @@
 //! Moving what waits for one peer: frames in order, then bodies in pieces; eager room.
 
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use mpj_pool::{Pool, RawBuffer};
 
-use super::Engine;
 use super::channel::Channel;
 use super::moves::{Move, Sending};
 use super::peer::{Contact, Outbox, Peer, Waiting};
+use super::{Engine, lock};
 use crate::completion::Ender;
 use crate::device::{Link, Moved, Part, PeerId, PostError};
 use crate::fault::Fault;
@@ -116,13 +116,22 @@ impl Engine {
         self.note_busy(idle, out);
     }
 
-    /// Keeps the count of busy outboxes, after a change of one that was idle or not before.
-    pub(crate) fn note_busy(&self, was_idle: bool, out: &Outbox) {
+    /// Keeps the count and the list of busy outboxes, after a change of one that was idle or not before.
+    pub(crate) fn note_busy(&self, was_idle: bool, out: &mut Outbox) {
         match (was_idle, out.is_idle()) {
             (true, false) => self.busy.fetch_add(1, Ordering::AcqRel),
             (false, true) => self.busy.fetch_sub(1, Ordering::AcqRel),
             _ => return,
         };
+        self.list(out);
+    }
+
+    /// Has an outbox that is not idle flushed by the next pass.
+    fn list(&self, out: &mut Outbox) {
+        if !out.listed && !out.is_idle() {
+            out.listed = true;
+            lock(&self.busy_peers).push(out.id);
+        }
     }
 
     /// Answers a message that a peer has announced on a channel: [`Kind::Clear`] or [`Kind::Done`].
@@ -199,13 +208,24 @@ impl Engine {
 
     /// Moves what waits in every busy outbox; returns how many frames went out.
     ///
-    /// `ended` is empty before and after: memory of the user's is let go of when no outbox is locked.
-    pub(crate) fn flush_all(&self, ended: &mut Vec<Ended>) -> usize {
-        self.take_answers() + self.peers.iter().map(|peer| self.flush(peer, ended)).sum::<usize>()
+    /// `ended` is empty before and after: memory of the user's is let go of when no outbox is locked. So is `peers`.
+    pub(crate) fn flush_all(&self, ended: &mut Vec<Ended>, peers: &mut Vec<PeerId>) -> usize {
+        let mut moved = self.take_answers();
+        std::mem::swap(peers, &mut lock(&self.busy_peers));
+        for peer in peers.drain(..).filter_map(|id| self.peers.get(id)) {
+            let mut out = peer.outbox();
+            out.listed = false;
+            moved += self.flush(peer, out, ended);
+        }
+        moved
     }
 
-    pub(super) fn flush(&self, peer: &Peer, ended: &mut Vec<Ended>) -> usize {
-        let mut out = peer.outbox();
+    pub(super) fn flush(
+        &self,
+        peer: &Peer,
+        mut out: MutexGuard<'_, Outbox>,
+        ended: &mut Vec<Ended>,
+    ) -> usize {
         if out.is_idle() {
             return 0;
         }
@@ -219,10 +239,11 @@ impl Engine {
             (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => Some(why),
             (_, left) => {
                 out.unflushed = left.unwrap_or(false);
-                self.note_busy(false, &out);
+                self.note_busy(false, &mut out);
                 None
             }
         };
+        self.list(&mut out);
         drop(out);
         ended.drain(..).for_each(|ended| ended.end(self));
         if let Some(why) = broken {

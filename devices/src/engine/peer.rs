@@ -87,6 +87,7 @@ impl Peer {
             sent: Traffic::default(),
             unflushed: false,
             gone: false,
+            listed: false,
         };
         let [freed, granted, answered, heard] = [const { AtomicU64::new(0) }; 4];
         Peer { id, device: OnceLock::new(), outbox: Mutex::new(outbox), freed, granted, answered, heard }
@@ -133,6 +134,8 @@ pub(crate) struct Outbox {
     pub(crate) unflushed: bool,
     /// Whether the peer takes no more frames: they are dropped.
     pub(crate) gone: bool,
+    /// Whether its peer is in the engine's list of busy ones: always when it is not idle.
+    pub(crate) listed: bool,
 }
 
 impl Outbox {

@@ -12,7 +12,7 @@ use super::outbox::Ended;
 use super::peer::Table;
 use super::waits::Wait;
 use crate::completion::Started;
-use crate::device::Inlet;
+use crate::device::{Inlet, PeerId};
 use crate::fault::Fault;
 use crate::layout::Envelope;
 use crate::wait::{Next, Waiter};
@@ -33,11 +33,13 @@ pub(crate) struct Turn {
     passes: u32,
     /// Room for what a flush ends.
     ended: Vec<Ended>,
+    /// Room for the list of peers that a flush goes through.
+    peers: Vec<PeerId>,
 }
 
 impl Turn {
     pub(crate) fn new(inlets: Vec<Box<dyn Inlet>>, size: u32) -> Self {
-        Turn { inlets, inboxes: Table::new(size), seen: 0, passes: 0, ended: Vec::new() }
+        Turn { inlets, inboxes: Table::new(size), seen: 0, passes: 0, ended: Vec::new(), peers: Vec::new() }
     }
 
     /// Drops the inlets, which write where bodies land, and then what they wrote to.
@@ -83,13 +85,13 @@ impl Engine {
         if self.roster.known() != turn.seen {
             self.learn(turn);
         }
-        let Turn { inlets, inboxes, passes, ended, .. } = turn;
+        let Turn { inlets, inboxes, passes, ended, peers, .. } = turn;
         let mut moved = 0;
         for (inlet, copied) in inlets.iter_mut().zip(&self.arrived) {
             moved += inlet.progress(&mut Delivery { engine: self, inboxes, copied });
         }
         if self.busy.load(Ordering::Relaxed) != 0 {
-            moved += self.flush_all(ended);
+            moved += self.flush_all(ended, peers);
         }
         if self.recheck.load(Ordering::Relaxed) {
             *passes += 1;

@@ -78,7 +78,7 @@ impl Engine {
         let was_idle = out.is_idle();
         let at = out.unsent.iter().position(which)?;
         let unsent = out.unsent.remove(at)?;
-        self.note_busy(was_idle, &out);
+        self.note_busy(was_idle, &mut out);
         Some(unsent)
     }
 
@@ -89,7 +89,7 @@ impl Engine {
         let at = out.waiting.iter().position(which)?;
         let frame = out.waiting.remove(at)?;
         out.note_unsent(&frame);
-        self.note_busy(was_idle, &out);
+        self.note_busy(was_idle, &mut out);
         Some(frame)
     }
 }
