@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mpj_devices::config::Config;
+use mpj_devices::config::{Config, PARAMETERS};
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
     Buf, Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, Pattern, Registry, Roster, Site, Source, Target,
@@ -85,7 +85,7 @@ fn play(me: &Rank, rank: u32) {
 fn main() {
     let device = std::env::args().nth(1).unwrap_or_else(|| "niodev".into());
     let registry = Registry::builtin().only(&[&device]).unwrap();
-    let config = Config::from_env().unwrap();
+    let config = Config::from_env(PARAMETERS).unwrap();
     let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
     std::thread::scope(|scope| {

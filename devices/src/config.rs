@@ -1,134 +1,45 @@
-//! Run-time parameters: each declared once, with its default and its help.
+//! Run-time parameters: each declared once, in the module that uses it, with its default, its range and its help.
+//!
+//! A new one is a constant there and a row in [`PARAMETERS`], or in the table of a crate above this one. Nothing on a hot
+//! path asks a [`Config`]: whoever uses a value reads it once, when it is opened.
 
+mod parameter;
 mod spelling;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use spelling::{near, unknown};
+pub use crate::engine::CREDIT;
+pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
+pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS};
+pub use crate::smdev::{SM_EAGER, SM_FRAGMENTS};
+pub use crate::wait::{SPIN, YIELD};
+pub use parameter::{Choice, Number, Parameter, Text, Value};
+pub use spelling::{Names, near};
 
 /// What the names of all variables of ours begin with.
 pub const PREFIX: &str = "MPJ_";
 
-/// One parameter: `MPJ_<NAME>` in the environment, `-x NAME=VALUE` at the launcher.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameter {
-    /// Its name, in capitals.
-    pub name: &'static str,
-    /// Its value when nothing is said.
-    pub default: u64,
-    /// The values it may have.
-    pub range: (u64, u64),
-    /// What it does, in a sentence, with its unit.
-    pub help: &'static str,
-}
+/// The parameters of the engine and the devices.
+pub const PARAMETERS: &[&dyn Parameter] = &[
+    &SPIN,
+    &YIELD,
+    &CREDIT,
+    &SM_EAGER,
+    &SM_FRAGMENTS,
+    &SHM_EAGER,
+    &SHM_FRAGMENTS,
+    &NIO_EAGER,
+    &NIO_FRAGMENT,
+    &NIO_HOST,
+];
 
-/// Every parameter of the devices and the engine.
-pub const PARAMETERS: &[Parameter] =
-    &[SPIN, YIELD, SM_EAGER, SM_FRAGMENTS, SHM_EAGER, SHM_FRAGMENTS, NIO_EAGER, NIO_FRAGMENT, CREDIT, STATS];
+// What a user who sets nothing sends at once has room at the receiver.
+const _: () = assert!(SM_EAGER.default <= CREDIT.default);
+const _: () = assert!(SHM_EAGER.default <= CREDIT.default);
+const _: () = assert!(NIO_EAGER.default <= CREDIT.default);
 
-/// A variable that is no number.
-#[derive(Clone, Copy, Debug)]
-pub struct Text {
-    /// Its name, in capitals, without the prefix.
-    pub name: &'static str,
-    /// Its value when nothing is said.
-    pub default: &'static str,
-    /// What it says, in a few words.
-    pub help: &'static str,
-}
-
-/// What may be set beside the [`PARAMETERS`].
-pub const TEXTS: &[Text] = &[Text {
-    name: "NIO_HOST",
-    default: "127.0.0.1",
-    help: "the address of this host that niodev listens on",
-}];
-
-/// What a launcher tells the processes of a job by, and where a test wants a rank to be killed.
-const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
-
-/// How long a waiting rank polls before it yields.
-pub const SPIN: Parameter = Parameter {
-    name: "SPIN",
-    default: 20,
-    range: (0, 1_000_000),
-    help: "microseconds a waiting rank polls before it yields its core; 0 unless set when ranks outnumber cores",
-};
-
-/// How long a waiting rank yields before it sleeps.
-pub const YIELD: Parameter = Parameter {
-    name: "YIELD",
-    default: 1000,
-    range: (0, 10_000_000),
-    help: "microseconds a waiting rank polls and yields before it sleeps on its doorbell",
-};
-
-/// The eager limit of smdev.
-pub const SM_EAGER: Parameter = Parameter {
-    name: "SM_EAGER",
-    default: 16 << 10,
-    range: (48, 16 << 10),
-    help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once, from buffer to buffer",
-};
-
-/// The number of fragments a rank of smdev owns.
-pub const SM_FRAGMENTS: Parameter = Parameter {
-    name: "SM_FRAGMENTS",
-    default: 64,
-    range: (2, 65_536),
-    help: "fragments of 16 KiB a rank of smdev has for messages on their way",
-};
-
-/// The eager limit of shmdev.
-pub const SHM_EAGER: Parameter = Parameter {
-    name: "SHM_EAGER",
-    default: 32 << 10,
-    range: (48, 32 << 10),
-    help: "bytes up to which shmdev sends a message at once; longer ones are announced and go in pieces of 32 KiB",
-};
-
-/// The number of fragments a rank of shmdev owns.
-pub const SHM_FRAGMENTS: Parameter = Parameter {
-    name: "SHM_FRAGMENTS",
-    default: 64,
-    range: (2, 65_536),
-    help: "fragments of 32 KiB a rank of shmdev has for messages on their way; read by the launcher",
-};
-
-/// The eager limit of niodev.
-pub const NIO_EAGER: Parameter = Parameter {
-    name: "NIO_EAGER",
-    default: 64 << 10,
-    range: (48, 4 << 20),
-    help: "bytes up to which niodev sends a message at once; longer ones are announced and go when they are received",
-};
-
-/// The longest piece of an announced message on niodev.
-pub const NIO_FRAGMENT: Parameter = Parameter {
-    name: "NIO_FRAGMENT",
-    default: 256 << 10,
-    range: (1 << 10, 16 << 20),
-    help: "bytes of the pieces that niodev sends announced messages in",
-};
-
-/// The eager room a receiver grants each sender.
-pub const CREDIT: Parameter = Parameter {
-    name: "CREDIT",
-    default: 8 << 20,
-    range: (1 << 16, 1 << 40),
-    help: "bytes of eager messages a sender may have outstanding at one receiver before it waits for a matching receive",
-};
-
-/// Whether ranks say what they have moved.
-pub const STATS: Parameter = Parameter {
-    name: "STATS",
-    default: 0,
-    range: (0, 1),
-    help: "1: each rank says on standard error, when it ends, what it has moved, by device and way",
-};
-
-/// A value that is not one.
+/// A value that is not one, or a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     /// What was set and what may be.
@@ -146,58 +57,136 @@ impl std::error::Error for ConfigError {}
 /// The values of all parameters for one rank.
 #[derive(Clone, Default, Debug)]
 pub struct Config {
-    set: BTreeMap<&'static str, u64>,
+    set: BTreeMap<&'static str, Value>,
 }
 
 impl Config {
-    /// Reads `MPJ_<NAME>` of every parameter from the environment.
+    /// Reads `MPJ_<NAME>` of each of these parameters from the environment.
     ///
     /// # Errors
-    /// A value that is no number or lies outside the parameter's range; a variable whose name is nearly one of ours.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        spelling::check(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
+    /// A value that the parameter may not have; a variable whose name is nearly one of these.
+    pub fn from_env(parameters: &[&'static dyn Parameter]) -> Result<Self, ConfigError> {
+        Names::of(parameters).check(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
         let mut config = Config::default();
-        for parameter in PARAMETERS {
-            let name = format!("{PREFIX}{}", parameter.name);
-            let Ok(text) = std::env::var(&name) else { continue };
-            let value = text.parse().map_err(|_| ConfigError {
-                why: format!("{name}={text} is not a number ({})", parameter.help),
-            })?;
-            config.set(parameter, value)?;
+        for parameter in parameters {
+            let name = format!("{PREFIX}{}", parameter.name());
+            if let Some(text) = std::env::var_os(name) {
+                // What is no text is refused as any other text is that makes no sense.
+                config.read(*parameter, &text.to_string_lossy())?;
+            }
         }
         Ok(config)
     }
 
-    /// Sets one parameter.
+    /// Sets a number.
     ///
     /// # Errors
     /// A value outside the parameter's range.
-    pub fn set(&mut self, parameter: &Parameter, value: u64) -> Result<(), ConfigError> {
-        let (low, high) = parameter.range;
-        if !(low..=high).contains(&value) {
-            return Err(ConfigError {
-                why: format!(
-                    "{PREFIX}{}={value} is outside {low}..={high} ({})",
-                    parameter.name, parameter.help
-                ),
-            });
-        }
-        self.set.insert(parameter.name, value);
+    pub fn set(&mut self, parameter: &Number, value: u64) -> Result<(), ConfigError> {
+        let admitted = parameter.admit(value);
+        self.keep(parameter, admitted, &value)
+    }
+
+    /// Sets a parameter to what a user has written.
+    ///
+    /// # Errors
+    /// A value that the parameter may not have.
+    pub fn read(&mut self, parameter: &dyn Parameter, text: &str) -> Result<(), ConfigError> {
+        self.keep(parameter, parameter.read(text), &text)
+    }
+
+    fn keep(
+        &mut self,
+        parameter: &dyn Parameter,
+        value: Result<Value, String>,
+        said: &dyn fmt::Display,
+    ) -> Result<(), ConfigError> {
+        let (name, help) = (parameter.name(), parameter.help());
+        let refuse = |why: String| ConfigError { why: format!("{PREFIX}{name}={said} {why} ({help})") };
+        self.set.insert(name, value.map_err(refuse)?);
         Ok(())
     }
 
     /// Returns whether a parameter was set by the user.
-    pub fn is_set(&self, parameter: &Parameter) -> bool {
-        self.set.contains_key(parameter.name)
+    pub fn is_set(&self, parameter: &dyn Parameter) -> bool {
+        self.set.contains_key(parameter.name())
     }
 
-    /// Returns the value of a parameter.
-    pub fn get(&self, parameter: &Parameter) -> u64 {
-        self.set.get(parameter.name).copied().unwrap_or(parameter.default)
+    /// Returns a number.
+    pub fn number(&self, parameter: &Number) -> u64 {
+        match self.set.get(parameter.name) {
+            Some(Value::Number(value)) => *value,
+            _ => parameter.default,
+        }
     }
 
-    /// Returns the value of a parameter as a size.
-    pub fn size(&self, parameter: &Parameter) -> usize {
-        usize::try_from(self.get(parameter)).unwrap_or(usize::MAX)
+    /// Returns a number as a size.
+    pub fn size(&self, parameter: &Number) -> usize {
+        usize::try_from(self.number(parameter)).unwrap_or(usize::MAX)
+    }
+
+    /// Returns a text.
+    pub fn text<'a>(&'a self, parameter: &Text) -> &'a str {
+        match self.set.get(parameter.name) {
+            Some(Value::Text(value)) => value,
+            _ => parameter.default,
+        }
+    }
+
+    /// Returns what was chosen.
+    ///
+    /// # Panics
+    /// If there is nothing to choose from.
+    pub fn choice<T: Copy>(&self, parameter: &Choice<T>) -> T {
+        let chosen = match self.set.get(parameter.name) {
+            Some(Value::Choice(chosen)) => *chosen,
+            _ => 0,
+        };
+        parameter.values[chosen].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEVEL: Number = Number { name: "LEVEL", default: 3, range: (1, 9), help: "how high" };
+    const WHERE: Text = Text {
+        name: "WHERE",
+        default: "here",
+        form: "a word",
+        accepts: |text| !text.is_empty(),
+        help: "where",
+    };
+    const WAY: Choice<u8> =
+        Choice { name: "WAY", values: &[("auto", 0), ("left", 1), ("right", 2)], help: "how" };
+
+    #[test]
+    fn parameters_have_their_defaults_until_they_are_set() {
+        let mut config = Config::default();
+        assert_eq!((config.number(&LEVEL), config.text(&WHERE), config.choice(&WAY)), (3, "here", 0));
+        assert!(!config.is_set(&WAY));
+        for (parameter, text) in [(&LEVEL as &dyn Parameter, "9"), (&WHERE, "there"), (&WAY, "right")] {
+            config.read(parameter, text).unwrap();
+        }
+        assert_eq!((config.size(&LEVEL), config.text(&WHERE), config.choice(&WAY)), (9, "there", 2));
+        assert!(config.is_set(&WAY));
+    }
+
+    #[test]
+    fn a_value_that_a_parameter_may_not_have_is_refused_and_changes_nothing() {
+        let mut config = Config::default();
+        for (parameter, text, why) in [
+            (&LEVEL as &dyn Parameter, "10", "MPJ_LEVEL=10 is outside 1..=9 (how high)"),
+            (&LEVEL, "high", "MPJ_LEVEL=high is not a number (how high)"),
+            (&LEVEL, "-1", "MPJ_LEVEL=-1 is not a number (how high)"),
+            (&WHERE, "", "MPJ_WHERE= is not a word (where)"),
+            (&WAY, "up", "MPJ_WAY=up is none of auto, left, right (how)"),
+            (&WAY, "LEFT", "MPJ_WAY=LEFT is none of auto, left, right (how)"),
+        ] {
+            assert_eq!(config.read(parameter, text).unwrap_err().why, why);
+        }
+        assert_eq!(config.set(&LEVEL, 0).unwrap_err().why, "MPJ_LEVEL=0 is outside 1..=9 (how high)");
+        assert!([&LEVEL as &dyn Parameter, &WHERE, &WAY].iter().all(|parameter| !config.is_set(*parameter)));
     }
 }

@@ -80,6 +80,9 @@ pub(crate) struct Head {
 
 const SHORT: usize = size_of::<Short>();
 const LONG: usize = size_of::<Head>();
+/// The longest body that shares a cache line with a short head: no eager limit is below it.
+pub(crate) const SHORT_BODY: usize = crate::ring::INLINE - SHORT;
+
 const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MAX);
 
 impl Head {

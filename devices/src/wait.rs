@@ -13,7 +13,23 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::config::{self, Config};
+use crate::config::{Config, Number};
+
+/// How long a waiting rank polls before it yields.
+pub const SPIN: Number = Number {
+    name: "SPIN",
+    default: 20,
+    range: (0, 1_000_000),
+    help: "microseconds a waiting rank polls before it yields its core; 0 unless set when ranks outnumber cores",
+};
+
+/// How long a waiting rank polls and yields before it sleeps.
+pub const YIELD: Number = Number {
+    name: "YIELD",
+    default: 1000,
+    range: (0, 10_000_000),
+    help: "microseconds a waiting rank polls and yields before it sleeps on its doorbell",
+};
 
 /// How long to poll and to yield.
 #[derive(Debug)]
@@ -42,10 +58,10 @@ impl Policy {
     pub(crate) fn new(config: &Config, local: u32) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let crowded = usize::try_from(local).unwrap_or(usize::MAX) > cores;
-        let spin = if crowded && !config.is_set(&config::SPIN) { 0 } else { config.get(&config::SPIN) };
+        let spin = if crowded && !config.is_set(&SPIN) { 0 } else { config.number(&SPIN) };
         Policy {
             spin: Duration::from_micros(spin),
-            awake: Duration::from_micros(config.get(&config::YIELD)),
+            awake: Duration::from_micros(config.number(&YIELD)),
             shared: AtomicU32::new(0),
             vain: AtomicU32::new(0),
             due: AtomicU32::new(LOOKS.0),
@@ -209,7 +225,7 @@ mod tests {
     #[test]
     fn who_is_told_not_to_poll_does_not_try() {
         let mut config = Config::default();
-        config.set(&config::SPIN, 0).expect("in its range");
+        config.set(&SPIN, 0).expect("in its range");
         let policy = Policy::new(&config, 1);
         for _ in 0..3 * PATIENT {
             policy.note(SWITCH * 5);

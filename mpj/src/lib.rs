@@ -64,6 +64,7 @@ pub mod boot;
 mod collective;
 #[allow(unsafe_code, reason = "passes the typed face's borrows on to `raw`")]
 mod comm;
+pub mod config;
 mod endpoint;
 mod error;
 #[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]

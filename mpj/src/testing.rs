@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mpj_devices::{End, Engine};
 
+use crate::config::{self, Text};
 use crate::run::threads;
 use crate::world::World;
 
@@ -34,8 +35,14 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
 /// How long a test may take that does not say so itself.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The variable that says it for all tests, and `0` for no limit at all: `MPJ_TEST_TIMEOUT=10min cargo test`.
-const VARIABLE: &str = "MPJ_TEST_TIMEOUT";
+/// Says it for all tests: `MPJ_TEST_TIMEOUT=10min cargo test`.
+pub(crate) const TEST_TIMEOUT: Text = Text {
+    name: "TEST_TIMEOUT",
+    default: "60s",
+    form: "a time, such as 500ms, 10s or 2min, or 0 for no limit",
+    accepts: |text| text == "0" || parse(text).is_some(),
+    help: "how long each #[mpj::test] may take, whatever it says itself",
+};
 
 /// How long the ranks of a test that was ended have to notice.
 const GRACE: Duration = Duration::from_secs(5);
@@ -88,13 +95,9 @@ enum Place {
 /// If a rank panics or returns an error, or the test takes longer than `limit`: the test has failed.
 pub fn run<O: Outcome>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let limit = match std::env::var(VARIABLE) {
-        Ok(text) if text == "0" => None,
-        Ok(text) => Some(parse(&text).unwrap_or_else(|| {
-            panic!("{VARIABLE}={text}: expected a time such as 500ms, 10s or 2min, or 0 for no limit")
-        })),
-        Err(_) => Some(limit),
-    };
+    let config = config::from_env().unwrap_or_else(|error| panic!("{error}"));
+    // No limit is no time.
+    let limit = if config.is_set(&TEST_TIMEOUT) { parse(config.text(&TEST_TIMEOUT)) } else { Some(limit) };
     let outcome = {
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         watched(ranks, limit, test)

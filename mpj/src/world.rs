@@ -3,14 +3,23 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mpj_devices::config::{Config, STATS};
+use mpj_devices::config::{Config, Number};
 use mpj_devices::{End, Engine, Registry, Stats};
 
 use crate::boot::{Boot, BootCards};
+use crate::collective::tuning::Tuning;
 use crate::comm::Intracomm;
 use crate::error::{Class, Error, Result};
 use crate::raw;
 use crate::run::tell;
+
+/// Whether ranks say what they have moved.
+pub(crate) const STATS: Number = Number {
+    name: "STATS",
+    default: 0,
+    range: (0, 1),
+    help: "1: each rank says on standard error, when it ends, what it has moved, by device and way",
+};
 
 /// The communicator of all ranks, and this rank's part in the job.
 ///
@@ -52,7 +61,8 @@ impl World {
         let cards = Arc::new(BootCards(Arc::clone(&boot)));
         let engine = Engine::open(site, &registry, config, cards, boot.deaths())?;
         boot.watch(&engine);
-        let (comm, tells_stats) = (Intracomm::new(raw::Comm::world(engine)?), config.get(&STATS) != 0);
+        let comm = Intracomm::new(raw::Comm::world(engine, Tuning::new(config))?);
+        let tells_stats = config.number(&STATS) != 0;
         Ok(World { comm, boot, tells_stats, _membership: None })
     }
 

@@ -1,6 +1,9 @@
 //! Names of variables that are nearly ours: who misspells a parameter must not be left to think that it is set.
 
-use super::{ConfigError, OTHERS, PARAMETERS, PREFIX, TEXTS};
+use super::{ConfigError, PREFIX, Parameter};
+
+/// What a launcher tells the processes of a job by, and where a test wants a rank to be killed.
+const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
 
 /// Returns the name that was probably meant, if one is so near that it is no other word.
 pub fn near<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -9,30 +12,44 @@ pub fn near<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option
     names.into_iter().min_by_key(|name| distance(name)).filter(|name| distance(name) <= slips)
 }
 
-/// Returns `None` for the name of a variable of ours, without the prefix; else what may have been meant.
-pub fn unknown(name: &str) -> Option<Option<&'static str>> {
-    let settable = || PARAMETERS.iter().map(|p| p.name).chain(TEXTS.iter().map(|text| text.name));
-    if settable().chain(OTHERS.iter().copied()).any(|ours| ours == name) {
-        return None;
-    }
-    Some(near(&name.to_uppercase(), settable()))
-}
+/// The names of parameters.
+#[derive(Clone, Debug)]
+pub struct Names(Vec<&'static str>);
 
-/// Refuses a set of variables of which one is misspelt. What is far from any name of ours may belong to another program.
-pub(super) fn check(names: impl Iterator<Item = String>) -> Result<(), ConfigError> {
-    for name in names {
-        if let Some(meant) = name.strip_prefix(PREFIX).and_then(unknown).flatten() {
-            let why =
-                format!("in the environment, no parameter is named {name}: did you mean {PREFIX}{meant}?");
-            return Err(ConfigError { why });
-        }
+impl Names {
+    /// Returns the names of these parameters.
+    pub fn of(parameters: &[&'static dyn Parameter]) -> Self {
+        Names(parameters.iter().map(|parameter| parameter.name()).collect())
     }
-    Ok(())
+
+    /// Returns `None` for the name of a variable of ours, without the prefix; else what may have been meant.
+    pub fn unknown(&self, name: &str) -> Option<Option<&'static str>> {
+        if self.0.contains(&name) || OTHERS.contains(&name) {
+            return None;
+        }
+        Some(near(&name.to_uppercase(), self.0.iter().copied()))
+    }
+
+    /// Refuses a set of variables of which one is misspelt. What is far from any name of ours may belong to another
+    /// program.
+    pub(super) fn check(&self, names: impl Iterator<Item = String>) -> Result<(), ConfigError> {
+        for name in names {
+            let meant = name.strip_prefix(PREFIX).and_then(|name| self.unknown(name)).flatten();
+            if let Some(meant) = meant {
+                let why = format!(
+                    "in the environment, no parameter is named {name}: did you mean {PREFIX}{meant}?"
+                );
+                return Err(ConfigError { why });
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PARAMETERS;
 
     #[test]
     fn near_is_a_slip_or_two() {
@@ -47,7 +64,8 @@ mod tests {
 
     #[test]
     fn misspelt_variables_are_refused_and_those_of_others_are_not() {
-        let said = |name: &str| check([name.to_owned()].into_iter()).map_err(|error| error.why);
+        let names = Names::of(PARAMETERS);
+        let said = |name: &str| names.check([name.to_owned()].into_iter()).map_err(|error| error.why);
         for name in ["MPJ_SPIN", "MPJ_NIO_HOST", "MPJ_RANK", "MPJ_KILL_AT", "MPJ_COLOUR", "SPINN", "MPJ_"] {
             assert_eq!(said(name), Ok(()), "{name}");
         }

@@ -81,7 +81,7 @@ impl Part {
 /// If a rank panics, or if the case does not end in 60 seconds; the message names the ranks that are stuck.
 pub fn run_threads(registry: &Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
-    let memory = Segment::create(ranks, config.get(&config::SHM_FRAGMENTS) as u32).unwrap();
+    let memory = Segment::create(ranks, config.number(&config::SHM_FRAGMENTS) as u32).unwrap();
     let bells = Arc::new(Eventfds::new(ranks));
     let (done, ends) = channel();
     for rank in 0..ranks {

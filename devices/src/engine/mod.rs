@@ -53,7 +53,7 @@ pub use send::Mode;
 pub use traffic::{Count, Local, Stats, Traffic};
 pub use waits::{Wait, Waiting};
 
-use crate::config::{self, Config};
+use crate::config::{Config, Number};
 use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
 use crate::liveness::{End, Roster};
@@ -67,6 +67,15 @@ use peer::{NoLink, Peer, Table};
 use progress::Turn;
 use traffic::Tally;
 use waits::Waits;
+
+/// The eager room a receiver grants each sender.
+pub const CREDIT: Number = Number {
+    name: "CREDIT",
+    default: 8 << 20,
+    range: (1 << 16, 1 << 40),
+    help: "bytes of eager messages a sender may have outstanding at one receiver before it waits for a matching receive; \
+           the same for all ranks",
+};
 
 /// The engine of one rank.
 pub struct Engine {
@@ -134,7 +143,7 @@ impl Engine {
             policy: Policy::new(config, site.local),
             peers: Table::new(site.size),
             turn: Mutex::new(Turn::new(inlets, site.size)),
-            credit: config.get(&config::CREDIT),
+            credit: config.number(&CREDIT),
             site,
             devices,
             cards,

@@ -1,6 +1,5 @@
 //! Sockets: listening, connecting, accepting, and what their errors mean to a user.
 
-use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,10 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
 
+use super::NIO_HOST;
+use crate::config::PREFIX;
 use crate::device::Address;
-
-/// The address of this host to listen on; the loopback one if it is not set.
-pub(super) const HOST: &str = "MPJ_NIO_HOST";
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -27,16 +25,16 @@ pub(super) fn listen(ip: IpAddr) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
 }
 
 /// Returns where to listen: at the address that the user has named, or on the loopback.
-pub(super) fn host(named: Option<&OsStr>) -> Result<IpAddr, String> {
+pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
     let Some(named) = named else {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let advice = "bring it up (`ip link set lo up`), or choose another device";
         let refuse = |error| format!("no loopback network: {}; {advice}", io::Error::from(error));
         return reach(here).map(|()| here).map_err(refuse);
     };
-    let refuse = |why: &str| format!("{HOST}={} {why}", named.display());
-    let ip = named.to_str().and_then(|named| named.parse::<IpAddr>().ok());
-    let ip = ip.ok_or_else(|| refuse("is no address, such as 10.0.0.1"))?;
+    let refuse = |why: &str| format!("{PREFIX}{}={named} {why}", NIO_HOST.name);
+    let ip = named.parse::<IpAddr>();
+    let ip = ip.map_err(|_| refuse("is no address, such as 10.0.0.1"))?;
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
         return Err(refuse("is the address of no one host: name one that `ip address` lists here"));
     }
@@ -44,6 +42,11 @@ pub(super) fn host(named: Option<&OsStr>) -> Result<IpAddr, String> {
         Errno::ADDRNOTAVAIL => refuse("is no address of this host: name one that `ip address` lists here"),
         error => refuse(&format!("cannot be used: {}", io::Error::from(error))),
     })
+}
+
+/// Whether a text names an address.
+pub(super) fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
 }
 
 /// Finds out whether this host's own packets reach it at `ip`, by a datagram that nobody need receive: to listen is

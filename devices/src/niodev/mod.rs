@@ -54,11 +54,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::config::{self, Config};
+use crate::config::{Config, Number, Text};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
 use crate::doorbell::Doorbell;
+use crate::header::SHORT_BODY;
 use crate::site::Site;
 use attempt::{Attempt, Failure};
+use frame::BODY_MAX;
 use half::Half;
 use handshake::Identity;
 use inlet::NioInlet;
@@ -66,6 +68,35 @@ use pipe::Pipe;
 use poller::Poller;
 
 const NAME: &str = "niodev";
+
+/// The eager limit of niodev.
+pub const NIO_EAGER: Number = Number {
+    name: "NIO_EAGER",
+    default: 64 << 10,
+    range: (SHORT_BODY as u64, 4 << 20),
+    help: "bytes up to which niodev sends a message at once; longer ones are announced and go when they are received",
+};
+
+/// The longest piece of an announced message on niodev.
+pub const NIO_FRAGMENT: Number = Number {
+    name: "NIO_FRAGMENT",
+    default: 256 << 10,
+    range: (1 << 10, BODY_MAX as u64),
+    help: "bytes of the pieces that niodev sends announced messages in; at least NIO_EAGER",
+};
+
+// A frame takes what is sent at once, and a piece that is no shorter.
+const _: () = assert!(NIO_EAGER.range.1 <= BODY_MAX as u64);
+const _: () = assert!(NIO_EAGER.default <= NIO_FRAGMENT.default);
+
+/// Where niodev listens.
+pub const NIO_HOST: Text = Text {
+    name: "NIO_HOST",
+    default: "127.0.0.1",
+    form: "an address, such as 10.0.0.1",
+    accepts: connect::is_address,
+    help: "the address of this host that niodev listens on",
+};
 
 /// The driver of `niodev`.
 #[derive(Debug)]
@@ -84,7 +115,7 @@ impl Driver for NioDriver {
 
 fn open(site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
     let key = site.key.clone().ok_or("the job has no key to know its ranks by")?;
-    let host = connect::host(std::env::var_os(connect::HOST).as_deref())?;
+    let host = connect::host(config.is_set(&NIO_HOST).then(|| config.text(&NIO_HOST)))?;
     let (listener, at) = connect::listen(host).map_err(|e| connect::explain("cannot listen", e))?;
     let shared = Arc::new(Shared {
         id: Arc::new(Identity { key, rank: site.rank, size: site.size }),
@@ -95,8 +126,8 @@ fn open(site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
         any_started: AtomicBool::new(false),
         strangers: AtomicU64::new(0),
     });
-    let eager = config.size(&config::NIO_EAGER);
-    let caps = Caps::frames(eager, config.size(&config::NIO_FRAGMENT).max(eager));
+    let eager = config.size(&NIO_EAGER);
+    let caps = Caps::frames(eager, config.size(&NIO_FRAGMENT).max(eager));
     let inlet = NioInlet::new(Arc::clone(&shared), listener).map_err(|e| connect::explain("epoll", e))?;
     Ok((NioDevice { shared, at, caps }, inlet))
 }

@@ -35,7 +35,7 @@ pub(crate) use consumer::Consumer;
 pub(crate) use inlet::Incoming;
 pub(crate) use link::{LateBell, RingLink};
 pub(crate) use malformed::Malformed;
-pub(crate) use memory::Ring;
+pub(crate) use memory::{INLINE, Ring};
 pub(crate) use producer::Producer;
 
 /// What keeps the memory of a ring or an area alive.

@@ -13,13 +13,31 @@ use std::sync::Arc;
 
 pub use segment::{Segment, SegmentError};
 
-use crate::config::{self, Config};
+use crate::config::{Config, Number};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
+use crate::header::SHORT_BODY;
 use crate::ring::{Area, Receivers, RingLink};
 use crate::site::{Bells, Site};
 use bell::Bell;
+use segment::FRAGMENT;
 
 const NAME: &str = "shmdev";
+
+/// The eager limit of shmdev.
+pub const SHM_EAGER: Number = Number {
+    name: "SHM_EAGER",
+    default: FRAGMENT as u64,
+    range: (SHORT_BODY as u64, FRAGMENT as u64),
+    help: "bytes up to which shmdev sends a message at once; longer ones are announced and go in pieces of a fragment",
+};
+
+/// The number of fragments a rank of shmdev owns.
+pub const SHM_FRAGMENTS: Number = Number {
+    name: "SHM_FRAGMENTS",
+    default: 64,
+    range: (2, 1 << 16),
+    help: "fragments a rank of shmdev has for messages on their way, each as long as SHM_EAGER may be; read by the launcher",
+};
 
 /// The driver of `shmdev`.
 #[derive(Debug)]
@@ -48,7 +66,7 @@ impl Driver for ShmDriver {
             });
         }
         let area = Arc::new(Area::new(Arc::new(segment.fragments(site.rank)), Receivers::Processes));
-        let eager = config.size(&config::SHM_EAGER).min(area.fragment());
+        let eager = config.size(&SHM_EAGER).min(area.fragment());
         let caps = Caps::frames(eager, area.fragment());
         let place = Place { segment, bells, rank: site.rank };
         let inlet = Box::new(inlet::ShmInlet::new(place.clone()));

@@ -12,6 +12,7 @@
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use mpj_pool::{Shared, SharedView, StorageError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::SHM_FRAGMENTS;
 use crate::ring::{Fragments, Ring};
 
 /// Why the memory of a job could not be made or used.
@@ -58,6 +60,13 @@ struct Plan {
     fragment: u32,
 }
 
+/// Bytes of a fragment.
+pub(super) const FRAGMENT: u32 = 32 << 10;
+
+/// The sizes that fragments of a segment of this version may have.
+const FRAGMENT_SIZES: RangeInclusive<u32> = 4096..=1 << 20;
+const _: () = assert!(*FRAGMENT_SIZES.start() <= FRAGMENT && FRAGMENT <= *FRAGMENT_SIZES.end());
+
 /// Bytes of a rank's desk.
 const DESK: usize = 4 * LINE;
 
@@ -65,7 +74,7 @@ impl Plan {
     /// The plan for so many ranks: rings get shorter when there are many, so that all of them stay within megabytes.
     fn new(ranks: u32, fragments: u32) -> Self {
         let cells = (4096 / ranks.max(1)).next_power_of_two().clamp(16, 256);
-        Plan { magic: MAGIC, ranks, cells, fragments, fragment: 32 << 10 }
+        Plan { magic: MAGIC, ranks, cells, fragments, fragment: FRAGMENT }
     }
 
     fn check(&self, ranks: u32) -> Result<(), SegmentError> {
@@ -79,7 +88,8 @@ impl Plan {
         if !self.cells.is_power_of_two() || !(16..=4096).contains(&self.cells) {
             return wrong("its rings make no sense");
         }
-        if !(2..=1 << 16).contains(&self.fragments) || !(4096..=1 << 20).contains(&self.fragment) {
+        let (least, most) = SHM_FRAGMENTS.range;
+        if !(least..=most).contains(&u64::from(self.fragments)) || !FRAGMENT_SIZES.contains(&self.fragment) {
             return wrong("its fragments make no sense");
         }
         Ok(())

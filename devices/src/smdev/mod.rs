@@ -15,12 +15,13 @@ use mpj_pool::{Access, Region, RegisterError};
 
 pub use hub::Hub;
 
-use crate::config::{self, Config};
+use crate::config::{Config, Number};
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
     Registration, RemoteKey, Token,
 };
 use crate::doorbell::Doorbell;
+use crate::header::SHORT_BODY;
 use crate::ring::{Area, Consumer, Fragments, Incoming, LateBell, Receivers, Ring, RingLink};
 use crate::site::Site;
 use hub::Port;
@@ -33,6 +34,22 @@ const CELLS: u32 = 256;
 
 /// Bytes of a fragment.
 const FRAGMENT: u32 = 16 << 10;
+
+/// The eager limit of smdev.
+pub const SM_EAGER: Number = Number {
+    name: "SM_EAGER",
+    default: FRAGMENT as u64,
+    range: (SHORT_BODY as u64, FRAGMENT as u64),
+    help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once, from buffer to buffer",
+};
+
+/// The number of fragments a rank of smdev owns.
+pub const SM_FRAGMENTS: Number = Number {
+    name: "SM_FRAGMENTS",
+    default: 64,
+    range: (2, 1 << 16),
+    help: "fragments a rank of smdev has for messages on their way; each is as long as SM_EAGER may be",
+};
 
 /// Bytes of one copy out of the peer's memory: locks are held meanwhile.
 const COPY: usize = 1 << 20;
@@ -49,11 +66,11 @@ impl Driver for SmDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let hub = site.hub.clone().ok_or_else(|| refuse("this process has no other thread ranks".into()))?;
-        let memory = Fragments::new(config.get(&config::SM_FRAGMENTS) as u32, FRAGMENT)
+        let memory = Fragments::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
         let area = Arc::new(Area::new(Arc::new(memory), Receivers::Threads));
         let port = hub.arrive(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
-        let frames = Caps::frames(config.size(&config::SM_EAGER), FRAGMENT as usize);
+        let frames = Caps::frames(config.size(&SM_EAGER), FRAGMENT as usize);
         let caps = Caps { get: Some(Reach { most: COPY, ..Reach::ANY }), layouts: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));

@@ -3,7 +3,10 @@
 use std::ffi::{OsStr, OsString};
 
 use mpj::boot::wire::CONTROL;
-use mpj_devices::config::{Config, PARAMETERS, PREFIX, unknown};
+use mpj::config::{Config, Names, PREFIX, Parameter};
+
+use crate::job::KILL_AFTER;
+use crate::plan::DEV;
 
 /// A variable that the ranks get.
 pub(crate) type Variable = (String, OsString);
@@ -11,6 +14,15 @@ pub(crate) type Variable = (String, OsString);
 /// What tells scripts around a rank its place.
 const RANK: &str = "MPJ_RANK";
 const SIZE: &str = "MPJ_SIZE";
+
+/// Returns every parameter: those of the ranks, and those of `mpjrun`.
+pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
+    [mpj::config::parameters(), own().to_vec()].concat()
+}
+
+fn own() -> [&'static dyn Parameter; 2] {
+    [&DEV, &KILL_AFTER]
+}
 
 /// The environment, as far as it is not passed on as it is.
 #[derive(Debug)]
@@ -23,16 +35,15 @@ pub(crate) struct Environment {
 impl Environment {
     /// Takes the arguments of `-x`, `NAME=VALUE` or `NAME`, and looks at the variables that are there.
     pub(crate) fn new(set: &[String]) -> Result<Environment, String> {
-        let set = set.iter().map(|text| variable(text)).collect::<Result<Vec<_>, _>>()?;
-        let mut config = Config::from_env().map_err(|e| e.to_string())?;
+        let parameters = parameters();
+        let names = Names::of(&parameters);
+        let set = set.iter().map(|text| variable(text, &names)).collect::<Result<Vec<_>, _>>()?;
+        let mut config = Config::from_env(&parameters).map_err(|e| e.to_string())?;
         for (name, value) in &set {
-            let Some(parameter) = PARAMETERS.iter().find(|p| name.strip_prefix(PREFIX) == Some(p.name))
-            else {
-                continue;
-            };
-            let number = value.to_str().and_then(|value| value.parse().ok());
-            let not = || format!("-x {name}={} is not a number ({})", value.display(), parameter.help);
-            config.set(parameter, number.ok_or_else(not)?).map_err(|e| e.to_string())?;
+            let parameter = parameters.iter().find(|p| name.strip_prefix(PREFIX) == Some(p.name()));
+            if let Some(parameter) = parameter {
+                config.read(*parameter, &value.to_string_lossy()).map_err(|e| format!("-x {e}"))?;
+            }
         }
         Ok(Environment { set, config })
     }
@@ -55,7 +66,7 @@ fn is_place(name: &OsStr) -> bool {
     [CONTROL, RANK, SIZE].contains(&name) || name.starts_with("PMI_") || name.starts_with("PMIX_")
 }
 
-fn variable(text: &str) -> Result<Variable, String> {
+fn variable(text: &str, names: &Names) -> Result<Variable, String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(OsString::from(value))),
         None => (text, std::env::var_os(text)),
@@ -66,7 +77,7 @@ fn variable(text: &str) -> Result<Variable, String> {
     if is_place(OsStr::new(name)) {
         return Err(format!("-x {text}: a launcher sets {name}, and nobody else"));
     }
-    if let Some(meant) = name.strip_prefix(PREFIX).and_then(unknown) {
+    if let Some(meant) = name.strip_prefix(PREFIX).and_then(|name| names.unknown(name)) {
         let hint = meant
             .map_or("mpjrun --params lists them".into(), |meant| format!("did you mean {PREFIX}{meant}?"));
         return Err(format!("-x {text}: no parameter is named {name}: {hint}"));
@@ -102,6 +113,15 @@ mod tests {
         assert_eq!(given, wanted.map(|(name, value): (&str, OsString)| (name.to_owned(), value)));
     }
 
+    /// Ranks inherit these variables and know only their own.
+    #[test]
+    fn no_rank_takes_a_parameter_of_the_launcher_for_a_misspelt_one() {
+        let of_ranks = Names::of(&mpj::config::parameters());
+        for parameter in own() {
+            assert_eq!(of_ranks.unknown(parameter.name()), Some(None), "{}", parameter.name());
+        }
+    }
+
     #[test]
     fn misspelt_parameters_are_refused() {
         for (set, why) in [
@@ -114,6 +134,11 @@ mod tests {
             ("PMI_RANK=3", "a launcher sets PMI_RANK"),
             ("MPJ_SPIN=fast", "-x MPJ_SPIN=fast is not a number"),
             ("MPJ_SPIN=99999999", "outside"),
+            ("MPJ_NIO_HOST=localhost", "-x MPJ_NIO_HOST=localhost is not an address, such as 10.0.0.1"),
+            ("MPJ_ALLREDUCE=rings", "-x MPJ_ALLREDUCE=rings is none of auto, doubling, ring"),
+            ("MPJ_ALLREDUCE_RIGN=3", "did you mean MPJ_ALLREDUCE_RING?"),
+            ("MPJ_DEV=tokenring", "-x MPJ_DEV=tokenring is not devices, such as auto or shmdev,niodev"),
+            ("MPJ_KILL_AFTR=3", "did you mean MPJ_KILL_AFTER?"),
             ("=3", "neither NAME=VALUE nor NAME"),
             ("NO_SUCH_NAME", "the environment has no such variable"),
         ] {

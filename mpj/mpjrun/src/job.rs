@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use mpj::config::Number;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
@@ -20,8 +21,13 @@ use crate::report::{Failure, Refused, Verdict, judge, name, ranks};
 use crate::signals::Signals;
 use crate::spawn::{Process, Spawner, Status};
 
-/// How long processes have after SIGTERM before they get SIGKILL.
-const TERM: Duration = Duration::from_secs(2);
+/// How long processes have after SIGTERM.
+pub(crate) const KILL_AFTER: Number = Number {
+    name: "KILL_AFTER",
+    default: 2,
+    range: (0, 86_400),
+    help: "seconds that processes which mpjrun has told to end (SIGTERM) have before it kills them; read by the launcher",
+};
 
 /// How long ranks may take to end after an interrupt before the user is told that they were asked.
 const ASKED: Duration = Duration::from_secs(1);
@@ -223,7 +229,7 @@ impl Job<'_> {
                 self.signal(Signal::TERM);
                 // A stopped process has to go on to end.
                 self.signal(Signal::CONT);
-                self.phase = Phase::Asked(now + TERM);
+                self.phase = Phase::Asked(now + self.plan.kill_after);
             }
             Phase::Asked(until) if until <= now => self.kill(),
             _ => {}

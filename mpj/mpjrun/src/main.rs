@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, ValueEnum};
-use mpj_devices::config::{PARAMETERS, PREFIX, TEXTS, Text};
+use mpj::config::PREFIX;
 
 /// Starts PROGRAM as the ranks of a job, all of them on this host.
 ///
@@ -52,9 +52,9 @@ struct Cli {
     #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
     /// How messages go, best first: smdev (threads of one process), shmdev (shared memory), niodev (TCP), or auto for
-    /// the best there is for each pair of ranks; a list has commas
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    dev: String,
+    /// the best there is for each pair of ranks; a list has commas [default: MPJ_DEV, or auto]
+    #[arg(long, value_name = "DEVICE")]
+    dev: Option<String>,
     /// How many ranks each process hosts, as threads [default: 1; all with --dev smdev]
     #[arg(long, value_name = "M", value_parser = ranks, allow_negative_numbers = true)]
     ranks_per_process: Option<u32>,
@@ -68,13 +68,13 @@ struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// How long the others may go on after a failure, to report their errors, before they get SIGTERM; SIGKILL follows
-    /// after 2 s
+    /// after MPJ_KILL_AFTER seconds, 2 unless set
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds, allow_negative_numbers = true)]
     grace: Duration,
     /// Whether the others are ended after a failure
     #[arg(long, value_name = "WHAT", default_value = "end")]
     on_failure: OnFailure,
-    /// Lists the run-time parameters, with their defaults, and exits
+    /// Lists the run-time parameters, with their defaults and ranges, and exits
     #[arg(long)]
     params: bool,
     /// The program, looked for in PATH unless it has a slash, and its arguments
@@ -171,17 +171,12 @@ fn say(line: &str) {
 
 fn params() -> ExitCode {
     let mut text = String::from(
-        "Variables of the environment that ranks read: NAME=default (from to), set by -x NAME=VALUE or before mpjrun.\n",
+        "Variables of the environment that ranks and mpjrun read: NAME=default (what it may be), set by -x NAME=VALUE or \
+         before mpjrun.\n",
     );
-    for parameter in PARAMETERS {
-        let (low, high) = parameter.range;
-        text += &format!(
-            "MPJ_{}={} ({low} to {high})\n    {}\n",
-            parameter.name, parameter.default, parameter.help
-        );
-    }
-    for Text { name, default, help } in TEXTS {
-        text += &format!("{PREFIX}{name}={default}\n    {help}\n");
+    for parameter in environment::parameters() {
+        let (name, default, range) = (parameter.name(), parameter.default(), parameter.range());
+        text += &format!("{PREFIX}{name}={default} ({range})\n    {}\n", parameter.help());
     }
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,

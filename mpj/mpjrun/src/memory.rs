@@ -21,7 +21,7 @@ impl Job<'_> {
             return Ok(());
         }
         let (size, fragments) =
-            (self.plan.size, self.plan.environment.config.get(&config::SHM_FRAGMENTS) as u32);
+            (self.plan.size, self.plan.environment.config.number(&config::SHM_FRAGMENTS) as u32);
         let needed = Segment::needed(size, fragments) as u64;
         let refused = |why: &dyn fmt::Display| {
             Refused::new(format!(

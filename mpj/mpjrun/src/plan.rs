@@ -4,12 +4,22 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::time::Duration;
 
+use mpj::config::{Text, near};
 use mpj_devices::Registry;
-use mpj_devices::config::near;
 
 use crate::environment::Environment;
+use crate::job::KILL_AFTER;
 use crate::report::Refused;
 use crate::{Cli, OnFailure};
+
+/// The devices to use unless `--dev` says which.
+pub(crate) const DEV: Text = Text {
+    name: "DEV",
+    default: "auto",
+    form: "devices, such as auto or shmdev,niodev",
+    accepts: |text| devices(text).is_ok(),
+    help: "how messages go unless mpjrun --dev says it; read by the launcher",
+};
 
 /// What is to be started, and how.
 #[derive(Debug)]
@@ -22,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) label: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) grace: Duration,
+    /// How long processes have after SIGTERM before they get SIGKILL.
+    pub(crate) kill_after: Duration,
     pub(crate) go_on: bool,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
@@ -38,7 +50,9 @@ impl Plan {
         if !(1..=RANKS).contains(&size) {
             return Err(usage(format!("-n {size} is no number of ranks (1 to {RANKS})")));
         }
-        let devices = devices(&cli.dev).map_err(usage)?;
+        let environment = Environment::new(&cli.set).map_err(usage)?;
+        let named = cli.dev.as_deref().unwrap_or_else(|| environment.config.text(&DEV));
+        let devices = devices(named).map_err(usage)?;
         let threads = devices.as_ref().is_some_and(|names| names.iter().all(|name| name == "smdev"));
         let per_process = cli.ranks_per_process.unwrap_or(if threads { size } else { 1 });
         if per_process == 0 {
@@ -49,16 +63,16 @@ impl Plan {
                 "--dev smdev joins threads of one process: leave out --ranks-per-process {per_process}"
             )));
         }
-        let environment = Environment::new(&cli.set).map_err(usage)?;
         let mut program = cli.program.into_iter();
         Ok(Plan {
             size,
             per_process: per_process.min(size),
             devices,
-            environment,
             label: cli.label,
             timeout: cli.timeout,
             grace: cli.grace,
+            kill_after: Duration::from_secs(environment.config.number(&KILL_AFTER)),
+            environment,
             go_on: cli.on_failure == OnFailure::Continue,
             program: program.next().unwrap_or_default(),
             args: program.collect(),

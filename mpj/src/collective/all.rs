@@ -8,19 +8,19 @@ fn span(area: Area, blocks: Blocks<'_>, rank: u32) -> Span {
     Span::new(area, at, count)
 }
 
-/// An allgather: directly when small, else around a ring (F-MPJ's BKT). Without a `send` each rank's items are in place.
+/// An allgather: directly, or around a ring (F-MPJ's BKT). Without a `send` each rank's items are in place.
 pub(crate) fn allgather(
     rank: u32,
     size: u32,
     send: Option<Span>,
     recv: Blocks<'_>,
-    is_small: bool,
+    is_direct: bool,
 ) -> Vec<Step> {
     let block = |r: u32| span(Area::Recv, recv, r);
     let mut steps = Vec::with_capacity(3 * size as usize);
     steps.extend(send.map(|from| Step::Copy { from, into: block(rank) }));
     let mine = send.unwrap_or_else(|| block(rank));
-    if is_small {
+    if is_direct {
         steps.extend(
             (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: block(from) }),
         );
@@ -37,17 +37,17 @@ pub(crate) fn allgather(
     steps
 }
 
-/// An alltoall out of an area: directly when small, else in pairs.
+/// An alltoall out of an area: directly, or in pairs.
 pub(crate) fn alltoall(
     rank: u32,
     size: u32,
     (area, send): (Area, Blocks<'_>),
     recv: Blocks<'_>,
-    is_small: bool,
+    is_direct: bool,
 ) -> Vec<Step> {
     let (out, back) = (|r: u32| span(area, send, r), |r: u32| span(Area::Recv, recv, r));
     let mut steps = Vec::with_capacity(3 * size as usize);
-    if is_small {
+    if is_direct {
         steps.extend(
             (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: back(from) }),
         );

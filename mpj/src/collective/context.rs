@@ -6,6 +6,7 @@ use mpj_devices::{Channel, Engine};
 
 use super::course::Course;
 use super::label::MATCHED;
+use super::tuning::Tuning;
 
 /// The members of a communicator as its collectives see them: a channel where their messages never meet the user's, and the
 /// course of the calls.
@@ -16,14 +17,15 @@ pub(crate) struct Context {
     rank: u32,
     size: u32,
     course: Course,
+    tuning: Tuning,
 }
 
 impl Context {
     /// Makes the context of the members of a channel.
-    pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>, tuning: Tuning) -> Self {
         channel.compare_tags(MATCHED);
         let (rank, size) = (channel.rank(), channel.group().size());
-        Context { engine, channel, rank, size, course: Course::default() }
+        Context { engine, channel, rank, size, course: Course::default(), tuning }
     }
 
     #[inline]
@@ -44,6 +46,11 @@ impl Context {
     #[inline]
     pub(crate) fn size(&self) -> u32 {
         self.size
+    }
+
+    #[inline]
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     #[inline]

@@ -18,4 +18,5 @@ pub(crate) mod schedule;
 #[cfg(test)]
 mod simulator;
 pub(crate) mod step;
+pub(crate) mod tuning;
 pub(crate) mod turn;

@@ -16,15 +16,9 @@ use crate::collective::label::{Label, Operation};
 use crate::collective::schedule::Plan;
 use crate::collective::step::{Area, Span, Step};
 use crate::collective::turn::Turn;
-use crate::collective::{all, reduce as reduction, rooted, scan as prefix};
+use crate::collective::{all, reduce as reduction, rooted, scan as prefix, tuning};
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
-
-/// Bytes up to which every rank sends to every other at once; above, one partner at a time.
-const AT_ONCE: usize = 64 << 10;
-
-/// Bytes from which an allreduce goes around a ring.
-const RING: usize = 32 << 10;
 
 /// A plan without an operation; where there is nothing to send, no step names it.
 fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -> Plan<'a> {
@@ -122,7 +116,10 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
         let send = send.given();
         let mine = check_reduction(CALL, send, recv, op)?;
         let (rank, size, count, bytes) = (comm.rank(), comm.size(), recv.count(), recv.packed(CALL)?);
-        let ring = size > 1 && op.is_commutative() && bytes >= RING && count >= size as usize;
+        let ring = size > 1
+            && op.is_commutative()
+            && count >= size as usize
+            && comm.collectives().tuning().allreduce_by_ring(bytes);
         let (steps, temp) = if ring {
             (reduction::allreduce_ring(rank, size, mine, count), reduction::ring_block(0, size, count).1)
         } else {
@@ -262,9 +259,10 @@ pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>)
             send.apart(call, recv)?;
         }
         let total = layout.total(call, comm.size(), recv)?;
-        let (mine, is_small) = (send.map(|send| send.whole(Area::Send)), total <= AT_ONCE);
-        let steps = all::allgather(comm.rank(), comm.size(), mine, &|r| layout.block(r), is_small);
-        let label = Label::new(Operation::Allgather, total).longer(!is_small);
+        let mine = send.map(|send| send.whole(Area::Send));
+        let is_direct = comm.collectives().tuning().allgather_directly(total);
+        let steps = all::allgather(comm.rank(), comm.size(), mine, &|r| layout.block(r), is_direct);
+        let label = Label::new(Operation::Allgather, total).longer(!is_direct);
         // SAFETY: the caller's contract; the layout was checked.
         unsafe { turn.run(label, plan(steps, send, recv)) }
     })
@@ -299,17 +297,17 @@ pub unsafe fn alltoall(
         }
         let (area, layout) = out;
         let total = layout.total(call, size, send.unwrap_or(recv))?;
-        let is_small = total <= AT_ONCE;
+        let is_direct = comm.collectives().tuning().alltoall_directly(total);
         let mut steps = Vec::new();
         if send.is_none() {
             steps.push(Step::Copy { from: recv.whole(Area::Recv), into: recv.whole(Area::Temp) });
         }
         let blocks = |r| layout.block(r);
-        steps.extend(all::alltoall(rank, size, (area, &blocks), &|r| back.block(r), is_small));
+        steps.extend(all::alltoall(rank, size, (area, &blocks), &|r| back.block(r), is_direct));
         // Ranks may disagree on the totals of a varying exchange, and both ways of exchanging understand each other.
         let label = match layout {
             Layout::Varying { .. } => Label::new(Operation::Alltoall, 0),
-            _ => Label::new(Operation::Alltoall, total).longer(!is_small),
+            _ => Label::new(Operation::Alltoall, total).longer(!is_direct),
         };
         let temp = if send.is_none() { recv.count() } else { 0 };
         let plan = Plan { temp, ..plan(steps, send, recv) };
@@ -401,8 +399,8 @@ impl Turn<'_> {
         let (rank, size, len) = (self.rank(), self.size(), words.len());
         let mut all = vec![0u64; len * size as usize];
         let mine = Span::new(Area::Send, 0, len);
-        let steps =
-            all::allgather(rank, size, Some(mine), &|r| (r as usize * len, len), all.len() * 8 <= AT_ONCE);
+        let is_direct = tuning::own_words_directly(size_of_val(&*all));
+        let steps = all::allgather(rank, size, Some(mine), &|r| (r as usize * len, len), is_direct);
         let (send, recv) = (Buf::slice(words), Buf::slice_mut(&mut all));
         // SAFETY: both are ours and do not overlap; the steps only read the first.
         unsafe { self.run(label, plan(steps, Some(&send), &recv)) }?;

@@ -7,6 +7,7 @@ use mpj_devices::{Channel, Engine, Fault, Group, PeerId};
 
 use crate::collective::context::Context;
 use crate::collective::label::{Label, Operation};
+use crate::collective::tuning::Tuning;
 use crate::collective::turn::{self, Turn};
 use crate::endpoint::PROC_NULL_NUMBER;
 use crate::error::{Class, Error, Result};
@@ -45,17 +46,24 @@ const WORLD: u64 = 1;
 
 impl Comm {
     /// Makes the communicator of all ranks.
-    pub(crate) fn world(engine: Arc<Engine>) -> Result<Self> {
+    pub(crate) fn world(engine: Arc<Engine>, tuning: Tuning) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
-        Comm::make(engine, WORLD, Group::Range { first: 0, len }, rank, Arc::new(AtomicU64::new(0)))
+        Comm::make(engine, WORLD, Group::Range { first: 0, len }, rank, Arc::new(AtomicU64::new(0)), tuning)
     }
 
-    fn make(engine: Arc<Engine>, id: u64, group: Group, rank: u32, made: Arc<AtomicU64>) -> Result<Self> {
+    fn make(
+        engine: Arc<Engine>,
+        id: u64,
+        group: Group,
+        rank: u32,
+        made: Arc<AtomicU64>,
+        tuning: Tuning,
+    ) -> Result<Self> {
         let join =
             |context| engine.join(context, group.clone(), rank).map_err(|f| Error::fault("communicator", f));
         let p2p = join(id << 1)?;
         let coll = join(id << 1 | 1).inspect_err(|_| engine.leave(&p2p))?;
-        let collectives = Context::new(Arc::clone(&engine), coll);
+        let collectives = Context::new(Arc::clone(&engine), coll, tuning);
         let freed = AtomicBool::new(false);
         Ok(Comm { core: Arc::new(Core { engine, p2p, collectives, group, rank, freed, made }) })
     }
@@ -170,7 +178,14 @@ impl Comm {
             let mut id = [if self.rank() == 0 { self.new_id() } else { 0 }];
             turn.bcast_words(Label::new(Operation::Dup, 0), &mut id, 0)?;
             let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
-            Comm::make(engine, id[0], self.core.group.clone(), self.rank(), made)
+            Comm::make(
+                engine,
+                id[0],
+                self.core.group.clone(),
+                self.rank(),
+                made,
+                *self.collectives().tuning(),
+            )
         })
     }
 
@@ -213,7 +228,8 @@ impl Comm {
             let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
             let peers = members.iter().filter_map(|m| self.core.group.peer(m.1)).map(|PeerId(peer)| peer);
             let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
-            Comm::make(engine, id, peers.collect(), position as u32, made).map(Some)
+            Comm::make(engine, id, peers.collect(), position as u32, made, *self.collectives().tuning())
+                .map(Some)
         })
     }
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpj_devices::config::Config;
 use mpj_devices::{End, Registry};
 use rustix::process::Signal;
 
 use super::threads::{self, JobError};
 use crate::boot::{Boot, Control, Local};
+use crate::config::{self, Config};
 use crate::error::{Class, Error};
 use crate::world::World;
 
@@ -48,7 +48,7 @@ where
 }
 
 fn config<B: Boot>(faces: &[B]) -> Result<Config, String> {
-    Config::from_env().map_err(|e| {
+    config::from_env().map_err(|e| {
         let cause = format!("could not start: {e}");
         faces.iter().for_each(|face| face.deaths().report(face.rank(), End::Died(cause.as_str().into())));
         e.to_string()

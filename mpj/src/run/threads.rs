@@ -5,11 +5,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use mpj_devices::config::Config;
 use mpj_devices::{End, Event, Registry, Roster};
 
 use crate::boot::wire::exit_code;
 use crate::boot::{Boot, Local};
+use crate::config::{self, Config};
 use crate::world::World;
 
 /// The exit code of a job in which a rank panicked, as of any Rust program.
@@ -99,7 +99,7 @@ where
             ));
         }
     };
-    let config = Config::from_env().map_err(|e| JobError::new(0, format!("cannot start: {e}"), false))?;
+    let config = config::from_env().map_err(|e| JobError::new(0, format!("cannot start: {e}"), false))?;
     let job = Local::job(size);
     let first = job[0].clone();
     let results = host(job, &config, &f);

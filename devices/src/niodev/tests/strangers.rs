@@ -314,7 +314,7 @@ fn addresses_and_errors_make_sense() {
 
 #[test]
 fn only_addresses_of_this_host_can_be_listened_on() {
-    assert!(host(None).is_ok() && host(Some("127.0.0.1".as_ref())).is_ok());
+    assert!(host(None).is_ok() && host(Some("127.0.0.1")).is_ok());
     let unusable: [(&str, &str); 6] = [
         ("", "no address, such as"),
         ("localhost", "no address, such as"),
@@ -325,7 +325,7 @@ fn only_addresses_of_this_host_can_be_listened_on() {
         ("240.0.0.77", "no address of this host"),
     ];
     for (named, why) in unusable {
-        let refused = host(Some(named.as_ref())).unwrap_err();
+        let refused = host(Some(named)).unwrap_err();
         assert!(refused.starts_with(&format!("MPJ_NIO_HOST={named} ")) && refused.contains(why), "{refused}");
     }
 }

@@ -14,6 +14,7 @@ mod late;
 mod messages;
 #[path = "../../../tests/common/mismatch.rs"]
 mod mismatch;
+mod parameters;
 mod program;
 #[path = "../../../tests/common/messages.rs"]
 mod programs;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         io::TESTS,
         late::TESTS,
         messages::TESTS,
+        parameters::TESTS,
         signals::TESTS,
         usage::TESTS,
     ]

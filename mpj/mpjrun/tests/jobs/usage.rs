@@ -76,7 +76,10 @@ fn misspelt_environment() {
 fn params_and_help() {
     let ended = watch(&mut mpjrun("--params")).0.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0));
-    assert!(ended.out.iter().any(|line| line.starts_with("MPJ_SPIN=20 (0 to 1000000)")), "{ended:#?}");
+    assert!(
+        ended.out.iter().any(|line| line.starts_with("MPJ_SPIN=20 (number, 0 to 1000000)")),
+        "{ended:#?}"
+    );
     let ended = watch(&mut mpjrun("--help")).0.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0));
     for part in ["--ranks-per-process", "this host", "Exit codes:", "mpjrun --params"] {

@@ -194,10 +194,10 @@ fn gathers_and_scatters_take_a_round_a_rank() {
 fn allgathers_send_each_item_to_everybody_once() {
     for size in SIZES {
         let (block, total) = blocks(size);
-        for is_small in [false, true] {
+        for is_direct in [false, true] {
             let mine = |rank| Some(Span::new(Area::Send, 0, block(rank).1));
             let areas = |rank| [own(rank, block(rank).1), empty(total), vec![], vec![]];
-            let steps = |rank| all::allgather(rank, size, mine(rank), &block, is_small);
+            let steps = |rank| all::allgather(rank, size, mine(rank), &block, is_direct);
             let report = simulate("allgather", size, steps, areas);
             let expected = gathered(size, |rank| block(rank).1);
             assert!((0..size).all(|rank| received(&report, rank) == expected));
@@ -212,13 +212,13 @@ fn alltoalls_send_each_item_once_also_in_place() {
     for size in SIZES {
         let block = |rank: u32| (2 * rank as usize, 2);
         let total = 2 * size as usize;
-        for (is_small, in_place) in [(false, false), (true, false), (false, true), (true, true)] {
+        for (is_direct, in_place) in [(false, false), (true, false), (false, true), (true, true)] {
             if in_place && size > 100 {
                 // As many messages again, and nothing new.
                 continue;
             }
             let area = if in_place { Area::Temp } else { Area::Send };
-            let steps = |rank| all::alltoall(rank, size, (area, &block), &block, is_small);
+            let steps = |rank| all::alltoall(rank, size, (area, &block), &block, is_direct);
             let areas = |rank| match in_place {
                 true => [vec![], own(rank, total), own(rank, total), vec![]],
                 false => [own(rank, total), empty(total), vec![], vec![]],

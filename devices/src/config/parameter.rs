@@ -1,0 +1,159 @@
+//! The kinds of parameters: numbers, texts and choices.
+
+use std::fmt;
+
+/// What a parameter was set to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// Of a [`Number`].
+    Number(u64),
+    /// Of a [`Text`].
+    Text(String),
+    /// Of a [`Choice`]: which of its values.
+    Choice(usize),
+}
+
+/// A run-time parameter: `MPJ_<NAME>` in the environment, `-x MPJ_<NAME>=VALUE` at the launcher.
+///
+/// It is a constant in the module that uses it, and stands in one table with all others.
+pub trait Parameter: Sync + fmt::Debug {
+    /// Returns its name, in capitals, without the prefix.
+    fn name(&self) -> &'static str;
+
+    /// Returns its value when nothing is said, as a user would write it.
+    fn default(&self) -> String;
+
+    /// Returns what values it may have, such as `number, 0 to 7`.
+    fn range(&self) -> String;
+
+    /// Returns what it does, in a sentence, with its unit.
+    fn help(&self) -> &'static str;
+
+    /// Reads a value that a user has written.
+    ///
+    /// # Errors
+    /// What is wrong with it, such as `is not a number`.
+    fn read(&self, text: &str) -> Result<Value, String>;
+}
+
+/// A parameter that is a number.
+#[derive(Clone, Copy, Debug)]
+pub struct Number {
+    /// Its name, in capitals, without the prefix.
+    pub name: &'static str,
+    /// Its value when nothing is said.
+    pub default: u64,
+    /// The least and the largest value.
+    pub range: (u64, u64),
+    /// What it does, in a sentence, with its unit.
+    pub help: &'static str,
+}
+
+impl Number {
+    /// Checks a value.
+    pub(super) fn admit(&self, value: u64) -> Result<Value, String> {
+        let (low, high) = self.range;
+        let is_inside = (low..=high).contains(&value);
+        if is_inside { Ok(Value::Number(value)) } else { Err(format!("is outside {low}..={high}")) }
+    }
+}
+
+impl Parameter for Number {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn default(&self) -> String {
+        self.default.to_string()
+    }
+
+    fn range(&self) -> String {
+        format!("number, {} to {}", self.range.0, self.range.1)
+    }
+
+    fn help(&self) -> &'static str {
+        self.help
+    }
+
+    fn read(&self, text: &str) -> Result<Value, String> {
+        self.admit(text.parse().map_err(|_| "is not a number")?)
+    }
+}
+
+/// A parameter that is a text of some form.
+#[derive(Clone, Copy, Debug)]
+pub struct Text {
+    /// Its name, in capitals, without the prefix.
+    pub name: &'static str,
+    /// Its value when nothing is said.
+    pub default: &'static str,
+    /// What it is, such as `an address`.
+    pub form: &'static str,
+    /// Whether a text has that form.
+    pub accepts: fn(&str) -> bool,
+    /// What it does, in a sentence.
+    pub help: &'static str,
+}
+
+impl Parameter for Text {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn default(&self) -> String {
+        self.default.to_owned()
+    }
+
+    fn range(&self) -> String {
+        format!("text, {}", self.form)
+    }
+
+    fn help(&self) -> &'static str {
+        self.help
+    }
+
+    fn read(&self, text: &str) -> Result<Value, String> {
+        let is_one = (self.accepts)(text);
+        if is_one { Ok(Value::Text(text.to_owned())) } else { Err(format!("is not {}", self.form)) }
+    }
+}
+
+/// A parameter that is one of a few words, each of which stands for a `T`.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<T: 'static> {
+    /// Its name, in capitals, without the prefix.
+    pub name: &'static str,
+    /// The words and what they stand for; the first one is the value when nothing is said.
+    pub values: &'static [(&'static str, T)],
+    /// What it does, in a sentence.
+    pub help: &'static str,
+}
+
+impl<T> Choice<T> {
+    fn words(&self) -> String {
+        self.values.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl<T: Sync + fmt::Debug> Parameter for Choice<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn default(&self) -> String {
+        self.values.first().map_or(String::new(), |(word, _)| (*word).to_owned())
+    }
+
+    fn range(&self) -> String {
+        format!("one of {}", self.words())
+    }
+
+    fn help(&self) -> &'static str {
+        self.help
+    }
+
+    fn read(&self, text: &str) -> Result<Value, String> {
+        let found = self.values.iter().position(|(word, _)| *word == text);
+        found.map(Value::Choice).ok_or_else(|| format!("is none of {}", self.words()))
+    }
+}

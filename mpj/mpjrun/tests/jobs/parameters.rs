@@ -1,0 +1,112 @@
+//! Parameters reach the ranks, and are checked before anything starts.
+
+use mpj::{Error, Op, World};
+
+use crate::Test;
+use crate::job::{mpjrun, run, run_sh, watch};
+use crate::program::say;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_forced_algorithm_is_taken", a_forced_algorithm_is_taken),
+    ("ranks_that_force_different_algorithms_are_told", ranks_that_force_different_algorithms_are_told),
+    ("parameters_of_the_environment_reach_the_ranks", parameters_of_the_environment_reach_the_ranks),
+    ("the_launcher_has_parameters_of_its_own", the_launcher_has_parameters_of_its_own),
+    ("every_parameter_is_listed", every_parameter_is_listed),
+];
+
+const COUNT: usize = 64;
+
+/// Exchanges by every collective that can go in several ways; says how many messages the allreduce took.
+pub(crate) fn ways(world: &World) -> Result<(), Error> {
+    let (me, size) = (world.rank() as u64, world.size());
+    let sent =
+        || -> u64 { world.stats().devices.iter().map(|(_, t)| t.eager.number + t.announced.number).sum() };
+    let before = sent();
+    let mut sum = [0u64; COUNT];
+    world.allreduce(&[me + 1; COUNT], &mut sum, Op::Sum)?;
+    say(&format!("allreduce took {}", sent() - before));
+    assert_eq!(sum, [(1..=size as u64).sum(); COUNT]);
+    let mut all = vec![0u64; COUNT * size];
+    world.allgather(&[me; COUNT], &mut all)?;
+    assert!(all.iter().enumerate().all(|(at, item)| *item == (at / COUNT) as u64), "{all:?}");
+    let out: Vec<u64> = (0..size as u64).map(|to| 100 * me + to).collect();
+    let mut back = vec![0u64; size];
+    world.alltoall(&out, &mut back)?;
+    assert!(back.iter().zip(0..).all(|(item, from)| *item == 100 * from + me), "{back:?}");
+    Ok(())
+}
+
+fn a_forced_algorithm_is_taken() {
+    for (set, messages) in [
+        ("", 2),
+        ("-x MPJ_ALLREDUCE=ring -x MPJ_ALLGATHER=ring -x MPJ_ALLTOALL=pairs", 6),
+        ("-x MPJ_ALLREDUCE_RING=0 -x MPJ_ALLGATHER_DIRECT=0 -x MPJ_ALLTOALL_DIRECT=0", 6),
+        (
+            "-x MPJ_ALLREDUCE_RING=0 -x MPJ_ALLREDUCE=doubling -x MPJ_ALLGATHER=direct -x MPJ_ALLTOALL=direct",
+            2,
+        ),
+    ] {
+        let ended = run(&format!("-n 4 {set}"), "ways");
+        assert_eq!(
+            (ended.code, ended.out),
+            (Some(0), vec![format!("allreduce took {messages}"); 4]),
+            "{set}"
+        );
+    }
+}
+
+fn ranks_that_force_different_algorithms_are_told() {
+    for (call, way) in [("allreduce", "ring"), ("allgather", "ring"), ("alltoall", "pairs")] {
+        let name = format!("MPJ_{}", call.to_uppercase());
+        let script = format!("[ $MPJ_RANK = 1 ] && export {name}={way}; exec $RANKS rank ways");
+        let ended = run_sh("-n 3", &script);
+        assert_eq!(ended.code, Some(1), "{ended:#?}");
+        assert!(ended.err.iter().any(|line| line.contains(call)), "{call}: {ended:#?}");
+    }
+}
+
+fn parameters_of_the_environment_reach_the_ranks() {
+    let mut command = mpjrun("-n 2");
+    command.args(["sh", "-c", "echo $MPJ_NIO_HOST $MPJ_ALLREDUCE $MPJ_SPIN"]);
+    command.envs([("MPJ_NIO_HOST", "127.0.0.2"), ("MPJ_ALLREDUCE", "ring"), ("MPJ_SPIN", "3")]);
+    let ended = watch(&mut command).0.end();
+    assert_eq!((ended.code, ended.out), (Some(0), vec!["127.0.0.2 ring 3".to_owned(); 2]));
+    // It is where they listen, not only what they are told: nobody has this address.
+    let mut command = mpjrun("-n 2 --dev niodev");
+    command.arg(std::env::current_exe().unwrap()).args(["rank", "fine"]).env("MPJ_NIO_HOST", "240.0.0.77");
+    let ended = watch(&mut command).0.end();
+    ended.expect(1, &["MPJ_NIO_HOST=240.0.0.77 is no address of this host"]);
+}
+
+fn the_launcher_has_parameters_of_its_own() {
+    let with = |name: &str, value: &str, args: &str| {
+        let mut command = mpjrun(args);
+        command.arg(std::env::current_exe().unwrap()).args(["rank", "fine"]).env(name, value);
+        watch(&mut command).0.end()
+    };
+    // Threads of one process, and processes.
+    for (value, args, together) in [("smdev", "-n 2", true), ("smdev", "-n 2 --dev auto", false)] {
+        let ended = with("MPJ_DEV", value, args);
+        let processes: Vec<&str> = ended.out.iter().filter_map(|line| line.rsplit(' ').next()).collect();
+        assert_eq!((ended.code, processes.len()), (Some(0), 2), "{ended:#?}");
+        assert_eq!(processes[0] == processes[1], together, "{args}: {ended:#?}");
+    }
+    with("MPJ_DEV", "ring", "-n 2").expect(2, &["MPJ_DEV=ring is not devices, such as auto"]);
+    with("MPJ_KILL_AFTER", "soon", "-n 2").expect(2, &["MPJ_KILL_AFTER=soon is not a number"]);
+}
+
+fn every_parameter_is_listed() {
+    let ended = watch(&mut mpjrun("--params")).0.end();
+    for line in [
+        "MPJ_SPIN=20 (number, 0 to 1000000)",
+        "MPJ_NIO_HOST=127.0.0.1 (text, an address, such as 10.0.0.1)",
+        "MPJ_ALLREDUCE=auto (one of auto, doubling, ring)",
+        "MPJ_ALLREDUCE_RING=32768 (number, 0 to",
+        "MPJ_DEV=auto (text, ",
+        "MPJ_TEST_TIMEOUT=60s (text, ",
+    ] {
+        let at = ended.out.iter().position(|said| said.starts_with(line));
+        let help = at.and_then(|at| ended.out.get(at + 1));
+        assert!(help.is_some_and(|help| help.starts_with("    ") && help.len() > 20), "{line}: {ended:#?}");
+    }
+}

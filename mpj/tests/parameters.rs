@@ -1,0 +1,25 @@
+//! The table of parameters.
+
+use std::collections::BTreeSet;
+
+use mpj::config::{Config, Names, parameters};
+
+#[test]
+fn every_parameter_may_have_its_default_and_says_what_it_does() {
+    for parameter in parameters() {
+        let (name, default) = (parameter.name(), parameter.default());
+        assert!(name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'), "{name}");
+        assert!(parameter.help().len() > 10 && !parameter.range().is_empty(), "{name}");
+        Config::default().read(parameter, &default).expect(name);
+    }
+}
+
+#[test]
+fn every_name_is_one_parameter() {
+    let all = parameters();
+    let names: BTreeSet<&str> = all.iter().map(|parameter| parameter.name()).collect();
+    assert_eq!(names.len(), all.len(), "{names:?}");
+    for name in names {
+        assert_eq!(Names::of(&all).unknown(name), None, "{name}");
+    }
+}
