@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use mpj::boot::wire::{Ending, Frames, LIMIT, ToLauncher, ToProcess, Welcome, frame};
+use mpj::boot::wire::{Ending, Frames, LIMIT, Speaker, ToLauncher, ToProcess, Welcome, frame};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -101,7 +101,7 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
 fn to_launcher(input: &mut Input<'_>) -> ToLauncher {
     let (id, rank) = (input.edge(), input.edge() as u32);
     match input.below(8) {
-        0 => ToLauncher::Hello,
+        0 => ToLauncher::Hello(Speaker { version: id as u32, of: text(input) }),
         1 => ToLauncher::Put { rank, key: text(input), value: input.bytes(50).to_vec() },
         2 => ToLauncher::Get { id, rank, key: text(input), bell: input.flag() },
         3 => ToLauncher::Bell { id, rank },

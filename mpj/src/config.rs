@@ -7,13 +7,14 @@ pub use mpj_devices::config::{
     Choice, Config, ConfigError, Names, Number, PREFIX, Parameter, Text, Value, near,
 };
 
+use crate::boot::LAUNCHER;
 use crate::collective::tuning;
 use crate::testing::TEST_TIMEOUT;
 use crate::world::STATS;
 
 /// Returns every parameter: the engine's and the devices', and those of this crate.
 pub fn parameters() -> Vec<&'static dyn Parameter> {
-    let own: &[&dyn Parameter] = &[&STATS, &TEST_TIMEOUT];
+    let own: &[&dyn Parameter] = &[&LAUNCHER, &STATS, &TEST_TIMEOUT];
     [mpj_devices::config::PARAMETERS, tuning::PARAMETERS, own].concat()
 }
 

@@ -108,14 +108,41 @@ fn check() -> ExitCode {
     let (output, text) = run("unwound");
     assert_eq!(output.status.signal(), Some(6), "the process aborts: {text}");
     assert!(text.contains("on purpose"), "{text}");
+    is_refused_below_another_launcher();
     ExitCode::SUCCESS
+}
+
+/// Runs the program as a process of another launcher: it refuses, and does not run as so many jobs of one rank.
+fn is_refused_below_another_launcher() {
+    let below = |launcher| {
+        let mut command = command("good");
+        command.envs([
+            ("OMPI_COMM_WORLD_SIZE", "3"),
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("MPJ_LAUNCHER", launcher),
+        ]);
+        output(&mut command)
+    };
+    let (refused, text) = below("auto");
+    assert_eq!((refused.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("Open MPI's mpirun") && text.contains("mpjrun -n 3"), "{text}");
+    let (alone, text) = below("none");
+    assert_eq!((alone.status.code(), &*text), (Some(0), ""));
 }
 
 /// Runs the program in a mode; returns what it said on standard error, too.
 fn run(mode: &str) -> (Output, String) {
-    let program = std::env::current_exe().expect("this test");
-    let mut command = Command::new(program);
-    let output = command.env(MODE, mode).env("RUST_BACKTRACE", "0").output().expect("runs");
+    output(&mut command(mode))
+}
+
+fn command(mode: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.env(MODE, mode).env("RUST_BACKTRACE", "0");
+    command
+}
+
+fn output(command: &mut Command) -> (Output, String) {
+    let output = command.output().expect("runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     (output, text)
 }

@@ -92,7 +92,7 @@ impl Board {
                 }
                 self.open_fence(Ok(()))
             }
-            ToLauncher::Hello
+            ToLauncher::Hello(_)
             | ToLauncher::Ended { .. }
             | ToLauncher::Lost { .. }
             | ToLauncher::Abort { .. }

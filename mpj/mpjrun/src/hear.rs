@@ -2,16 +2,20 @@
 
 use std::ops::Range;
 
-use mpj::boot::wire::{Ending, LIMIT, ToLauncher, ToProcess, Welcome};
+use mpj::boot::wire::{Ending, LIMIT, Speaker, ToLauncher, ToProcess, VERSION, Welcome};
 use rustix::event::epoll;
 use rustix::process::Signal;
 
 use crate::board::Answer;
 use crate::job::Job;
-use crate::report::How;
+use crate::report::{How, Refused};
 
 /// The longest cause that is passed on, in bytes.
 const CAUSE: usize = 4096;
+const _: () = assert!(2 * CAUSE < LIMIT);
+
+/// The longest name of a version that is repeated, in bytes.
+const VERSION_NAME: usize = 40;
 
 impl Job<'_> {
     /// Takes what a process said.
@@ -25,7 +29,10 @@ impl Job<'_> {
             }
         }
         let obeyed = obeyed.and_then(|()| self.members[index].control.is_read());
-        if let Err(why) = obeyed {
+        if let Err(mut why) = obeyed {
+            if !self.members[index].joined {
+                why += "; is the program built with another version of mpj than mpjrun?";
+            }
             self.members[index].control.close();
             self.members[index].process.signal(Signal::KILL);
             self.claims.own(index, ranks, How::Broken(why));
@@ -48,8 +55,11 @@ impl Job<'_> {
             {
                 return Err(format!("it spoke for rank {rank}"));
             }
-            ToLauncher::Hello if self.members[index].joined => return Err("it joined twice".into()),
-            ToLauncher::Hello => self.welcome(index, own),
+            ToLauncher::Hello(_) if self.members[index].joined => return Err("it joined twice".into()),
+            ToLauncher::Hello(speaker) if speaker.version != VERSION => {
+                self.stop(strange(own.start, speaker))
+            }
+            ToLauncher::Hello(_) => self.welcome(index, own),
             _ if !self.members[index].joined => return Err("it spoke before it joined".into()),
             ToLauncher::Ended { rank, end: Ending::Died(cause) } => {
                 self.claims.own(index, rank..rank + 1, How::Said(short(cause)));
@@ -109,6 +119,16 @@ impl Job<'_> {
             self.members[to].control.send(&message, fd);
         }
     }
+}
+
+/// Refuses a program of another version.
+fn strange(rank: u32, mut speaker: Speaker) -> Refused {
+    speaker.of.truncate(speaker.of.floor_char_boundary(VERSION_NAME));
+    let own = Speaker::own();
+    Refused::new(format!(
+        "the program of rank {rank} is built with {speaker}, and mpjrun with {own}: use a program and an mpjrun of one \
+         version"
+    ))
 }
 
 /// Cuts a cause to what everybody can be told.

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use mpj_devices::{Bells, Carrier, Doorbell, End, Engine, Event, Hub, JobKey, Roster, Segment, Site, Then};
 
 use super::ear::{Ear, NO_DESCRIPTOR};
-use super::wire::{Ending, ToLauncher, ToProcess, Welcome, frame};
+use super::wire::{Ending, Speaker, ToLauncher, ToProcess, Welcome, frame};
 use super::{Boot, CARDS, inherit};
 
 /// One rank's face of a job that `mpjrun` has started.
 #[derive(Clone, Debug)]
-pub(crate) struct Control {
+pub(super) struct Control {
     rank: u32,
     link: Arc<Link>,
 }
@@ -103,12 +103,12 @@ impl Control {
     ///
     /// # Errors
     /// What the launcher or the system said.
-    pub(crate) fn join(orphaned: fn()) -> Result<Option<Vec<Control>>, String> {
+    pub(super) fn join(orphaned: fn()) -> Result<Option<Vec<Control>>, String> {
         inherit::socket()?.map(|socket| Self::over(socket, orphaned)).transpose()
     }
 
     fn over(socket: UnixStream, orphaned: fn()) -> Result<Vec<Control>, String> {
-        let hello = frame(&ToLauncher::Hello).map_err(|e| e.to_string())?;
+        let hello = frame(&ToLauncher::Hello(Speaker::own())).map_err(|e| e.to_string())?;
         (&socket).write_all(&hello).map_err(|e| format!("the launcher does not listen: {e}"))?;
         let mut ear = Ear::default();
         let (welcome, memory) = match ear.next(&socket)? {

@@ -3,7 +3,9 @@
 //! `README.md` in this folder says who tells whom that a rank has ended.
 
 mod control;
+mod detect;
 mod ear;
+mod foreign;
 #[allow(unsafe_code, reason = "a descriptor is inherited by its number")]
 mod inherit;
 mod local;
@@ -15,7 +17,9 @@ use std::sync::Arc;
 
 use mpj_devices::{Address, Cards, Engine, Roster, Site, Then};
 
-pub(crate) use control::Control;
+use control::Control;
+pub(crate) use detect::LAUNCHER;
+pub use detect::{Faces, detect};
 pub use local::Local;
 
 /// What starts the ranks of a job: threads, a launcher, or nobody.

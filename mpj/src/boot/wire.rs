@@ -4,7 +4,7 @@
 //!   frame = u32 length (little endian) · a postcard value of so many bytes
 //!
 //!   process                         launcher
-//!   Hello                      ─►
+//!   Hello, with its version    ─►
 //!                              ◄─   Welcome           + the descriptor of the shared memory, if `segment`
 //!   Put · Get · Bell · Fence   ─►
 //!                              ◄─   Value · Bell · Fenced, by `id`; a granted doorbell + its eventfd
@@ -31,6 +31,31 @@ pub const LIMIT: usize = 1 << 20;
 
 /// The longest cause of a death that is passed on, in bytes.
 const CAUSE: usize = 4096;
+
+/// The version of these messages: raised whenever one of them changes.
+pub const VERSION: u32 = 1;
+
+/// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Speaker {
+    /// Its [`VERSION`].
+    pub version: u32,
+    /// The `mpj` that it was built with, for people.
+    pub of: String,
+}
+
+impl Speaker {
+    /// This one.
+    pub fn own() -> Self {
+        Speaker { version: VERSION, of: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+}
+
+impl fmt::Display for Speaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mpj {} (start-up messages {})", self.of, self.version)
+    }
+}
 
 /// From the launcher to a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -102,8 +127,8 @@ impl fmt::Debug for Welcome {
 /// From a process to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
-    /// This process takes its part in the job.
-    Hello,
+    /// This process takes its part in the job; its first message, and the first one here in all versions.
+    Hello(Speaker),
     /// Makes a value known under a key of a rank of this process.
     Put {
         /// The rank.

@@ -1,40 +1,26 @@
-//! Ranks that `mpjrun` gave to this process.
+//! Ranks that a launcher gave to this process.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-
-use mpj_devices::{End, Registry};
-use rustix::process::Signal;
 
 use super::threads::{self, JobError};
-use crate::boot::{Boot, Control, Local};
+use crate::boot::{Boot, Faces, Local, detect};
 use crate::config::{self, Config};
 use crate::error::{Class, Error};
 use crate::world::World;
-
-/// How long a process whose launcher has gone may report its errors.
-const ORPHANED: Duration = Duration::from_secs(2);
-
-/// Ends a process that its launcher can no longer end. The kernel does so at once for those that the launcher started
-/// itself; this is for those behind a shell or another wrapper.
-pub(super) fn orphaned() {
-    std::thread::sleep(ORPHANED);
-    // Nothing is left to tell anybody if even this fails.
-    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
-}
+use mpj_devices::{End, Registry};
 
 /// Runs the ranks of this process; returns those that failed, the first one first.
 ///
 /// # Errors
 /// A parameter in the environment is wrong.
-pub(super) fn host<E, F>(faces: Vec<Control>, f: &F) -> Result<Vec<JobError>, String>
+pub(super) fn host<E, F>(faces: Faces, f: &F) -> Result<Vec<JobError>, String>
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
-    let ranks: Vec<u32> = faces.iter().map(Boot::rank).collect();
-    let Some(roster) = faces.first().map(Boot::deaths) else { return Ok(Vec::new()) };
+    let ranks: Vec<u32> = faces.iter().map(|face| face.rank()).collect();
+    let Some(roster) = faces.first().map(|face| face.deaths()) else { return Ok(Vec::new()) };
     let config = config(&faces)?;
     let results = threads::host(faces, &config, f);
     let failed = |(rank, result): (u32, Result<(), threads::Failure>)| {
@@ -47,7 +33,7 @@ where
     Ok(failures)
 }
 
-fn config<B: Boot>(faces: &[B]) -> Result<Config, String> {
+fn config(faces: &[Arc<dyn Boot>]) -> Result<Config, String> {
     config::from_env().map_err(|e| {
         let cause = format!("could not start: {e}");
         faces.iter().for_each(|face| face.deaths().report(face.rank(), End::Died(cause.as_str().into())));
@@ -61,7 +47,8 @@ fn config<B: Boot>(faces: &[B]) -> Result<Config, String> {
 /// [`run`](crate::run) serves processes of any number of ranks.
 ///
 /// # Errors
-/// This process hosts several ranks, has joined before, or could not be connected.
+/// This process hosts several ranks, has joined before, or could not be connected; a launcher that `mpj` does not speak has
+/// started it.
 /// ```
 /// let world = mpj::init()?;
 /// assert_eq!((world.rank(), world.size()), (0, 1));
@@ -69,8 +56,8 @@ fn config<B: Boot>(faces: &[B]) -> Result<Config, String> {
 /// ```
 pub fn init() -> Result<World, Error> {
     let refuse = |why: String| Error::new(Class::Other, "init", why);
-    match Control::join(orphaned).map_err(refuse)? {
-        None => join(Local::alone()),
+    match detect().map_err(refuse)? {
+        None => join(Arc::new(Local::alone())),
         Some(mut faces) if faces.len() == 1 => join(faces.remove(0)),
         Some(faces) => {
             let why = format!("this process hosts {} ranks, and init serves one: call mpj::run", faces.len());
@@ -82,10 +69,10 @@ pub fn init() -> Result<World, Error> {
     }
 }
 
-fn join<B: Boot + 'static>(face: B) -> Result<World, Error> {
+fn join(face: Arc<dyn Boot>) -> Result<World, Error> {
     let config = config(std::slice::from_ref(&face)).map_err(|why| Error::new(Class::Other, "init", why))?;
     let (rank, roster) = (face.rank(), face.deaths());
-    let joined = World::join(Arc::new(face), &Registry::builtin(), &config);
+    let joined = World::join(face, &Registry::builtin(), &config);
     joined.map(World::leaving_on_drop).inspect_err(|e| {
         roster.report(rank, End::Died(format!("could not start: {e}").into()));
     })

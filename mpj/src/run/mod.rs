@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use launched::init;
 pub use threads::{JobError, threads};
 
-use crate::boot::Control;
+use crate::boot::detect;
 use crate::world::World;
 
 /// How ranks are started when no launcher has done so.
@@ -31,7 +31,7 @@ impl Launch {
 /// Runs a program: calls `f` once for each rank that this process hosts, and returns the exit code for `main`.
 ///
 /// Under `mpjrun` these are the ranks it gave to this process. A program that no launcher has started has one rank; see
-/// [`run_with`] for more.
+/// [`run_with`] for more. Under a launcher that `mpj` does not speak nothing runs, as each process would be a job of its own.
 /// ```no_run
 /// use std::process::ExitCode;
 ///
@@ -63,7 +63,7 @@ where
         IS_RANK.set(true);
         f(world)
     };
-    let failures = match Control::join(launched::orphaned) {
+    let failures = match detect() {
         Ok(Some(faces)) => launched::host(faces, &rank_body),
         Ok(None) => Ok(threads(launch.ranks, rank_body).err().into_iter().collect()),
         Err(why) => Err(why),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mpj_devices::{End, Event, Registry, Roster};
 
 use crate::boot::wire::exit_code;
-use crate::boot::{Boot, Local};
+use crate::boot::{Boot, Faces, Local};
 use crate::config::{self, Config};
 use crate::world::World;
 
@@ -102,25 +102,25 @@ where
     let config = config::from_env().map_err(|e| JobError::new(0, format!("cannot start: {e}"), false))?;
     let job = Local::job(size);
     let first = job[0].clone();
-    let results = host(job, &config, &f);
+    let faces = job.into_iter().map(|face| Arc::new(face) as Arc<dyn Boot>).collect();
+    let results = host(faces, &config, &f);
     collect(results, &first.deaths()).map_err(|error| JobError { aborted: first.aborted(), ..error })
 }
 
 /// Runs the ranks of this process to their ends: one on this thread, several each on its own.
-pub(crate) fn host<B, R, E, F>(faces: Vec<B>, config: &Config, f: &F) -> Vec<Result<R, Failure>>
+pub(crate) fn host<R, E, F>(faces: Faces, config: &Config, f: &F) -> Vec<Result<R, Failure>>
 where
-    B: Boot + 'static,
     F: Fn(World) -> Result<R, E> + Send + Sync,
     R: Send,
     E: fmt::Display,
 {
     if faces.len() == 1 {
-        return faces.into_iter().map(|face| rank_main(Arc::new(face), config, f)).collect();
+        return faces.into_iter().map(|face| rank_main(face, config, f)).collect();
     }
     std::thread::scope(|scope| {
-        let spawn = |face: B| {
+        let spawn = |face: Arc<dyn Boot>| {
             let (rank, roster) = (face.rank(), face.deaths());
-            let body = move || rank_main(Arc::new(face), config, f);
+            let body = move || rank_main(face, config, f);
             let spawned = std::thread::Builder::new().name(format!("rank {rank}")).spawn_scoped(scope, body);
             spawned.map_err(|e| {
                 let cause = format!("could not be started: {e}");

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{CONTROL, Ending, Frames, ToLauncher, ToProcess, frame};
+use mpj::boot::wire::{CONTROL, Ending, Frames, Speaker, ToLauncher, ToProcess, VERSION, frame};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 
 /// How many losses each of two ranks reports.
@@ -16,6 +16,11 @@ const FILL: Duration = Duration::from_millis(500);
 
 /// Plays a role.
 pub(crate) fn play(role: &str) -> ExitCode {
+    match role {
+        "later-version" => return Bare::join_as(&Speaker { version: VERSION + 1, of: "99.1".into() }),
+        "no-version" => return Bare::join_without_a_version(),
+        _ => {}
+    }
     let mut rank = Bare::join();
     rank.fence();
     match role {
@@ -43,16 +48,35 @@ struct Bare {
 }
 
 impl Bare {
+    /// Joins with such first words, and waits for what comes of them.
+    fn join_as(speaker: &Speaker) -> ExitCode {
+        let mut rank = Bare::connect();
+        rank.say(&[ToLauncher::Hello(speaker.clone())]);
+        rank.wait(|_| true);
+        ExitCode::SUCCESS
+    }
+
+    fn join_without_a_version() -> ExitCode {
+        let mut rank = Bare::connect();
+        (&rank.socket).write_all(&[1, 0, 0, 0, 0]).unwrap();
+        rank.wait(|_| true);
+        ExitCode::SUCCESS
+    }
+
     fn join() -> Bare {
+        let mut rank = Bare::connect();
+        rank.say(&[ToLauncher::Hello(Speaker::own())]);
+        rank.wait(|message| matches!(message, ToProcess::Welcome(_)));
+        rank
+    }
+
+    fn connect() -> Bare {
         let control = std::env::var(CONTROL).unwrap();
         let number = control.split(':').next().unwrap().parse().unwrap();
         let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let fd = rustix::process::pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).unwrap();
         let me = std::env::var("MPJ_RANK").unwrap().parse().unwrap();
-        let mut rank = Bare { me, socket: UnixStream::from(fd), frames: Frames::default() };
-        rank.say(&[ToLauncher::Hello]);
-        rank.wait(|message| matches!(message, ToProcess::Welcome(_)));
-        rank
+        Bare { me, socket: UnixStream::from(fd), frames: Frames::default() }
     }
 
     /// Waits until every rank has joined.

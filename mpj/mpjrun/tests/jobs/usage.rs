@@ -15,6 +15,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("files_that_may_not_be_long", short_files),
     ("no_network", no_network),
     ("a_stale_control_variable", stale),
+    ("a_program_of_another_version", another_version),
+    ("another_launcher_below_mpjrun_or_above_it", another_launcher),
 ];
 
 #[track_caller]
@@ -143,4 +145,32 @@ fn stale() {
     let ended = run_sh("-n 2", "eval \"exec ${MPJ_CONTROL%%:*}>&-\"; $RANKS rank fine");
     assert_eq!(ended.code, Some(1), "{ended:#?}");
     assert!(ended.err.iter().any(|line| line.contains("names no control socket here")), "{ended:#?}");
+}
+
+fn another_version() {
+    for (role, parts) in [
+        (
+            "later-version",
+            &["the program of rank 0 is built with mpj 99.1 (start-up messages 2)", "mpjrun with mpj 0"][..],
+        ),
+        ("no-version", &["rank 0 (pid ", "is the program built with another version of mpj than mpjrun?"]),
+    ] {
+        let mut command = mpjrun("-n 1");
+        command.arg(std::env::current_exe().unwrap()).args(["bare", role]);
+        watch(&mut command).0.end().expect(1, parts);
+    }
+}
+
+/// `mpjrun` is the launcher that counts for its ranks, whatever has started it; without it they refuse.
+fn another_launcher() {
+    let slurm = "export SLURM_PROCID=1 SLURM_NTASKS=4";
+    let ended = sh(&format!("{slurm}; exec $MPJRUN -n 2 $RANKS rank fine"));
+    assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 2, 0), "{ended:#?}");
+    for role in ["fine", "init"] {
+        let ended = sh(&format!("{slurm}; exec $RANKS rank {role}"));
+        assert!(ended.code != Some(0) && ended.out.is_empty(), "{ended:#?}");
+        assert!(ended.err.iter().any(|line| line.contains("Slurm's srun (SLURM_NTASKS=4)")), "{ended:#?}");
+    }
+    let ended = sh(&format!("{slurm} MPJ_LAUNCHER=none; exec $RANKS rank fine"));
+    assert_eq!((ended.code, ended.out.len()), (Some(0), 1), "{ended:#?}");
 }

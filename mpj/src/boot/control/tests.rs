@@ -48,7 +48,7 @@ fn join() -> (Launcher, Vec<Control>) {
     let mut launcher = Launcher { socket: ours, frames: Frames::default() };
     launcher.say(&ToProcess::Welcome(welcome()), None);
     let faces = Control::over(theirs, || ()).unwrap();
-    assert_eq!(launcher.hear(), ToLauncher::Hello);
+    assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
     (launcher, faces)
 }
 
@@ -132,7 +132,7 @@ fn a_doorbell_comes_with_the_cards() {
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.say(&ToProcess::Welcome(Welcome { segment: true, ..welcome() }), Some(&memory));
     let faces = Control::over(theirs, || ()).unwrap();
-    assert_eq!(launcher.hear(), ToLauncher::Hello);
+    assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
 
     let ask_for_bell = |of| {
         let (tell, told) = mpsc::channel();

@@ -4,7 +4,7 @@ use super::*;
 
 fn samples() -> Vec<ToLauncher> {
     vec![
-        ToLauncher::Hello,
+        ToLauncher::Hello(Speaker::own()),
         ToLauncher::Put { rank: 3, key: "cards".into(), value: vec![0; 300] },
         ToLauncher::Ended { rank: 1, end: Ending::Died("ü".repeat(10)) },
         ToLauncher::Abort { rank: 2, code: -1, why: String::new() },
@@ -35,13 +35,20 @@ fn hostile_bytes_are_errors() {
     };
     assert!(refused(&[0xff; 8]).contains("the limit"));
     assert!(refused(&[1, 0, 0, 0, 99]).contains("no control message"));
-    assert!(refused(&[2, 0, 0, 0, 0, 0]).contains("after the end"));
+    assert!(refused(&[6, 0, 0, 0, 4, 7, 0, 0, 0, 0]).contains("after the end"));
     // A vector that claims 2^60 elements is refused before anything is allocated for it.
     let mut long = vec![0, 0, 0, 0, 1, 0, 0];
     long.extend([0xff; 8]);
     long.push(0x0f);
     long[0] = (long.len() - 4) as u8;
     assert!(refused(&long).contains("no control message"));
+}
+
+/// The bytes that every version begins with: a launcher of any other one finds the version in them.
+#[test]
+fn the_first_message_never_changes_its_form() {
+    let hello = ToLauncher::Hello(Speaker { version: 300, of: "9.8".into() });
+    assert_eq!(frame(&hello).unwrap(), [7, 0, 0, 0, 0, 0xac, 2, 3, b'9', b'.', b'8']);
 }
 
 #[test]

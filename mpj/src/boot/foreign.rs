@@ -1,0 +1,175 @@
+//! Launchers that nothing here speaks to, known by the variables that they set.
+
+use super::detect::Faces;
+use crate::config::PREFIX;
+
+/// A launcher, and the variables that tell a process its place. Where there are several names, the first one that is set
+/// counts.
+struct Launcher {
+    name: &'static str,
+    rank: &'static [&'static str],
+    size: &'static [&'static str],
+    /// Whether it has started this very process, where the variables alone do not say so.
+    is_here: fn(Variables<'_>) -> bool,
+}
+
+/// An environment, by name.
+type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Those that say more than others come first: many of them speak PMI, too, to programs that do.
+const LAUNCHERS: &[Launcher] = &[
+    Launcher {
+        name: "Slurm's srun",
+        rank: &["SLURM_PROCID"],
+        // The second one is what the job has asked for, which a step need not use.
+        size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        is_here: is_step,
+    },
+    Launcher {
+        name: "Open MPI's mpirun",
+        rank: &["OMPI_COMM_WORLD_RANK"],
+        size: &["OMPI_COMM_WORLD_SIZE"],
+        is_here: |_| true,
+    },
+    Launcher {
+        name: "MVAPICH's mpirun_rsh",
+        rank: &["MV2_COMM_WORLD_RANK"],
+        size: &["MV2_COMM_WORLD_SIZE"],
+        is_here: |_| true,
+    },
+    Launcher { name: "Flux", rank: &["FLUX_TASK_RANK"], size: &["FLUX_JOB_SIZE"], is_here: |_| true },
+    Launcher {
+        name: "jsrun",
+        rank: &["JSM_NAMESPACE_RANK"],
+        size: &["JSM_NAMESPACE_SIZE"],
+        is_here: |_| true,
+    },
+    Launcher {
+        name: "a launcher that speaks PMI, such as Hydra's mpiexec (MPICH, Intel MPI)",
+        rank: &["PMI_RANK", "PMI_ID"],
+        size: &["PMI_SIZE"],
+        is_here: |_| true,
+    },
+    Launcher {
+        name: "a launcher that speaks PMIx, such as prterun",
+        rank: &["PMIX_RANK"],
+        size: &[],
+        is_here: |_| true,
+    },
+];
+
+/// Refuses to run as one of several processes of such a launcher.
+///
+/// # Errors
+/// Who has started this process, and what to do.
+pub(super) fn refuse() -> Result<Option<Faces>, String> {
+    match stranger(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())) {
+        None => Ok(None),
+        Some(why) => Err(why),
+    }
+}
+
+/// Looks for such a launcher in an environment; says why nothing can run under it.
+fn stranger(get: Variables<'_>) -> Option<String> {
+    let first = |names: &'static [&'static str]| names.iter().find_map(|name| Some((*name, get(name)?)));
+    let mut unsure = None;
+    for launcher in LAUNCHERS.iter().filter(|launcher| (launcher.is_here)(get)) {
+        let size = first(launcher.size);
+        let Some(set) = size.clone().or_else(|| first(launcher.rank)) else { continue };
+        match size.map(|(_, size)| size.parse::<u64>()) {
+            Some(Ok(size)) if size > 1 => return Some(refusal(launcher, &set, &size.to_string())),
+            // A program that is started once is a job of one, whoever else may have left variables.
+            Some(Ok(_)) => return None,
+            Some(Err(_)) | None => unsure = unsure.or(Some((launcher, set))),
+        }
+    }
+    unsure.map(|(launcher, set)| refusal(launcher, &set, "N"))
+}
+
+/// Whether this process is a task that `srun` has started. A batch script is not, and neither is what it runs: it has the
+/// variables of rank 0 of as many tasks as the job may have, and no step.
+fn is_step(get: Variables<'_>) -> bool {
+    get("SLURM_PROCID").is_some() && (get("SLURM_STEP_ID").is_some() || get("SLURM_JOB_ID").is_none())
+}
+
+fn refusal(launcher: &Launcher, (name, value): &(&str, String), size: &str) -> String {
+    format!(
+        "this process was started by {} ({name}={value}), which mpj does not speak, and would be a job of its own: start \
+         the ranks with `mpjrun -n {size} PROGRAM`, or set {PREFIX}LAUNCHER=none if each process is to be one job",
+        launcher.name,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn under(variables: &[(&str, &str)]) -> Option<String> {
+        stranger(&|name| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn a_launcher_of_several_processes_is_named() {
+        for (variables, parts) in [
+            (
+                &[("SLURM_PROCID", "1"), ("SLURM_NTASKS", "4")][..],
+                ["Slurm's srun (SLURM_NTASKS=4)", "mpjrun -n 4"],
+            ),
+            (
+                &[
+                    ("SLURM_JOB_ID", "7"),
+                    ("SLURM_STEP_ID", "0"),
+                    ("SLURM_PROCID", "0"),
+                    ("SLURM_STEP_NUM_TASKS", "2"),
+                    ("PMI_SIZE", "2"),
+                ],
+                ["Slurm's srun (SLURM_STEP_NUM_TASKS=2)", "mpjrun -n 2"],
+            ),
+            (
+                &[("OMPI_COMM_WORLD_SIZE", "3"), ("OMPI_COMM_WORLD_RANK", "0"), ("PMIX_RANK", "0")],
+                ["Open MPI's mpirun (OMPI_COMM_WORLD_SIZE=3)", "mpjrun -n 3"],
+            ),
+            (&[("PMI_RANK", "0"), ("PMI_SIZE", "8")], ["Hydra's mpiexec", "mpjrun -n 8"]),
+            (&[("PMI_PORT", "host:1"), ("PMI_ID", "3")], ["speaks PMI,", "(PMI_ID=3)"]),
+            (&[("PMIX_RANK", "2")], ["speaks PMIx", "(PMIX_RANK=2)"]),
+            (&[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "x")], ["speaks PMIx", "mpjrun -n N"]),
+            (&[("FLUX_JOB_SIZE", "2"), ("FLUX_TASK_RANK", "1")], ["Flux", "mpjrun -n 2"]),
+            (&[("MV2_COMM_WORLD_SIZE", "2")], ["MVAPICH", "mpjrun -n 2"]),
+            (&[("JSM_NAMESPACE_SIZE", "2")], ["jsrun", "mpjrun -n 2"]),
+            (&[("PMI_SIZE", "many")], ["PMI_SIZE=many", "mpjrun -n N"]),
+        ] {
+            let why = under(variables).unwrap_or_else(|| panic!("{variables:?}"));
+            assert!(parts.iter().all(|part| why.contains(part)), "{variables:?}: {why}");
+            assert!(why.contains("MPJ_LAUNCHER=none"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_started_once_runs() {
+        for variables in [
+            &[][..],
+            &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_STEP_ID", "0")],
+            // A batch script of four tasks, and what it runs.
+            &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")],
+            // The shell of salloc is a step of one.
+            &[
+                ("SLURM_JOB_ID", "7"),
+                ("SLURM_STEP_ID", "4294967290"),
+                ("SLURM_PROCID", "0"),
+                ("SLURM_STEP_NUM_TASKS", "1"),
+                ("SLURM_NTASKS", "4"),
+            ],
+            &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
+            &[("PMI_RANK", "0"), ("PMI_SIZE", "1")],
+        ] {
+            assert_eq!(under(variables), None, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_batch_script_starts_by_another_launcher_is_refused() {
+        let batch = [("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
+        let hydra = [&batch[..], &[("PMI_RANK", "1"), ("PMI_SIZE", "4")]].concat();
+        assert!(under(&hydra).is_some_and(|why| why.contains("Hydra")));
+    }
+}
