@@ -9,7 +9,8 @@ use std::time::Instant;
 use mpj_devices::config::{Config, PARAMETERS};
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Buf, Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, Pattern, Registry, Roster, Site, Source, Target,
+    Buf, Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, NioDriver, Pattern, Registry, Roster, Site,
+    SmDriver, Source, Target,
 };
 
 struct Rank {
@@ -84,17 +85,18 @@ fn play(me: &Rank, rank: u32) {
 
 fn main() {
     let device = std::env::args().nth(1).unwrap_or_else(|| "niodev".into());
-    let registry = Registry::builtin().only(&[&device]).unwrap();
     let config = Config::from_env(PARAMETERS).unwrap();
     let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
+    let drivers = Registry::empty().with(SmDriver::new(hub)).with(NioDriver::new(key));
+    let registry = drivers.only(&[&device]).unwrap();
     std::thread::scope(|scope| {
         for rank in 0..2 {
-            let (registry, config, hub, board) = (&registry, &config, Arc::clone(&hub), Arc::clone(&board));
-            let (roster, key) = (Arc::clone(&roster), Arc::clone(&key));
+            let (registry, config, board, roster) =
+                (&registry, &config, Arc::clone(&board), Arc::clone(&roster));
             scope.spawn(move || {
                 let bell = Arc::new(Doorbell::new().unwrap());
-                let site = Site { hub: Some(hub), key: Some(key), ..Site::new(rank, 2, bell) };
+                let site = Site::new(rank, 2, bell);
                 let engine = Engine::open(site, registry, config, board.of(rank), roster).unwrap();
                 let channel = engine.join(2, Group::Range { first: 0, len: 2 }, rank).unwrap();
                 let me = Rank { engine, channel, other: 1 - rank };

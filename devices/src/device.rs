@@ -173,8 +173,9 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// A kind of device: what a [`Registry`](crate::Registry) holds.
-pub trait Driver: Sync + fmt::Debug {
+/// A kind of device: what a [`Registry`](crate::Registry) holds. It is a value that brings what the device needs, such as
+/// the memory that processes share.
+pub trait Driver: Send + Sync + fmt::Debug {
     /// Returns the name users choose the device by, such as `smdev`.
     fn name(&self) -> &'static str;
 

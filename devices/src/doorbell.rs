@@ -2,21 +2,22 @@
 
 #[cfg_attr(loom, path = "doorbell/counter.rs")]
 mod event;
+#[allow(unsafe_code, reason = "the word may lie in memory that processes share")]
+mod flag;
 #[cfg(all(test, loom))]
 mod model;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 
 use event::Event;
+pub use flag::Flag;
 
 use crate::fence::{self, Light};
-use crate::shmdev::Segment;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::Ordering;
 
 /// An eventfd and the word that says whether its owner sleeps.
 #[derive(Debug)]
@@ -24,13 +25,6 @@ pub struct Doorbell {
     event: Event,
     flag: Flag,
     light: Light,
-}
-
-/// Where the word is: where those who ring can see it.
-#[derive(Debug)]
-enum Flag {
-    Own(AtomicU32),
-    Shared(Arc<Segment>, u32),
 }
 
 impl Doorbell {
@@ -46,21 +40,13 @@ impl Doorbell {
     /// Makes a doorbell of an eventfd that others may have, too, but cannot see whether its owner sleeps: they ring by
     /// [`wake`](Self::wake).
     pub fn from_fd(fd: OwnedFd) -> Self {
-        Doorbell { event: Event::new(fd), flag: Flag::Own(AtomicU32::new(0)), light: Light::new() }
+        Doorbell::with_flag(fd, Flag::own())
     }
 
-    /// Makes the doorbell of a rank whose neighbours are processes that share a segment: its own, or a neighbour's view
-    /// of it.
-    pub fn shared(fd: OwnedFd, segment: Arc<Segment>, rank: u32) -> Self {
-        Doorbell { event: Event::new(fd), flag: Flag::Shared(segment, rank), light: Light::new() }
-    }
-
-    #[inline]
-    fn flag(&self) -> &AtomicU32 {
-        match &self.flag {
-            Flag::Own(word) => word,
-            Flag::Shared(segment, rank) => segment.asleep(*rank),
-        }
+    /// Makes the doorbell of a rank whose neighbours see where it says that it sleeps: its own, or a neighbour's view of
+    /// it.
+    pub fn with_flag(fd: OwnedFd, flag: Flag) -> Self {
+        Doorbell { event: Event::new(fd), flag, light: Light::new() }
     }
 
     /// Wakes the owner if it sleeps; call it after the news has been written. A few nanoseconds if it does not.
@@ -68,7 +54,7 @@ impl Doorbell {
     pub fn ring(&self) {
         self.light.fence();
         // SYNC doorbell-asleep (the fences order it)
-        if self.flag().load(Ordering::Relaxed) != 0 {
+        if self.flag.word().load(Ordering::Relaxed) != 0 {
             self.wake();
         }
     }
@@ -82,12 +68,12 @@ impl Doorbell {
     /// Sleeps until a ring, until `also` becomes readable, or for `limit`. `ready` is asked once after the flag is up:
     /// if it says yes there is no sleep.
     pub fn sleep(&self, also: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {
-        self.flag().store(1, Ordering::Relaxed);
+        self.flag.word().store(1, Ordering::Relaxed);
         fence::heavy();
         if !ready() {
             self.event.wait(also, limit);
         }
-        self.flag().store(0, Ordering::Relaxed);
+        self.flag.word().store(0, Ordering::Relaxed);
         self.event.clear();
     }
 }

@@ -47,7 +47,9 @@
 //! 15. A registration keeps open what it needs of the device: it may be dropped after it. When links, inlet and device are
 //!     dropped, nothing is read or written any more.
 //!
-//! At the end: add the driver to [`Registry::builtin`], one line to `tests/conformance.rs`, one row to the README's table.
+//! The driver is a value that brings what the device needs ([`SmDriver::new`]); a program adds it to its [`Registry`], and
+//! `examples/own-device` shows that from outside of this workspace. A device of this crate gets a row in the registry of
+//! what can offer it its means (`mpj/src/boot`), one line in `tests/conformance.rs`, and one row in the README's table.
 //! [`conformance::LateDriver`] runs the suite with the device's moves ending late and in any order.
 
 mod buf;
@@ -88,7 +90,7 @@ pub use completion::{Completion, Outcome, Started};
 pub use device::{
     Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink,
 };
-pub use doorbell::Doorbell;
+pub use doorbell::{Doorbell, Flag};
 pub use engine::{Cards, Channel, Count, Engine, Local, Message, Mode, Stats, Traffic, Wait, Waiting};
 pub use fault::{Content, Fault};
 pub use group::Group;
@@ -98,7 +100,7 @@ pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};
 pub use niodev::NioDriver;
 #[doc(hidden)]
 pub use niodev::strangers;
-pub use registry::Registry;
+pub use registry::{Openings, Registry};
 pub use shmdev::{Segment, SegmentError, ShmDriver};
 pub use site::{Bells, JobKey, Lane, Site, Then};
 pub use smdev::{Hub, SmDriver};

@@ -109,11 +109,15 @@ impl Roster {
     pub fn hear(&self, event: Event) {
         {
             let mut events = self.events();
-            if !events.push(event) {
+            if !events.push(event.clone()) {
                 return;
             }
             // SYNC roster-known (release)
             self.known.store(events.all.len(), Ordering::Release);
+        }
+        // Others' loggers are called without the lock.
+        if let End::Died(cause) = event.end {
+            log::info!("rank {}: {cause}", event.rank);
         }
         self.wake();
     }

@@ -1,33 +1,52 @@
-//! Which devices there are: an ordered value, no link-time magic, so that a test makes its own.
+//! Which devices there are: an ordered value, no link-time magic, so that a test or a program makes its own.
+
+use std::sync::Arc;
 
 use crate::config::Config;
 use crate::device::{Driver, OpenError, Opened};
 use crate::site::Site;
 
-/// An ordered list of drivers.
-#[derive(Clone, Debug)]
+/// An ordered list of drivers, each a value that brings what its device needs.
+#[derive(Clone, Default, Debug)]
 pub struct Registry {
-    drivers: Vec<&'static dyn Driver>,
+    drivers: Vec<Arc<dyn Driver>>,
+}
+
+/// What a registry has opened, and what it has not.
+#[derive(Debug)]
+pub struct Openings {
+    /// The devices, in order.
+    pub opened: Vec<Opened>,
+    /// The devices that could not be opened, and why.
+    pub refused: Vec<OpenError>,
 }
 
 impl Registry {
-    /// Returns the devices of this crate.
-    pub fn builtin() -> Self {
-        Registry {
-            drivers: vec![&crate::smdev::SmDriver, &crate::shmdev::ShmDriver, &crate::niodev::NioDriver],
-        }
-    }
-
     /// Returns a registry without any device.
     pub fn empty() -> Self {
-        Registry { drivers: Vec::new() }
+        Registry::default()
     }
 
-    /// Adds a device.
+    /// Adds a device, or replaces the one of that name.
     #[must_use]
-    pub fn with(mut self, driver: &'static dyn Driver) -> Self {
-        self.drivers.push(driver);
+    pub fn with(self, driver: impl Driver + 'static) -> Self {
+        self.with_shared(Arc::new(driver))
+    }
+
+    /// Adds a device whose driver others hold, too, or replaces the one of that name.
+    #[must_use]
+    pub fn with_shared(mut self, driver: Arc<dyn Driver>) -> Self {
+        match self.drivers.iter_mut().find(|other| other.name() == driver.name()) {
+            Some(other) => *other = driver,
+            None => self.drivers.push(driver),
+        }
         self
+    }
+
+    /// Adds the name of a device that cannot be had here: who chooses it is told why.
+    #[must_use]
+    pub fn without(self, name: &'static str, why: &'static str) -> Self {
+        self.with(Missing(OpenError { device: name, why: why.into() }))
     }
 
     /// Keeps the devices of these names, in this order.
@@ -36,7 +55,7 @@ impl Registry {
     /// A name that no device has, with the names there are.
     pub fn only(self, names: &[&str]) -> Result<Self, OpenError> {
         let find = |name: &&str| {
-            self.drivers.iter().find(|d| d.name() == *name).copied().ok_or_else(|| OpenError {
+            self.get(name).cloned().ok_or_else(|| OpenError {
                 device: "registry",
                 why: format!("no device is named '{name}'; there are: {}", self.names().join(", ")),
             })
@@ -44,26 +63,87 @@ impl Registry {
         Ok(Registry { drivers: names.iter().map(find).collect::<Result<_, _>>()? })
     }
 
+    /// Returns the driver of a name.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Driver>> {
+        self.drivers.iter().find(|driver| driver.name() == name)
+    }
+
     /// Returns the names of the devices, in order.
     pub fn names(&self) -> Vec<&'static str> {
-        self.drivers.iter().map(|d| d.name()).collect()
+        self.drivers.iter().map(|driver| driver.name()).collect()
     }
 
     /// Opens every device that the site allows.
     ///
     /// # Errors
     /// What each device said, if none could be opened.
-    pub fn open(&self, site: &Site, config: &Config) -> Result<Vec<Opened>, OpenError> {
-        let (opened, refused): (Vec<_>, Vec<_>) =
-            self.drivers.iter().map(|d| d.open(site, config)).partition(Result::is_ok);
-        if opened.is_empty() {
-            let why: Vec<String> =
-                refused.into_iter().filter_map(Result::err).map(|e| e.to_string()).collect();
-            return Err(OpenError {
-                device: "registry",
-                why: format!("no device could be opened: {}", why.join("; ")),
-            });
+    pub fn open(&self, site: &Site, config: &Config) -> Result<Openings, OpenError> {
+        let mut openings = Openings { opened: Vec::new(), refused: Vec::new() };
+        for driver in &self.drivers {
+            match driver.open(site, config) {
+                Ok(opened) => {
+                    log::debug!("rank {}: {} is open", site.rank, driver.name());
+                    openings.opened.push(opened);
+                }
+                Err(error) => {
+                    log::info!("rank {}: not opened: {error}", site.rank);
+                    openings.refused.push(error);
+                }
+            }
         }
-        Ok(opened.into_iter().filter_map(Result::ok).collect())
+        if openings.opened.is_empty() {
+            let why: Vec<String> = openings.refused.iter().map(ToString::to_string).collect();
+            let why = format!("no device could be opened: {}", why.join("; "));
+            return Err(OpenError { device: "registry", why });
+        }
+        Ok(openings)
+    }
+}
+
+/// A device that cannot be had.
+#[derive(Debug)]
+struct Missing(OpenError);
+
+impl Driver for Missing {
+    fn name(&self) -> &'static str {
+        self.0.device
+    }
+
+    fn open(&self, _site: &Site, _config: &Config) -> Result<Opened, OpenError> {
+        Err(self.0.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doorbell::Doorbell;
+    use crate::stub::StubDriver;
+
+    #[test]
+    fn what_could_not_be_opened_and_why_can_be_asked_for() {
+        let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
+        let registry = Registry::empty().with(StubDriver).without("far", "it is far away");
+        assert_eq!(registry.names(), ["stub", "far"]);
+        let Openings { opened, refused } = registry.open(&site, &Config::default()).unwrap();
+        assert_eq!((opened.len(), refused.len()), (1, 1));
+        assert_eq!(refused[0].to_string(), "far: it is far away");
+        let none = registry.clone().only(&["far"]).unwrap().open(&site, &Config::default()).unwrap_err();
+        assert_eq!(none.why, "no device could be opened: far: it is far away");
+        assert!(
+            registry
+                .only(&["near"])
+                .unwrap_err()
+                .why
+                .contains("no device is named 'near'; there are: stub, far")
+        );
+    }
+
+    #[test]
+    fn a_name_is_one_device() {
+        let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
+        let registry = Registry::empty().without("stub", "nobody needs it").with(StubDriver);
+        assert_eq!(registry.names(), ["stub"]);
+        assert!(registry.open(&site, &Config::default()).unwrap().refused.is_empty());
     }
 }

@@ -5,8 +5,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::doorbell::Doorbell;
-use crate::shmdev::Segment;
-use crate::smdev::Hub;
 
 /// The place of one rank.
 #[derive(Clone, Debug)]
@@ -21,14 +19,6 @@ pub struct Site {
     pub lane: Lane,
     /// The doorbell of this rank.
     pub bell: Arc<Doorbell>,
-    /// The meeting point of the ranks that are threads of this process.
-    pub hub: Option<Arc<Hub>>,
-    /// The memory that the processes of this host share.
-    pub segment: Option<Arc<Segment>>,
-    /// Where to get the doorbells of other processes' ranks.
-    pub bells: Option<Arc<dyn Bells>>,
-    /// What proves that a peer belongs to the job.
-    pub key: Option<Arc<JobKey>>,
 }
 
 /// One of the lanes of a rank: what its threads make progress in side by side. A device is opened once for each.
@@ -46,19 +36,9 @@ impl Lane {
 }
 
 impl Site {
-    /// Returns the place of rank `rank` of `size`, alone in its process and with nothing to share.
+    /// Returns the place of rank `rank` of `size`, all of which share a host.
     pub fn new(rank: u32, size: u32, bell: Arc<Doorbell>) -> Self {
-        Site {
-            rank,
-            size,
-            local: size,
-            lane: Lane::ONLY,
-            bell,
-            hub: None,
-            segment: None,
-            bells: None,
-            key: None,
-        }
+        Site { rank, size, local: size, lane: Lane::ONLY, bell }
     }
 }
 

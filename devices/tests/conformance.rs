@@ -1,6 +1,6 @@
 //! Every device passes the same suite: one line for each.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{CASES, Case, LateDriver, find, run_threads};
@@ -9,20 +9,21 @@ use mpj_devices::{Registry, SmDriver, for_each_case};
 /// Jobs run one after the other: they bring their own threads.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// smdev, whose moves end late and in any order, by two schedules.
-static LATE: LateDriver = LateDriver::new("late", &SmDriver, 1);
-static LATER: LateDriver = LateDriver::new("later", &SmDriver, 77);
-
 fn run(device: &str, name: &str) {
     let case = find(name).unwrap();
     run_with(device, case, &Config::default(), case.ranks);
 }
 
 fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
-    let registry = Registry::builtin().with(&LATE).with(&LATER).only(&[device]).unwrap();
+    // smdev, whose moves end late and in any order, by two schedules.
+    let choose = |all: Registry| {
+        let threads = all.get(SmDriver::NAME).cloned().unwrap();
+        let late = |name, seed| LateDriver::new(name, Arc::clone(&threads), seed);
+        all.with(late("late", 1)).with(late("later", 77)).only(&[device]).unwrap()
+    };
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for ranks in ranks {
-        run_threads(&registry, config, *ranks, case);
+        run_threads(choose, config, *ranks, case);
     }
 }
 

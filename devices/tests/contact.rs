@@ -8,8 +8,8 @@ use std::time::Duration;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Member, Pinboard, Sending};
 use mpj_devices::{
-    Address, Buf, Cards, Doorbell, End, Engine, Fault, Hub, Keep, Mode, Registry, Roster, Site, Source,
-    Started, Then,
+    Address, Buf, Cards, Doorbell, End, Engine, Fault, Hub, Keep, Mode, Registry, Roster, Site, SmDriver,
+    Source, Started, Then,
 };
 
 type Card = Vec<(String, Address)>;
@@ -63,10 +63,9 @@ impl Job {
     fn new(size: u32) -> Self {
         let (hub, board, roster) = (Hub::new(0..size), Arc::<Pinboard>::default(), Arc::<Roster>::default());
         let slow = Arc::new(Slow { cards: board.of(0), asked: Mutex::default() });
-        let registry = Registry::builtin().only(&["smdev"]).unwrap();
+        let registry = Registry::empty().with(SmDriver::new(hub));
         let open = |rank| {
             let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
-            let site = Site { hub: Some(Arc::clone(&hub)), ..site };
             let cards = if rank == 0 { Arc::clone(&slow) as _ } else { board.of(rank) };
             let engine = Engine::open(site, &registry, &Config::default(), cards, Arc::clone(&roster));
             Member::join(engine.unwrap()).unwrap()

@@ -6,17 +6,17 @@ use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Buf, Doorbell, End, Engine, Group, Hub, Keep, Mode, Pattern, Registry, Roster, Site, Source, Target,
+    Buf, Doorbell, End, Engine, Group, Hub, Keep, Mode, Pattern, Registry, Roster, Site, SmDriver, Source,
+    Target,
 };
 
 #[test]
 fn announced_messages_go_with_their_engine() {
     const LEN: usize = 1 << 20;
     let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
-    let registry = Registry::builtin().only(&["smdev"]).unwrap();
+    let registry = Registry::empty().with(SmDriver::new(hub));
     let [sender, receiver] = [0, 1].map(|rank| {
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
-        let site = Site { hub: Some(Arc::clone(&hub)), ..site };
         Engine::open(site, &registry, &Config::default(), board.of(rank), Arc::clone(&roster)).unwrap()
     });
     let world = Group::Range { first: 0, len: 2 };

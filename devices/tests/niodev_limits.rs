@@ -39,9 +39,9 @@ unsafe impl Sink for Losses {
 }
 
 fn open(rank: u32) -> Opened {
-    let key = Some(Arc::new(JobKey { job: 1, secret: [1; 32] }));
-    let site = Site { key, ..Site::new(rank, 2, Arc::new(Doorbell::new().unwrap())) };
-    NioDriver.open(&site, &Config::default()).unwrap()
+    let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
+    let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
+    NioDriver::new(key).open(&site, &Config::default()).unwrap()
 }
 
 #[test]

@@ -23,9 +23,9 @@ fn in_a_new_network(test: &str) -> Option<String> {
 #[test]
 #[ignore = "says what niodev says in the network that another test runs it in"]
 fn open() {
-    let key = Some(Arc::new(JobKey { job: 1, secret: [1; 32] }));
-    let site = Site { key, ..Site::new(0, 2, Arc::new(Doorbell::new().unwrap())) };
-    let opened = NioDriver.open(&site, &Config::default()).map(|_| ());
+    let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
+    let site = Site::new(0, 2, Arc::new(Doorbell::new().unwrap()));
+    let opened = NioDriver::new(key).open(&site, &Config::default()).map(|_| ());
     writeln!(std::io::stdout(), "opened: {opened:?}").unwrap();
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Case, Member, run_threads};
-use mpj_devices::{Address, Cards, Doorbell, Engine, JobKey, Registry, Site, Then};
+use mpj_devices::{Address, Cards, Doorbell, Engine, JobKey, NioDriver, Registry, Site, Then};
 
 /// Looks at the messages of this rank once in a while until `done`.
 fn look_seldom(m: &Member, pause: Duration, done: impl Fn() -> bool) {
@@ -68,11 +68,11 @@ static CASES: [Case; 8] = [
 
 #[test]
 fn a_rank_that_looks_seldom_is_alive() {
-    let registry = Registry::builtin().only(&["niodev"]).unwrap();
+    let tcp = |all: Registry| all.only(&["niodev"]).unwrap();
     // They sleep nearly all the time.
     std::thread::scope(|scope| {
         for case in &CASES {
-            scope.spawn(|| run_threads(&registry, &Config::default(), 2, case));
+            scope.spawn(|| run_threads(tcp, &Config::default(), 2, case));
         }
     });
 }
@@ -94,9 +94,8 @@ impl Cards for Nobody {
 
 #[test]
 fn what_never_went_out_has_not_been_sent() {
-    let registry = Registry::builtin().only(&["niodev"]).unwrap();
-    let key = Some(Arc::new(JobKey { job: 1, secret: [1; 32] }));
-    let site = Site { key, ..Site::new(0, 2, Arc::new(Doorbell::new().unwrap())) };
+    let registry = Registry::empty().with(NioDriver::new(Arc::new(JobKey { job: 1, secret: [1; 32] })));
+    let site = Site::new(0, 2, Arc::new(Doorbell::new().unwrap()));
     let engine = Engine::open(site, &registry, &Config::default(), Arc::new(Nobody), Arc::default()).unwrap();
     let member = Member::join(engine).unwrap();
     let sending = [25, 1 << 20].map(|len| member.isend(1, 3, vec![7u8; len]));

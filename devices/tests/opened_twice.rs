@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use mpj_devices::config::Config;
-use mpj_devices::{Bells, Doorbell, Hub, Registry, Segment, Site, Then};
+use mpj_devices::{Bells, Doorbell, Hub, Registry, Segment, ShmDriver, Site, SmDriver, Then};
 
 /// The doorbells of two ranks.
 #[derive(Debug)]
@@ -22,17 +22,12 @@ impl Bells for Own {
     }
 }
 
-fn opens(device: &str, sites: impl IntoIterator<Item = Site>) -> Vec<Result<(), String>> {
-    let registry = Registry::builtin().only(&[device]).unwrap();
+fn opens(ranks: [(Registry, Site); 3]) -> Vec<Result<(), String>> {
     let mut kept = Vec::new();
-    let mut open = |site: &Site| match registry.open(site, &Config::default()) {
-        Ok(opened) => {
-            kept.push(opened);
-            Ok(())
-        }
-        Err(error) => Err(error.to_string()),
+    let mut open = |(registry, site): (Registry, Site)| {
+        registry.open(&site, &Config::default()).map(|opened| kept.push(opened)).map_err(|e| e.to_string())
     };
-    sites.into_iter().map(|site| open(&site)).collect()
+    ranks.into_iter().map(&mut open).collect()
 }
 
 fn judge(device: &str, outcomes: &[Result<(), String>]) {
@@ -45,9 +40,11 @@ fn judge(device: &str, outcomes: &[Result<(), String>]) {
 #[test]
 fn smdev_is_opened_once() {
     let hub = Hub::new(0..2);
-    let site =
-        |rank| Site { hub: Some(Arc::clone(&hub)), ..Site::new(rank, 2, Arc::new(Doorbell::new().unwrap())) };
-    judge("smdev", &opens("smdev", [0, 0, 1].map(site)));
+    let rank = |rank| {
+        let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
+        (Registry::empty().with(SmDriver::new(Arc::clone(&hub))), site)
+    };
+    judge("smdev", &opens([0, 0, 1].map(rank)));
 }
 
 /// Also through another mapping of the same memory, as another process has.
@@ -55,13 +52,14 @@ fn smdev_is_opened_once() {
 fn shmdev_is_opened_once() {
     let memory = Segment::create(2, 8).unwrap();
     let bells = Arc::new(Own((0..2).map(|_| Doorbell::new().unwrap()).collect()));
-    let site = |rank| {
+    let rank = |rank| {
         // SAFETY: the duplicate is attached.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { memory.descriptor() }.try_clone_to_owned();
         let view = Segment::attach(fd.unwrap(), 2).unwrap();
-        let bell = Arc::new(Doorbell::shared(bells.bell(rank).unwrap(), Arc::clone(&view), rank));
-        Site { segment: Some(view), bells: Some(Arc::clone(&bells) as _), ..Site::new(rank, 2, bell) }
+        let bell = Doorbell::with_flag(bells.bell(rank).unwrap(), view.flag(rank));
+        let registry = Registry::empty().with(ShmDriver::new(view, Arc::clone(&bells) as _));
+        (registry, Site::new(rank, 2, Arc::new(bell)))
     };
-    judge("shmdev", &opens("shmdev", [0, 0, 1].map(site)));
+    judge("shmdev", &opens([0, 0, 1].map(rank)));
 }

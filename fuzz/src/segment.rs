@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{Member, Pinboard, Receiving, Sending};
-use mpj_devices::{Bells, Doorbell, End, Engine, Event, Registry, Roster, Segment, Site};
+use mpj_devices::{Bells, Doorbell, End, Engine, Event, Registry, Roster, Segment, ShmDriver, Site};
 use mpj_pool::{Shared, SharedView};
 
 use crate::input::Input;
@@ -64,13 +64,12 @@ fn scene() -> Scene {
     let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().expect("a descriptor");
     let bells = Arc::new(Own((0..RANKS).map(|_| Doorbell::new().expect("a descriptor")).collect()));
     let board = Arc::<Pinboard>::default();
-    let registry = Registry::builtin().only(&["shmdev"]).expect("a device");
     let engines = [0, 1].map(|rank| {
         let segment = Segment::attach(fd(), RANKS).expect("a segment");
         let bell = bells.0[rank as usize].as_fd().try_clone_to_owned().expect("a descriptor");
-        let bell = Arc::new(Doorbell::shared(bell, Arc::clone(&segment), rank));
-        let bells = Some(Arc::clone(&bells) as Arc<dyn Bells>);
-        let site = Site { segment: Some(segment), bells, ..Site::new(rank, RANKS, bell) };
+        let bell = Arc::new(Doorbell::with_flag(bell, segment.flag(rank)));
+        let registry = Registry::empty().with(ShmDriver::new(segment, Arc::clone(&bells) as Arc<dyn Bells>));
+        let site = Site::new(rank, RANKS, bell);
         let roster = Arc::<Roster>::default();
         let engine = Engine::open(site, &registry, &CONFIG, board.of(rank), Arc::clone(&roster));
         (engine.expect("a segment and doorbells"), roster)

@@ -141,7 +141,7 @@ pub use request::{
     Failed, Request, Scope, ScopedRecv, ScopedSend, Waitable, Watch, test_all, test_any, test_some, wait_all,
     wait_any, wait_some,
 };
-pub use run::{JobError, Launch, init, run, run_with, threads};
+pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;
 pub use types::{RecvBuf, SendBuf};
 pub use view::{OutOfSlice, Piece, PieceError, PieceId, Pieces, Slices, View, ViewMut};

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use mpj_devices::config::{Config, Number};
-use mpj_devices::{End, Engine, Registry, Stats};
+use mpj_devices::{End, Engine, OpenError, Registry, Stats};
 
 use crate::boot::{Boot, BootCards};
 use crate::collective::tuning::Tuning;
@@ -106,6 +106,17 @@ impl World {
     /// ```
     pub fn stats(&self) -> Stats {
         self.engine().stats()
+    }
+
+    /// Returns the devices that could not be opened, and why: a job may go by another one than was thought.
+    /// ```
+    /// # mpj::threads(2, |world| {
+    /// let refused: Vec<&str> = world.refused_devices().iter().map(|error| error.device).collect();
+    /// assert_eq!(refused, ["shmdev", "niodev"]); // threads need neither
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    pub fn refused_devices(&self) -> &[OpenError] {
+        self.engine().refused()
     }
 
     /// Returns the engine under this rank, for the conformance suite of devices.

@@ -10,7 +10,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Case, Member, Pinboard};
 use crate::config::{self, Config};
-use crate::{Bells, Doorbell, End, Engine, Hub, JobKey, Registry, Roster, Segment, Site, Then};
+use crate::{
+    Bells, Doorbell, End, Engine, Hub, JobKey, NioDriver, Registry, Roster, Segment, ShmDriver, Site,
+    SmDriver, Then,
+};
 
 /// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
 const LIVENESS: Duration = Duration::from_secs(60);
@@ -20,7 +23,6 @@ const LIVENESS: Duration = Duration::from_secs(60);
 struct Part {
     rank: u32,
     size: u32,
-    hub: Arc<Hub>,
     board: Arc<Pinboard>,
     roster: Arc<Roster>,
     registry: Registry,
@@ -57,15 +59,9 @@ fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
 
 impl Part {
     fn run(self, case: &Case) {
-        let Part { rank, size, hub, board, roster, registry, config, segment, bells } = self;
-        let bell = Arc::new(Doorbell::shared(
-            bells.0[rank as usize].try_clone().unwrap(),
-            Arc::clone(&segment),
-            rank,
-        ));
-        let key = Some(Arc::new(JobKey { job: 1, secret: [7; 32] }));
-        let (hub, segment, bells) = (Some(hub), Some(segment), Some(bells as Arc<dyn Bells>));
-        let site = Site { hub, segment, bells, key, ..Site::new(rank, size, bell) };
+        let Part { rank, size, board, roster, registry, config, segment, bells } = self;
+        let bell = bells.0[rank as usize].try_clone().unwrap();
+        let site = Site::new(rank, size, Arc::new(Doorbell::with_flag(bell, segment.flag(rank))));
         let engine = Engine::open(site, &registry, &config, board.of(rank), roster).unwrap();
         let member = Member::join(engine).unwrap();
         (case.run)(&member);
@@ -75,20 +71,24 @@ impl Part {
     }
 }
 
-/// Runs `case` on `ranks` threads, with the devices of `registry`.
+/// Runs `case` on `ranks` threads, with the devices that `choose` makes of those there are.
 ///
 /// # Panics
 /// If a rank panics, or if the case does not end in 60 seconds; the message names the ranks that are stuck.
-pub fn run_threads(registry: &Registry, config: &Config, ranks: u32, case: &'static Case) {
+pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let memory = Segment::create(ranks, config.number(&config::SHM_FRAGMENTS) as u32).unwrap();
     let bells = Arc::new(Eventfds::new(ranks));
+    let key = Arc::new(JobKey { job: 1, secret: [7; 32] });
     let (done, ends) = channel();
     for rank in 0..ranks {
-        let (hub, board, roster) = (Arc::clone(&hub), Arc::clone(&board), Arc::clone(&roster));
-        let (registry, config) = (registry.clone(), config.clone());
+        let (board, roster, config) = (Arc::clone(&board), Arc::clone(&roster), config.clone());
         let (segment, bells) = (attach(&memory, ranks), Arc::clone(&bells));
-        let part = Part { rank, size: ranks, hub, board, roster, registry, config, segment, bells };
+        let all = Registry::empty()
+            .with(SmDriver::new(Arc::clone(&hub)))
+            .with(ShmDriver::new(Arc::clone(&segment), Arc::clone(&bells) as _))
+            .with(NioDriver::new(Arc::clone(&key)));
+        let part = Part { rank, size: ranks, board, roster, registry: choose(all), config, segment, bells };
         let done = done.clone();
         let thread = std::thread::Builder::new().name(format!("{}/{rank}", case.name));
         let _detached = thread.spawn(move || play(part, case, &done)).unwrap();

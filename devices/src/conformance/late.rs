@@ -32,13 +32,13 @@ const MARK: u8 = 0xc5;
 #[derive(Debug)]
 pub struct LateDriver {
     name: &'static str,
-    inner: &'static dyn Driver,
+    inner: Arc<dyn Driver>,
     seed: u64,
 }
 
 impl LateDriver {
     /// Makes a driver of the devices of another, named `name`.
-    pub const fn new(name: &'static str, inner: &'static dyn Driver, seed: u64) -> Self {
+    pub fn new(name: &'static str, inner: Arc<dyn Driver>, seed: u64) -> Self {
         LateDriver { name, inner, seed }
     }
 }

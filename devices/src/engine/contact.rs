@@ -128,7 +128,9 @@ impl Engine {
                 its.join(", ")
             ));
         };
-        let link = self.devices[index].connect(id, address).map_err(|e| e.to_string())?;
+        let device = &self.devices[index];
+        log::debug!("rank {}: reaches rank {} by {}", self.site.rank, id.0, device.name());
+        let link = device.connect(id, address).map_err(|e| e.to_string())?;
         Ok((index, link))
     }
 

@@ -57,7 +57,7 @@ use crate::config::{Config, Number};
 use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
 use crate::liveness::{End, Roster};
-use crate::registry::Registry;
+use crate::registry::{Openings, Registry};
 use crate::site::Site;
 use crate::wait::Policy;
 use channels::Channels;
@@ -81,6 +81,7 @@ pub const CREDIT: Number = Number {
 pub struct Engine {
     pub(crate) site: Site,
     pub(crate) devices: Vec<Box<dyn Device>>,
+    refused: Vec<OpenError>,
     cards: Arc<dyn Cards>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) peers: Table<Peer>,
@@ -129,7 +130,7 @@ impl Engine {
         cards: Arc<dyn Cards>,
         roster: Arc<Roster>,
     ) -> Result<Arc<Self>, OpenError> {
-        let opened = registry.open(&site, config)?;
+        let Openings { opened, refused } = registry.open(&site, config)?;
         let (mut devices, mut inlets) = (Vec::new(), Vec::new());
         for one in opened {
             devices.push(one.device);
@@ -146,6 +147,7 @@ impl Engine {
             credit: config.number(&CREDIT),
             site,
             devices,
+            refused,
             cards,
             roster,
             answers: Arc::default(),
@@ -167,6 +169,11 @@ impl Engine {
     /// Returns this rank's place.
     pub fn site(&self) -> &Site {
         &self.site
+    }
+
+    /// Returns the devices that could not be opened, and why.
+    pub fn refused(&self) -> &[OpenError] {
+        &self.refused
     }
 
     /// Returns who is known to have ended.

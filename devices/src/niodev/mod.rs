@@ -58,7 +58,7 @@ use crate::config::{Config, Number, Text};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
 use crate::doorbell::Doorbell;
 use crate::header::SHORT_BODY;
-use crate::site::Site;
+use crate::site::{JobKey, Site};
 use attempt::{Attempt, Failure};
 use frame::BODY_MAX;
 use half::Half;
@@ -100,7 +100,19 @@ pub const NIO_HOST: Text = Text {
 
 /// The driver of `niodev`.
 #[derive(Debug)]
-pub struct NioDriver;
+pub struct NioDriver {
+    key: Arc<JobKey>,
+}
+
+impl NioDriver {
+    /// The name of the device.
+    pub const NAME: &str = NAME;
+
+    /// Makes the driver of the ranks of the job that `key` belongs to.
+    pub fn new(key: Arc<JobKey>) -> Self {
+        NioDriver { key }
+    }
+}
 
 impl Driver for NioDriver {
     fn name(&self) -> &'static str {
@@ -108,13 +120,13 @@ impl Driver for NioDriver {
     }
 
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
-        let (device, inlet) = open(site, config).map_err(|why| OpenError { device: NAME, why })?;
+        let (device, inlet) =
+            open(Arc::clone(&self.key), site, config).map_err(|why| OpenError { device: NAME, why })?;
         Ok(Opened { device: Box::new(device), inlet: Box::new(inlet) })
     }
 }
 
-fn open(site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
-    let key = site.key.clone().ok_or("the job has no key to know its ranks by")?;
+fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
     let host = connect::host(config.is_set(&NIO_HOST).then(|| config.text(&NIO_HOST)))?;
     let (listener, at) = connect::listen(host).map_err(|e| connect::explain("cannot listen", e))?;
     let shared = Arc::new(Shared {

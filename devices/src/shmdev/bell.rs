@@ -51,7 +51,7 @@ impl Bell {
     }
 
     fn take(&self, fd: Result<OwnedFd, String>) {
-        let ring = |fd| Arc::new(Doorbell::shared(fd, Arc::clone(&self.segment), self.rank));
+        let ring = |fd| Arc::new(Doorbell::with_flag(fd, self.segment.flag(self.rank)));
         let new = fd.map_or_else(|why| State::Absent { why: Some(why) }, |fd| State::Here(ring(fd)));
         let mut state = self.state();
         if let (State::Asked { owed: true }, State::Here(bell)) = (&*state, &new) {

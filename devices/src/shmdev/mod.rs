@@ -41,7 +41,20 @@ pub const SHM_FRAGMENTS: Number = Number {
 
 /// The driver of `shmdev`.
 #[derive(Debug)]
-pub struct ShmDriver;
+pub struct ShmDriver {
+    segment: Arc<Segment>,
+    bells: Arc<dyn Bells>,
+}
+
+impl ShmDriver {
+    /// The name of the device.
+    pub const NAME: &str = NAME;
+
+    /// Makes the driver of the ranks that share `segment`, and get each other's doorbells from `bells`.
+    pub fn new(segment: Arc<Segment>, bells: Arc<dyn Bells>) -> Self {
+        ShmDriver { segment, bells }
+    }
+}
 
 impl Driver for ShmDriver {
     fn name(&self) -> &'static str {
@@ -50,12 +63,7 @@ impl Driver for ShmDriver {
 
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: &str| OpenError { device: NAME, why: why.into() };
-        let segment = site
-            .segment
-            .clone()
-            .ok_or_else(|| refuse("this job has no shared memory: start it with mpjrun"))?;
-        let bells =
-            site.bells.clone().ok_or_else(|| refuse("nobody hands out doorbells: start it with mpjrun"))?;
+        let (segment, bells) = (Arc::clone(&self.segment), Arc::clone(&self.bells));
         if site.rank >= segment.ranks() {
             return Err(refuse("the shared memory is another job's"));
         }

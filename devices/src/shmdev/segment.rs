@@ -21,6 +21,7 @@ use mpj_pool::{Shared, SharedView, StorageError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::SHM_FRAGMENTS;
+use crate::doorbell::Flag;
 use crate::ring::{Fragments, Ring};
 
 /// Why the memory of a job could not be made or used.
@@ -228,9 +229,11 @@ impl Segment {
         self.plan.desks() + rank as usize * DESK
     }
 
-    /// The word that says whether a rank sleeps.
-    pub(crate) fn asleep(&self, rank: u32) -> &AtomicU32 {
-        self.word(self.desk(rank))
+    /// Returns the word that says whether a rank sleeps, for its doorbell.
+    pub fn flag(self: &Arc<Self>, rank: u32) -> Flag {
+        let word = NonNull::from(self.word(self.desk(rank)));
+        // SAFETY: invariant 2, and the segment is held.
+        unsafe { Flag::lent(word, Arc::clone(self) as _) }
     }
 
     fn callers(&self, rank: u32) -> &AtomicU32 {

@@ -56,7 +56,19 @@ const COPY: usize = 1 << 20;
 
 /// The driver of `smdev`.
 #[derive(Debug)]
-pub struct SmDriver;
+pub struct SmDriver {
+    hub: Arc<Hub>,
+}
+
+impl SmDriver {
+    /// The name of the device.
+    pub const NAME: &str = NAME;
+
+    /// Makes the driver of the ranks that meet at `hub`.
+    pub fn new(hub: Arc<Hub>) -> Self {
+        SmDriver { hub }
+    }
+}
 
 impl Driver for SmDriver {
     fn name(&self) -> &'static str {
@@ -65,7 +77,7 @@ impl Driver for SmDriver {
 
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
-        let hub = site.hub.clone().ok_or_else(|| refuse("this process has no other thread ranks".into()))?;
+        let hub = Arc::clone(&self.hub);
         let memory = Fragments::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
         let area = Arc::new(Area::new(Arc::new(memory), Receivers::Threads));

@@ -49,7 +49,7 @@ impl Bench {
 
     pub(crate) fn with(gets: Gets) -> Self {
         let wire = Arc::new(Wire { gets, ..Wire::default() });
-        let driver: &'static FakeDriver = Box::leak(Box::new(FakeDriver(Arc::clone(&wire))));
+        let driver = FakeDriver(Arc::clone(&wire));
         let roster = Arc::<Roster>::default();
         let site = Site::new(0, 4, Arc::new(Doorbell::new().unwrap()));
         let registry = Registry::empty().with(driver);

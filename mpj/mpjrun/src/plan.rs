@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use mpj::config::{Text, near};
-use mpj_devices::Registry;
+use mpj_devices::{NioDriver, ShmDriver, SmDriver};
 
 use crate::environment::Environment;
 use crate::job::KILL_AFTER;
@@ -39,6 +39,9 @@ pub(crate) struct Plan {
     pub(crate) args: Vec<OsString>,
 }
 
+/// The devices that a job can be given.
+const DEVICES: [&str; 3] = [SmDriver::NAME, ShmDriver::NAME, NioDriver::NAME];
+
 /// The most ranks of a job.
 const RANKS: u32 = 1 << 16;
 
@@ -53,7 +56,7 @@ impl Plan {
         let environment = Environment::new(&cli.set).map_err(usage)?;
         let named = cli.dev.as_deref().unwrap_or_else(|| environment.config.text(&DEV));
         let devices = devices(named).map_err(usage)?;
-        let threads = devices.as_ref().is_some_and(|names| names.iter().all(|name| name == "smdev"));
+        let threads = devices.as_ref().is_some_and(|names| names.iter().all(|name| name == SmDriver::NAME));
         let per_process = cli.ranks_per_process.unwrap_or(if threads { size } else { 1 });
         if per_process == 0 {
             return Err(usage("--ranks-per-process 0: a process has at least one rank".into()));
@@ -93,8 +96,8 @@ impl Plan {
     /// Whether the processes share memory.
     pub(crate) fn segment(&self) -> bool {
         match &self.devices {
-            Some(names) => names.iter().any(|name| name == "shmdev"),
-            None => self.per_process < self.size && Registry::builtin().names().contains(&"shmdev"),
+            Some(names) => names.iter().any(|name| name == ShmDriver::NAME),
+            None => self.per_process < self.size,
         }
     }
 }
@@ -104,7 +107,7 @@ fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
     if text == "auto" {
         return Ok(None);
     }
-    let known = Registry::builtin().names();
+    let known = DEVICES;
     let names: Vec<String> = text.split(',').map(str::to_owned).collect();
     match names.iter().find(|name| !known.contains(&name.as_str())) {
         None => Ok(Some(names)),

@@ -8,7 +8,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
-use mpj_devices::{Bells, Carrier, Doorbell, End, Engine, Event, Hub, JobKey, Roster, Segment, Site, Then};
+use mpj_devices::{
+    Bells, Carrier, Doorbell, End, Engine, Event, Hub, JobKey, NioDriver, Registry, Roster, Segment,
+    ShmDriver, Site, SmDriver, Then,
+};
 
 use super::ear::{Ear, NO_DESCRIPTOR};
 use super::wire::{Ending, Speaker, ToLauncher, ToProcess, Welcome, frame};
@@ -288,23 +291,31 @@ impl Boot for Control {
     }
 
     fn site(&self) -> Result<Site, String> {
-        let Link { welcome, hub, segment, .. } = &*self.link;
+        let Link { welcome, segment, .. } = &*self.link;
         let bell = match segment {
             // Other processes ring it, and look in the memory whether they have to.
             Some(segment) => {
                 let fd = wait(|then| Bells::ask(&*self.link, self.rank, then))?;
-                Doorbell::shared(fd, Arc::clone(segment), self.rank)
+                Doorbell::with_flag(fd, segment.flag(self.rank))
             }
             None => Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?,
         };
-        Ok(Site {
-            local: welcome.local,
-            hub: hub.clone(),
-            segment: segment.clone(),
-            bells: segment.as_ref().map(|_| Arc::clone(&self.link) as _),
-            key: Some(Arc::new(JobKey { job: welcome.job, secret: welcome.secret })),
-            ..Site::new(self.rank, welcome.size, Arc::new(bell))
-        })
+        Ok(Site { local: welcome.local, ..Site::new(self.rank, welcome.size, Arc::new(bell)) })
+    }
+
+    fn registry(&self) -> Registry {
+        let Link { welcome, hub, segment, .. } = &*self.link;
+        let key = Arc::new(JobKey { job: welcome.job, secret: welcome.secret });
+        let mut registry = Registry::empty();
+        registry = match hub {
+            Some(hub) => registry.with(SmDriver::new(Arc::clone(hub))),
+            None => registry.without(SmDriver::NAME, "this process has no other thread ranks"),
+        };
+        registry = match segment {
+            Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), Arc::clone(&self.link) as _)),
+            None => registry.without(ShmDriver::NAME, "mpjrun has made no shared memory for this job"),
+        };
+        registry.with(NioDriver::new(key))
     }
 
     fn devices(&self) -> Option<Vec<String>> {

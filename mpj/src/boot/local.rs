@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use mpj_devices::{Doorbell, End, Hub, Roster, Site, Then};
+use mpj_devices::{Doorbell, End, Hub, NioDriver, Registry, Roster, ShmDriver, Site, SmDriver, Then};
 
-use super::Boot;
+use super::{Boot, Faces};
 
 /// One rank's face of a job of threads.
 #[derive(Clone, Debug)]
@@ -47,14 +47,10 @@ const LOOK: Duration = Duration::from_millis(10);
 
 impl Local {
     /// Makes the faces of a job of `size` ranks, in order of rank.
-    pub fn job(size: u32) -> Vec<Local> {
+    pub fn job(size: u32) -> Faces {
         let job = Job::new(size);
-        (0..size).map(|rank| Local { rank, job: Arc::clone(&job) }).collect()
-    }
-
-    /// Returns the code that the job was aborted with, if a rank did so.
-    pub(crate) fn aborted(&self) -> Option<i32> {
-        self.job.aborted.get().copied()
+        let face = |rank| Arc::new(Local { rank, job: Arc::clone(&job) }) as Arc<dyn Boot>;
+        (0..size).map(face).collect()
     }
 
     /// Makes the face of a process that nobody has launched.
@@ -81,8 +77,14 @@ impl Boot for Local {
 
     fn site(&self) -> Result<Site, String> {
         let bell = Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?;
-        let hub = Some(Arc::clone(&self.job.hub));
-        Ok(Site { hub, ..Site::new(self.rank, self.job.size, Arc::new(bell)) })
+        Ok(Site::new(self.rank, self.job.size, Arc::new(bell)))
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::empty()
+            .with(SmDriver::new(Arc::clone(&self.job.hub)))
+            .without(ShmDriver::NAME, "this job has no shared memory: start it with mpjrun")
+            .without(NioDriver::NAME, "the job has no key to know its ranks by: start it with mpjrun")
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
@@ -134,5 +136,9 @@ impl Boot for Local {
         let _ = self.job.aborted.set(code);
         let cause = format!("aborted the job with code {code}: {why}");
         self.job.roster.report(self.rank, End::Died(cause.into()));
+    }
+
+    fn aborted(&self) -> Option<i32> {
+        self.job.aborted.get().copied()
     }
 }

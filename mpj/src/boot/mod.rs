@@ -15,7 +15,7 @@ pub mod wire;
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_devices::{Address, Cards, Engine, Roster, Site, Then};
+use mpj_devices::{Address, Cards, Engine, Registry, Roster, Site, Then};
 
 use control::Control;
 pub(crate) use detect::LAUNCHER;
@@ -38,6 +38,9 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// # Errors
     /// What could not be had: a doorbell, the memory of the host.
     fn site(&self) -> Result<Site, String>;
+
+    /// Returns the devices that the ranks of this process may use, with what they share.
+    fn registry(&self) -> Registry;
 
     /// Returns the names of the devices to use, best first; `None` for all there are.
     fn devices(&self) -> Option<Vec<String>> {
@@ -72,6 +75,11 @@ pub trait Boot: Send + Sync + fmt::Debug {
 
     /// Ends the whole job with an exit code.
     fn abort(&self, code: i32, why: &str);
+
+    /// Returns the code that a rank of this process ended the job with, if it is this process's to exit with.
+    fn aborted(&self) -> Option<i32> {
+        None
+    }
 }
 
 /// A rank's device cards, as one value under one key.

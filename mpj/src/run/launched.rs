@@ -14,21 +14,22 @@ use mpj_devices::{End, Registry};
 ///
 /// # Errors
 /// A parameter in the environment is wrong.
-pub(super) fn host<E, F>(faces: Faces, f: &F) -> Result<Vec<JobError>, String>
+pub(super) fn host<E, F>(faces: Faces, registry: &Registry, f: &F) -> Result<Vec<JobError>, String>
 where
-    F: Fn(World) -> Result<(), E> + Send + Sync,
+    F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
     E: fmt::Display,
 {
     let ranks: Vec<u32> = faces.iter().map(|face| face.rank()).collect();
-    let Some(roster) = faces.first().map(|face| face.deaths()) else { return Ok(Vec::new()) };
+    let Some(first) = faces.first().cloned() else { return Ok(Vec::new()) };
     let config = config(&faces)?;
-    let results = threads::host(faces, &config, f);
+    let results = threads::host(faces, registry, &config, f);
     let failed = |(rank, result): (u32, Result<(), threads::Failure>)| {
         let failure = result.err()?;
         Some(JobError::new(rank as usize, failure.cause, failure.panicked))
     };
     let mut failures: Vec<JobError> = ranks.into_iter().zip(results).filter_map(failed).collect();
-    let order: Vec<u32> = roster.since(0).into_iter().map(|event| event.rank).collect();
+    let order: Vec<u32> = first.deaths().since(0).into_iter().map(|event| event.rank).collect();
+    failures.iter_mut().for_each(|failure| failure.aborted = first.aborted());
     failures.sort_by_key(|failure| order.iter().position(|rank| *rank as usize == failure.rank()));
     Ok(failures)
 }
@@ -71,8 +72,8 @@ pub fn init() -> Result<World, Error> {
 
 fn join(face: Arc<dyn Boot>) -> Result<World, Error> {
     let config = config(std::slice::from_ref(&face)).map_err(|why| Error::new(Class::Other, "init", why))?;
-    let (rank, roster) = (face.rank(), face.deaths());
-    let joined = World::join(face, &Registry::builtin(), &config);
+    let (rank, roster, registry) = (face.rank(), face.deaths(), face.registry());
+    let joined = World::join(face, &registry, &config);
     joined.map(World::leaving_on_drop).inspect_err(|e| {
         roster.report(rank, End::Died(format!("could not start: {e}").into()));
     })

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use launched::init;
 pub use threads::{JobError, threads};
 
-use crate::boot::detect;
+use mpj_devices::Registry;
+
+use crate::boot::{Faces, detect};
 use crate::world::World;
 
 /// How ranks are started when no launcher has done so.
@@ -52,22 +54,65 @@ where
     run_with(Launch::threads(1), f)
 }
 
+/// What a rank does.
+type RankBody<'a, E> = dyn Fn(World) -> Result<(), E> + Send + Sync + 'a;
+
 /// Runs a program, with so many ranks if no launcher has started it.
 pub fn run_with<E, F>(launch: Launch, f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
+    end(f, |f| match detect()? {
+        Some(faces) => {
+            let registry = faces.first().map(|face| face.registry()).unwrap_or_default();
+            launched::host(faces, &registry, f)
+        }
+        None => Ok(threads(launch.ranks, f).err().into_iter().collect()),
+    })
+}
+
+/// Runs a program as these ranks, with the devices of `registry`: those that their [`Boot`](crate::boot::Boot) has, and
+/// others.
+/// ```no_run
+/// # use std::process::ExitCode;
+/// use mpj::boot::{Local, detect};
+///
+/// # fn with_mine(registry: mpj::devices::Registry) -> mpj::devices::Registry { registry }
+/// fn main() -> ExitCode {
+///     let faces = match detect() {
+///         Ok(faces) => faces.unwrap_or_else(|| Local::job(4)),
+///         Err(why) => {
+///             eprintln!("{why}");
+///             return ExitCode::FAILURE;
+///         }
+///     };
+///     let registry = with_mine(faces[0].registry()); // Registry::with adds a device
+///     mpj::run_on(faces, &registry, |world| world.barrier())
+/// }
+/// ```
+/// `examples/own-device` of the repository is a whole program with a device of its own.
+pub fn run_on<E, F>(faces: Faces, registry: &Registry, f: F) -> ExitCode
+where
+    F: Fn(World) -> Result<(), E> + Send + Sync,
+    E: fmt::Display,
+{
+    end(f, |f| launched::host(faces, registry, f))
+}
+
+/// Has ranks run by `host`, and says how they ended.
+fn end<E, F, H>(f: F, host: H) -> ExitCode
+where
+    F: Fn(World) -> Result<(), E> + Send + Sync,
+    E: fmt::Display,
+    H: FnOnce(&RankBody<'_, E>) -> Result<Vec<JobError>, String>,
+{
     tell_first_panic_only();
     let rank_body = |world: World| {
         IS_RANK.set(true);
         f(world)
     };
-    let failures = match detect() {
-        Ok(Some(faces)) => launched::host(faces, &rank_body),
-        Ok(None) => Ok(threads(launch.ranks, rank_body).err().into_iter().collect()),
-        Err(why) => Err(why),
-    };
+    let failures = host(&rank_body);
     IS_RANK.set(false);
     let failures = match failures {
         Ok(failures) => failures,

@@ -21,7 +21,7 @@ pub struct JobError {
     rank: usize,
     cause: String,
     panicked: bool,
-    aborted: Option<i32>,
+    pub(super) aborted: Option<i32>,
 }
 
 impl JobError {
@@ -101,26 +101,30 @@ where
     };
     let config = config::from_env().map_err(|e| JobError::new(0, format!("cannot start: {e}"), false))?;
     let job = Local::job(size);
-    let first = job[0].clone();
-    let faces = job.into_iter().map(|face| Arc::new(face) as Arc<dyn Boot>).collect();
-    let results = host(faces, &config, &f);
+    let first = Arc::clone(&job[0]);
+    let results = host(job, &first.registry(), &config, &f);
     collect(results, &first.deaths()).map_err(|error| JobError { aborted: first.aborted(), ..error })
 }
 
 /// Runs the ranks of this process to their ends: one on this thread, several each on its own.
-pub(crate) fn host<R, E, F>(faces: Faces, config: &Config, f: &F) -> Vec<Result<R, Failure>>
+pub(crate) fn host<R, E, F>(
+    faces: Faces,
+    registry: &Registry,
+    config: &Config,
+    f: &F,
+) -> Vec<Result<R, Failure>>
 where
-    F: Fn(World) -> Result<R, E> + Send + Sync,
+    F: Fn(World) -> Result<R, E> + Send + Sync + ?Sized,
     R: Send,
     E: fmt::Display,
 {
     if faces.len() == 1 {
-        return faces.into_iter().map(|face| rank_main(face, config, f)).collect();
+        return faces.into_iter().map(|face| rank_main(face, registry, config, f)).collect();
     }
     std::thread::scope(|scope| {
         let spawn = |face: Arc<dyn Boot>| {
             let (rank, roster) = (face.rank(), face.deaths());
-            let body = move || rank_main(face, config, f);
+            let body = move || rank_main(face, registry, config, f);
             let spawned = std::thread::Builder::new().name(format!("rank {rank}")).spawn_scoped(scope, body);
             spawned.map_err(|e| {
                 let cause = format!("could not be started: {e}");
@@ -153,15 +157,19 @@ impl Failure {
 }
 
 /// One rank from start to end: whatever happens inside, the others learn how it ended.
-pub(crate) fn rank_main<R, E, F>(boot: Arc<dyn Boot>, config: &Config, f: &F) -> Result<R, Failure>
+pub(crate) fn rank_main<R, E, F>(
+    boot: Arc<dyn Boot>,
+    registry: &Registry,
+    config: &Config,
+    f: &F,
+) -> Result<R, Failure>
 where
-    F: Fn(World) -> Result<R, E>,
+    F: Fn(World) -> Result<R, E> + ?Sized,
     E: fmt::Display,
 {
-    let registry = Registry::builtin();
     let roster = boot.deaths();
     let rank = boot.rank();
-    let world = World::join(boot, &registry, config).map_err(|e| {
+    let world = World::join(boot, registry, config).map_err(|e| {
         let cause = format!("could not start: {e}");
         roster.report(rank, End::Died(cause.as_str().into()));
         Failure { cause, panicked: false }

@@ -82,8 +82,8 @@ struct Rank {
 
 impl Rank {
     fn new(rank: u32, size: u32) -> Self {
-        let site = Site { key: Some(key(1)), ..Site::new(rank, size, Arc::new(Doorbell::new().unwrap())) };
-        let (device, inlet) = open(&site, &Config::default()).unwrap();
+        let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
+        let (device, inlet) = open(key(1), &site, &Config::default()).unwrap();
         Rank { device, inlet, got: Keeper::default() }
     }
 

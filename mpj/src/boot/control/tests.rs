@@ -9,6 +9,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::*;
 use crate::boot::wire::Frames;
+use crate::config::Config;
 
 struct Launcher {
     socket: UnixStream,
@@ -64,8 +65,11 @@ fn a_process_learns_its_place() {
     let place: Vec<(u32, u32)> = faces.iter().map(|face| (face.rank(), face.size())).collect();
     assert_eq!(place, [(1, 5), (2, 5)]);
     let site = faces[1].site().unwrap();
-    assert!(site.hub.is_some() && site.segment.is_none() && site.local == 5);
-    assert_eq!(site.key.unwrap().job, 7);
+    assert_eq!((site.rank, site.size, site.local), (2, 5, 5));
+    let opened = faces[1].registry().open(&site, &Config::default()).unwrap();
+    let names: Vec<&str> = opened.opened.iter().map(|opened| opened.device.name()).collect();
+    assert_eq!(names, ["smdev", "niodev"]);
+    assert_eq!(opened.refused[0].to_string(), "shmdev: mpjrun has made no shared memory for this job");
 }
 
 #[test]

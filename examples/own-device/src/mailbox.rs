@@ -1,0 +1,166 @@
+//! A device of a third party: each rank has a mailbox, a locked queue of whole frames.
+//!
+//! It is slow and complete: eager, long and synchronous messages, collectives and failures are `mpj`'s, above it.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mpj::config::Config;
+use mpj::devices::device::{Body, PostError};
+use mpj::devices::{
+    Address, Affinity, Caps, Device, Doorbell, Driver, Inlet, Link, OpenError, Opened, PeerId, Sink, Site,
+};
+
+/// The name that users choose the device by.
+const NAME: &str = "mailbox";
+
+/// The longest body of a frame, and the longest message that goes at once.
+const FRAME: usize = 32 << 10;
+
+/// Frames that a mailbox takes before its senders have to wait.
+const FULL: usize = 64;
+
+/// The driver: the mailboxes of the ranks of this process, which is all that the device needs.
+#[derive(Clone, Debug, Default)]
+pub struct Mailboxes(Arc<Mutex<HashMap<u32, Arc<Mailbox>>>>);
+
+#[derive(Debug)]
+struct Mailbox {
+    bell: Arc<Doorbell>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    frames: VecDeque<Frame>,
+    /// Who found no room, and is to be woken when there is some.
+    waiting: Vec<Arc<Doorbell>>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    from: PeerId,
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Driver for Mailboxes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn open(&self, site: &Site, _config: &Config) -> Result<Opened, OpenError> {
+        let refuse = |why: &str| OpenError { device: NAME, why: why.into() };
+        if site.lane.index != 0 {
+            return Err(refuse("it has one lane"));
+        }
+        let own = Arc::new(Mailbox { bell: Arc::clone(&site.bell), inside: Mutex::default() });
+        lock(&self.0).insert(site.rank, Arc::clone(&own));
+        let device = MailDevice {
+            me: PeerId(site.rank),
+            bell: Arc::clone(&site.bell),
+            all: self.clone(),
+            caps: Caps::frames(FRAME, FRAME),
+        };
+        Ok(Opened { device: Box::new(device), inlet: Box::new(MailInlet { own }) })
+    }
+}
+
+#[derive(Debug)]
+struct MailDevice {
+    me: PeerId,
+    bell: Arc<Doorbell>,
+    all: Mailboxes,
+    caps: Caps,
+}
+
+// SAFETY: it moves no memory.
+unsafe impl Device for MailDevice {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        // Mailboxes are known by where they are: another process has others.
+        Address(
+            [std::process::id() as usize, Arc::as_ptr(&self.all.0).addr()].map(usize::to_le_bytes).concat(),
+        )
+    }
+
+    fn affinity(&self, peer: &Address) -> Option<Affinity> {
+        // Better than any device of mpj's, so that it is the one that is taken.
+        (*peer == self.address()).then_some(Affinity(1000))
+    }
+
+    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
+        let to = lock(&self.all.0).get(&peer.0).cloned();
+        let to = to.ok_or_else(|| OpenError { device: NAME, why: format!("{peer:?} has no mailbox") })?;
+        Ok(Box::new(MailLink { me: self.me, bell: Arc::clone(&self.bell), to }))
+    }
+}
+
+#[derive(Debug)]
+struct MailLink {
+    me: PeerId,
+    bell: Arc<Doorbell>,
+    to: Arc<Mailbox>,
+}
+
+impl Link for MailLink {
+    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        let mut inside = lock(&self.to.inside);
+        if inside.frames.len() >= FULL {
+            inside.waiting.push(Arc::clone(&self.bell));
+            return Err(PostError::Again);
+        }
+        inside.frames.push_back(Frame { from: self.me, head: head.to_vec(), body: bytes(body) });
+        drop(inside);
+        self.to.bell.ring();
+        Ok(())
+    }
+}
+
+/// Takes the body, in whichever form it comes.
+fn bytes(body: Body<'_>) -> Vec<u8> {
+    let len = body.len();
+    match body {
+        Body::Empty => Vec::new(),
+        Body::Bytes(bytes) => bytes.to_vec(),
+        Body::Chain(pieces) => pieces.flatten().copied().collect(),
+        Body::Fill(fill) => {
+            let mut room = vec![MaybeUninit::new(0); len];
+            fill.write(&mut room);
+            // SAFETY: every byte was initialised above, and has been written since.
+            room.into_iter().map(|byte| unsafe { byte.assume_init() }).collect()
+        }
+    }
+}
+
+#[derive(Debug)]
+struct MailInlet {
+    own: Arc<Mailbox>,
+}
+
+// SAFETY: it hands over whole frames alone.
+unsafe impl Inlet for MailInlet {
+    fn progress(&mut self, sink: &mut dyn Sink) -> usize {
+        // What came is taken out first: the sink may post.
+        let (frames, waiting) = {
+            let mut inside = lock(&self.own.inside);
+            (std::mem::take(&mut inside.frames), std::mem::take(&mut inside.waiting))
+        };
+        waiting.iter().for_each(|bell| bell.ring());
+        let count = frames.len();
+        frames.into_iter().for_each(|Frame { from, head, body }| sink.frame(from, &head, &body));
+        count
+    }
+}

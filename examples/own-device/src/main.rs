@@ -1,0 +1,44 @@
+//! Runs four ranks whose messages go by a device of this program, and shows that they do:
+//! `cargo run --manifest-path examples/own-device/Cargo.toml`.
+
+mod mailbox;
+
+use std::process::ExitCode;
+
+use mailbox::Mailboxes;
+use mpj::boot::{Local, detect};
+use mpj::{Error, Op, World};
+
+fn main() -> ExitCode {
+    // Under mpjrun the ranks that it has given to this process; else four threads.
+    let faces = match detect() {
+        Ok(faces) => faces.unwrap_or_else(|| Local::job(4)),
+        Err(why) => {
+            eprintln!("own-device: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let registry = faces[0].registry().with(Mailboxes::default());
+    mpj::run_on(faces, &registry, rank)
+}
+
+fn rank(world: World) -> Result<(), Error> {
+    let (me, size) = (world.rank(), world.size());
+    // One that goes at once, and one that is announced first and goes in pieces.
+    for len in [5, 100_000] {
+        let (right, left) = ((me + 1) % size, (me + size - 1) % size);
+        let mut from_left = vec![0u64; len];
+        world.sendrecv(&vec![me as u64; len], right, 0, &mut from_left, left, 0)?;
+        assert!(from_left.iter().all(|item| *item == left as u64));
+    }
+    let mut sum = [0];
+    world.allreduce(&[me], &mut sum, Op::Sum)?;
+    assert_eq!(sum, [size * (size - 1) / 2]);
+    for (device, traffic) in world.stats().devices {
+        let sent = traffic.eager.number + traffic.announced.number;
+        if sent > 0 {
+            println!("rank {me} of {size}: {sent} messages by {device}");
+        }
+    }
+    Ok(())
+}
