@@ -68,7 +68,7 @@
 //! None is on by default, and their tests run with `cargo test -p mpj-buffer --all-features`. Nothing here compiles C.
 //!
 //! # Platforms
-//! Linux alone, as its pool; the bytes of a message are the same everywhere.
+//! Those of its pool, of 32 and 64 bits and either byte order; the bytes of a message are the same everywhere.
 //!
 //! # Where to read next
 //! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). Unsafe code is in `src/block.rs`,

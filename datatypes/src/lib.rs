@@ -40,7 +40,8 @@
 //! Their tests run with `cargo test -p mpj-datatypes --all-features`. Nothing here compiles C.
 //!
 //! # Platforms
-//! Built and tested on Linux alone.
+//! Any with 32 or 64 bits and either byte order. x86-64 has kernels for AVX2 and AVX-512, chosen when the program runs; others
+//! have the same loops, as their compiler makes them.
 //!
 //! # Safety model
 //! * Numbers given to constructors may be anything: what does not fit is a [`TypeError`], never a panic or a wrap.

@@ -86,7 +86,17 @@
 //! Neither is on by default, and their tests run with `cargo test -p mpj-pool --all-features`. Nothing here compiles C.
 //!
 //! # Platforms
-//! Linux alone: storages are mappings, memfds and files as its kernel has them.
+//! | | Linux | macOS | Windows |
+//! |---|---|---|---|
+//! | [`Heap`] and every pool | yes | yes | yes |
+//! | [`Pages`] | huge pages if the system lets, faulted in when made | ordinary pages, the first 4 MiB faulted in | as macOS |
+//! | [`Huge`] | huge pages of the reserve | as [`Pages`] | as [`Pages`] |
+//! | [`File`], [`SharedView`] | yes | yes | no |
+//! | [`Shared`] | yes | no | no |
+//!
+//! Processors of 32 and 64 bits, of either byte order, with atomics of 64 bits or (by `portable-atomic`) without. With 32
+//! bits a block has 1 GiB at most. The tests run on x86-64, i686, aarch64 and big-endian 32-bit PowerPC under Linux; for
+//! macOS and Windows the code is type-checked, and what it does there (`--cfg mpj_portable` chooses it) is tested on Linux.
 //!
 //! # Safety model
 //! * A block's bytes belong to its handle alone; whoever reads or writes through the pointer in `unsafe` code needs the
@@ -130,7 +140,11 @@ pub use error::{AllocError, Shortage};
 pub use raw::{Pool, RawBuffer, RegionKey};
 pub use registration::{Access, Region, RegisterError, Registered, Registrations};
 pub use stats::PoolStats;
-pub use storage::{Backing, File, Heap, Huge, Pages, Shared, SharedView, Storage, StorageError};
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+pub use storage::Shared;
+pub use storage::{Backing, Heap, Huge, Pages, Storage, StorageError};
+#[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
+pub use storage::{File, SharedView};
 pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, Private, Unpooled};
 pub use written::{NoRoom, Written};
 

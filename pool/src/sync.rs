@@ -10,7 +10,11 @@ use loom::{cell, sync::atomic};
 #[cfg(not(loom))]
 use core::sync::atomic;
 
-use atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(any(loom, target_has_atomic = "64"))]
+use atomic::AtomicU64;
+use atomic::{AtomicBool, Ordering};
+#[cfg(not(any(loom, target_has_atomic = "64")))]
+use portable_atomic::AtomicU64;
 
 #[cfg(not(loom))]
 mod cell {

@@ -1,5 +1,6 @@
 //! Files with names: good ones, and everything that can be wrong with one.
 #![allow(unsafe_code, reason = "files are for unsafe functions; these files are the tests' own")]
+#![cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
 
 use std::fs;
 use std::os::unix::fs::FileExt;

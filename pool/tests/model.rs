@@ -3,7 +3,7 @@
 mod suite;
 
 use mpj_pool::{
-    Block, Buddy, Buddy1, Buddy2, Growth, Heap, Magazine, Pages, Pool, RawBuffer, Shared, Shortage, Storage,
+    Block, Buddy, Buddy1, Buddy2, Growth, Heap, Magazine, Pages, Pool, RawBuffer, Shortage, Storage,
     StorageError, Unpooled,
 };
 use proptest::prelude::*;
@@ -177,13 +177,15 @@ proptest! {
         walk(Magazine::growing(Growth::default().first(4096).largest(128 << 10).limit(MIB), Heap::create), operations);
     }
 
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
     #[test]
     fn magazine_on_shared(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Magazine::fixed(Shared::create(4 * MIB).unwrap()).unwrap(), operations);
+        walk(Magazine::fixed(mpj_pool::Shared::create(4 * MIB).unwrap()).unwrap(), operations);
     }
 
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
     #[test]
     fn fixed_on_shared(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Buddy::fixed(Shared::create(MIB / 2).unwrap()).unwrap(), operations);
+        walk(Buddy::fixed(mpj_pool::Shared::create(MIB / 2).unwrap()).unwrap(), operations);
     }
 }

@@ -1,5 +1,6 @@
 //! Attaching shared segments: good ones, and everything that can be wrong with one.
 #![allow(unsafe_code, reason = "reads and writes through a second mapping, as a peer would")]
+#![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};

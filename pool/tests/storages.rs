@@ -4,7 +4,7 @@
 
 mod suite;
 
-use mpj_pool::{Backing, File, Heap, Huge, Pages, Shared, Storage};
+use mpj_pool::{Backing, Heap, Huge, Pages, Storage};
 
 #[test]
 fn heap() {
@@ -16,9 +16,10 @@ fn pages() {
     suite::storage(Pages::create);
 }
 
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
 fn shared() {
-    suite::storage(Shared::create);
+    suite::storage(mpj_pool::Shared::create);
 }
 
 #[test]
@@ -26,6 +27,7 @@ fn huge() {
     suite::storage(Huge::create);
 }
 
+#[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
 #[test]
 fn file() {
     suite::storage(|len| {
@@ -33,7 +35,7 @@ fn file() {
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("mpj-pool-{}-suite{count}", std::process::id()));
         // SAFETY: nobody else knows the file.
-        let file = unsafe { File::create(&path, len) };
+        let file = unsafe { mpj_pool::File::create(&path, len) };
         if file.is_ok() {
             std::fs::remove_file(path).unwrap();
         }
@@ -44,7 +46,8 @@ fn file() {
 #[test]
 fn each_says_what_it_is() {
     assert_eq!(Heap::create(1).unwrap().backing(), Backing::Heap);
-    assert_eq!(Shared::create(1).unwrap().backing(), Backing::Shared);
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
+    assert_eq!(mpj_pool::Shared::create(1).unwrap().backing(), Backing::Shared);
     let pages = Pages::create(1).unwrap();
     assert!(matches!(pages.backing(), Backing::Pages { .. }));
     assert_eq!(pages.base().addr().get() % (2 << 20), 0);

@@ -1,6 +1,6 @@
 //! One run: what is contiguous.
 
-use super::copy::{Direction, LONGEST};
+use super::copy::Direction;
 
 /// Below this the platform's routine is one call and a few moves anyway.
 #[cfg(target_arch = "x86_64")]
@@ -14,7 +14,7 @@ const SHORTEST: usize = 192;
 pub(super) unsafe fn run<D: Direction>(user: *mut u8, packed: *mut u8, len: usize) {
     let (src, dst) = D::route(user, packed);
     #[cfg(target_arch = "x86_64")]
-    if (SHORTEST..=LONGEST).contains(&len) && super::isa::best() == super::isa::Isa::Avx512 {
+    if (SHORTEST..=super::copy::LONGEST).contains(&len) && super::isa::best() == super::isa::Isa::Avx512 {
         // SAFETY: the caller's promise; the length and the machine are as asked for.
         return unsafe { wide(src, dst, len) };
     }

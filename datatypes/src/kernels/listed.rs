@@ -1,9 +1,10 @@
 //! Lists of blocks of one length.
 
 use super::copy::{Both, Direction, Make, Shape, by_length, bytes, short};
-use super::isa::{self, Isa};
-use super::sheet::wide;
+use super::isa;
 use super::{Job, records, step};
+#[cfg(target_arch = "x86_64")]
+use super::{isa::Isa, sheet::wide};
 use crate::plan::{BlockList, Body, Offsets, Plan};
 
 /// Moves a block for each offset; the packed side is dense.

@@ -1,10 +1,10 @@
 //! The two innermost loops over blocks of one length: where regular layouts spend their time.
 
 use super::copy::{Any, Both, Direction, LONG, LONGEST, Make, Shape, by_length};
-use super::isa::{self, Isa};
+use super::isa;
 use super::turned;
 #[cfg(target_arch = "x86_64")]
-use super::{alternate, far};
+use super::{alternate, far, isa::Isa};
 use crate::plan::Level;
 
 /// `rows` × `columns` blocks; the packed side is dense.
@@ -69,6 +69,7 @@ impl Make for Cover {
 }
 
 /// Whether registers of more than 16 bytes can help.
+#[cfg(target_arch = "x86_64")]
 pub(super) fn wide<S: Shape>() -> bool {
     S::LEN == 0 || S::LEN >= 32
 }

@@ -80,8 +80,9 @@ impl List {
 const _: () = assert!(List::of(4).0 == 3 && List::of(9).0 == 7 && List::of(10).0 == 8);
 const _: () = assert!(List::of(63).0 == 18 && List::of(64).0 == List::KEPT.0);
 
-/// 64 neighbouring children.
+/// 64 neighbouring children. Some processors of 32 bits align words of 64 to 4 bytes only.
 #[derive(Clone, Debug)]
+#[repr(align(8))]
 pub(super) struct Group {
     /// The children that are free. None while closed.
     pub(super) free: Word,

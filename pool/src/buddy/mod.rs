@@ -61,8 +61,8 @@ impl Map {
     /// As `best`: it is not known.
     const ANY: u8 = u8::MAX;
 
-    /// The most leaves of one region: 8 TiB.
-    pub(crate) const MAX_LEAVES: u64 = 1 << 37;
+    /// The most leaves of one region: 8 TiB, or 1 GiB where addresses have 32 bits.
+    pub(crate) const MAX_LEAVES: u64 = 1 << if usize::BITS == 64 { 37 } else { 24 };
 
     /// Returns a map of `leaves` free leaves; none if that is 0 or above [`MAX_LEAVES`](Self::MAX_LEAVES), or if there is
     /// no memory for the map itself.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 
-use super::shared::{HEADER, Header, SharedView, check_header, new_epoch};
+use super::segment::{HEADER, Header, SharedView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
@@ -15,6 +15,7 @@ use crate::RegionKey;
 /// In `/dev/shm` it is a segment that other processes find by its name. It has the header of a [`Shared`](crate::Shared)
 /// segment, which is written last, so nobody takes a file for finished that is not. Pages come and go as they are used:
 /// nothing is faulted in. The file stays when the value goes; remove it when you like, mappings live on.
+/// It is there on Linux and macOS.
 ///
 /// The functions are unsafe as nothing seals a file: whoever can write it can truncate it, and then an access to what
 /// was cut off kills this process (SIGBUS).

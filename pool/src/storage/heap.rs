@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use std::alloc::Layout;
 
-use super::{Backing, Storage, StorageError, whole_pages};
+use super::{Backing, Storage, StorageError, sys, whole_pages};
 use crate::class::MAX_ALIGN;
 
 /// Memory from the global allocator, aligned to 4096 bytes, not zeroed, faulted in as it is touched.
@@ -38,7 +38,7 @@ impl Heap {
         let base = unsafe { std::alloc::alloc(layout) };
         match NonNull::new(base) {
             Some(base) => Ok(Heap { base, layout }),
-            None => Err(StorageError::os(len, "alloc", rustix::io::Errno::NOMEM)),
+            None => Err(StorageError::Refused { asked: len, call: "alloc", errno: sys::OUT_OF_MEMORY }),
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use core::ptr::NonNull;
 
-use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use memmap2::MmapRaw;
 
-use super::{Backing, Pages, Storage, StorageError, whole_pages};
+use super::{Backing, Pages, Storage, StorageError, sys, whole_pages};
 
 /// The size of the huge pages asked for.
 const HUGE: usize = 2 << 20;
 
-/// Memory in huge pages of 2 MiB from the system's reserve (`vm.nr_hugepages`), or [`Pages`] if that is empty.
+/// Memory in huge pages of 2 MiB from the system's reserve (`vm.nr_hugepages`), or [`Pages`] if that is empty or the
+/// system is not Linux.
 ///
 /// One translation covers 512 times as much, and a device that registers the memory needs as many fewer entries. What it
 /// became says [`backing`](Storage::backing):
@@ -53,17 +53,7 @@ impl Huge {
 
     fn reserved(len: usize) -> Result<Inner, StorageError> {
         let size = whole_pages(len, HUGE, isize::MAX as usize & !(HUGE - 1))?;
-        let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-        let fd = rustix::fs::memfd_create("mpj-pool-huge", flags).map_err(os("memfd_create"))?;
-        // Takes the pages out of the reserve, so that none is missing when it is touched.
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, size as u64).map_err(os("fallocate"))?;
-        let map = MmapOptions::new()
-            .len(size)
-            .populate()
-            .map_raw(&fd)
-            .map_err(|error| StorageError::os(len, "mmap", error))?;
-        Ok(Inner::Reserved { map, size })
+        Ok(Inner::Reserved { map: sys::reserve(size)?, size })
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 
 use crate::RegionKey;
 
+#[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
 #[allow(unsafe_code, reason = "maps files that have names, which its callers answer for")]
 mod file;
 #[allow(unsafe_code, reason = "calls the allocator")]
@@ -14,14 +15,23 @@ mod heap;
 mod huge;
 #[allow(unsafe_code, reason = "promises that the mapping obeys the contract of Storage")]
 mod pages;
+#[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
+#[allow(unsafe_code, reason = "gives out addresses in a mapping")]
+mod segment;
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[allow(unsafe_code, reason = "promises that the mapping obeys the contract of Storage")]
 mod shared;
+mod sys;
 
+#[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
 pub use file::File;
 pub use heap::Heap;
 pub use huge::Huge;
 pub use pages::Pages;
-pub use shared::{Shared, SharedView};
+#[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
+pub use segment::SharedView;
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+pub use shared::Shared;
 
 /// What lies under a [`Storage`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -67,7 +77,7 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
 
     /// Returns the size of the pages that the operating system hands out for this memory.
     fn page_size(&self) -> usize {
-        rustix::param::page_size()
+        sys::page_size()
     }
 
     /// Returns what lies under it.

@@ -3,10 +3,9 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
-use rustix::io::Errno;
+use memmap2::{MmapOptions, MmapRaw};
 
-use super::{Backing, Storage, StorageError, whole_pages};
+use super::{Backing, Storage, StorageError, sys, whole_pages};
 
 /// The size of a huge page on the machines we know.
 const HUGE: usize = 2 << 20;
@@ -16,6 +15,7 @@ const HUGE: usize = 2 << 20;
 /// The first 4 MiB are there when [`create`](Pages::create) returns. A short-lived thread faults the rest of a larger
 /// mapping in, 2 MiB at a time from its start, which is where a pool hands out blocks first; who is faster than that
 /// thread, or has none because the system gives no more threads, waits for the kernel at the first access to a page.
+/// That is on Linux; elsewhere pages are of the ordinary size, and those behind the first 4 MiB come at their first access.
 ///
 /// ```
 /// use mpj_pool::{Pages, Storage};
@@ -45,26 +45,18 @@ impl Pages {
     /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more.
     pub fn create(len: usize) -> Result<Pages, StorageError> {
         const MOST: usize = (isize::MAX as usize & !(HUGE - 1)) - HUGE;
-        let page = rustix::param::page_size();
-        let size = whole_pages(len, page, MOST)?;
+        let size = whole_pages(len, sys::page_size(), MOST)?;
         // Address space is cheap: one huge page more lets the start be aligned, and is never touched.
         let mut map = MmapOptions::new()
             .len(size + HUGE)
             .map_anon()
             .map_err(|error| StorageError::os(len, "mmap", error))?;
         let start = map.as_ptr().align_offset(HUGE);
-        let thp = map.advise_range(Advice::HugePage, start, size).is_ok();
+        let thp = sys::advise_huge(&map, start, size);
         let first = size.min(Self::AT_ONCE);
-        match map.advise_range(Advice::PopulateWrite, start, first) {
-            Ok(()) => {}
-            // Kernels before 5.14 do not know the advice.
-            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-                map[start..start + first].iter_mut().step_by(page).for_each(|byte| *byte = 0);
-            }
-            Err(error) => return Err(StorageError::os(len, "madvise", error)),
-        }
+        sys::fault_in(&mut map, start, first).map_err(|error| StorageError::os(len, "madvise", error))?;
         let map = Arc::new(MmapRaw::from(map));
-        if size > first {
+        if sys::POPULATES && size > first {
             populate(&map, start + first, start + size);
         }
         Ok(Pages { map, start, size, thp })
@@ -80,7 +72,7 @@ fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
         for at in (from..to).step_by(HUGE) {
             // This thread has the last handle of the mapping: nobody will use the pages.
             let is_alone = Arc::strong_count(&map) == 1;
-            if is_alone || map.advise_range(Advice::PopulateWrite, at, HUGE.min(to - at)).is_err() {
+            if is_alone || sys::populate(&map, at, HUGE.min(to - at)).is_err() {
                 return;
             }
         }

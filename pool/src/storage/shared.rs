@@ -1,22 +1,19 @@
 //! Memory that several processes map: a sealed memfd.
 
 use core::ptr::NonNull;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
+use super::segment::{HEADER, Header, SharedView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
-
-mod header;
-pub(super) use header::{HEADER, Header, new_epoch};
 
 /// With these seals nobody can shrink the file (memory would vanish: SIGBUS), grow it (header and file would
 /// disagree), or lift the seals.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Memory that other processes may map, of which this process hands out the blocks.
+/// Memory that other processes may map, of which this process hands out the blocks. It is there on Linux.
 ///
 /// The file behind it is sealed: it keeps its size, so no peer can make an access fail. It starts with a header page:
 ///
@@ -45,22 +42,6 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 #[derive(Debug)]
 pub struct Shared {
     view: SharedView,
-}
-
-/// Another process's view of a [`Shared`] segment: addresses only, no blocks.
-///
-/// Reading or writing through the addresses is unsafe: who may do so when is between the processes, and a peer may
-/// write at any time. Read once, copy out, check, then use.
-///
-/// # Invariants
-/// 1. `map` maps a file of `HEADER + size` bytes, which bears the seals `SEALS`, or of which whoever had it mapped
-///    promised that it keeps its size.
-#[derive(Debug)]
-pub struct SharedView {
-    map: MmapRaw,
-    fd: OwnedFd,
-    size: usize,
-    epoch: u64,
 }
 
 impl Shared {
@@ -105,7 +86,7 @@ impl Shared {
 
     /// Returns the number that tells this segment from every other one made on this host.
     pub fn epoch(&self) -> u64 {
-        self.view.epoch
+        self.view.epoch()
     }
 
     /// Returns the descriptor to pass to a peer; it is close-on-exec.
@@ -115,86 +96,8 @@ impl Shared {
     /// from, and nothing else. Who writes to the file, punches a hole in it or maps it otherwise changes blocks behind their
     /// owners' backs.
     pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
-        self.view.fd.as_fd()
-    }
-}
-
-/// Reads the header of a file of `file` bytes, once, and returns the size behind it and the epoch if all is right.
-pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), StorageError> {
-    if file <= HEADER as u64 {
-        return Err(StorageError::Short { needed: HEADER as u64 + 1, found: file });
-    }
-    let mut bytes = [0; Header::LEN];
-    let read = rustix::io::pread(fd, &mut bytes, 0).map_err(|error| StorageError::os(0, "pread", error))?;
-    if read < bytes.len() {
-        return Err(StorageError::Short { needed: bytes.len() as u64, found: read as u64 });
-    }
-    let header = Header::decode(&bytes)?;
-    let there = file - HEADER as u64;
-    match usize::try_from(header.size) {
-        Ok(size) if header.size == there && size <= SharedView::MOST => Ok((size, header.epoch)),
-        _ => Err(StorageError::Length { header: header.size, file: there }),
-    }
-}
-
-impl SharedView {
-    /// The most bytes that a segment can have.
-    pub(super) const MOST: usize = (isize::MAX as usize & !(HEADER - 1)) - HEADER;
-
-    /// Maps a file of `HEADER + size` bytes, and faults it in if `now`.
-    pub(super) fn map(fd: OwnedFd, size: usize, epoch: u64, now: bool) -> Result<SharedView, StorageError> {
-        let mut options = MmapOptions::new();
-        if now {
-            options.populate();
-        }
-        let map =
-            options.len(HEADER + size).map_raw(&fd).map_err(|error| StorageError::os(size, "mmap", error))?;
-        Ok(SharedView { map, fd, size, epoch })
-    }
-
-    /// Returns the view if its epoch is `needed`.
-    ///
-    /// # Errors
-    /// [`StorageError::Epoch`] with both numbers.
-    pub fn expect_epoch(self, needed: u64) -> Result<SharedView, StorageError> {
-        if self.epoch == needed { Ok(self) } else { Err(StorageError::Epoch { needed, found: self.epoch }) }
-    }
-
-    /// Returns the number that tells this segment from every other one made on this host.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// Returns the key that the blocks of this segment bear in the process that made it.
-    pub fn key(&self) -> RegionKey {
-        RegionKey(self.epoch)
-    }
-
-    /// Returns the first byte after the header.
-    pub fn base(&self) -> NonNull<u8> {
-        let base = self.map.as_mut_ptr().wrapping_add(HEADER);
-        // SAFETY: invariant 1: the mapping is longer than its header, so the address is inside it, and not null.
-        unsafe { NonNull::new_unchecked(base) }
-    }
-
-    /// Returns the number of bytes after the header.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
-    /// Returns the address of `len` bytes at `offset`; none if they do not all lie in the segment.
-    pub fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let end = offset.checked_add(len)?;
-        // SAFETY: `offset + len ≤ size`, so the sum stays inside the mapping by invariant 1.
-        (end <= self.size).then(|| unsafe { self.base().add(offset) })
-    }
-
-    /// Returns the descriptor to pass to a further peer.
-    ///
-    /// # Safety
-    /// As of [`Shared::descriptor`].
-    pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        // SAFETY: the caller's promise.
+        unsafe { self.view.descriptor() }
     }
 }
 
@@ -207,7 +110,7 @@ unsafe impl Storage for Shared {
     }
 
     fn size(&self) -> usize {
-        self.view.size
+        self.view.size()
     }
 
     fn backing(&self) -> Backing {
@@ -218,6 +121,3 @@ unsafe impl Storage for Shared {
         Some(self.view.key())
     }
 }
-
-const _: () =
-    assert!(HEADER.is_multiple_of(crate::class::MAX_ALIGN), "the first block starts behind the header");

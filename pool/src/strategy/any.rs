@@ -5,7 +5,9 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::{Buddy, Buddy1, Buddy2, Growth, Magazine, Unpooled};
-use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey, Shared};
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+use crate::Shared;
+use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey};
 
 /// A pool of a kind that is known only when the program runs.
 ///
@@ -88,8 +90,14 @@ impl<P: Pool> AnyPool for P {
 /// The strategies, by the names that [`by_name`] and [`visit`] know.
 pub const STRATEGIES: [&str; 6] = ["magazine", "buddy", "buddy-eager", "buddy1", "buddy2", "none"];
 
-/// The storages that [`by_name`] and [`visit`] know.
-pub const STORAGES: [&str; 4] = ["pages", "heap", "huge", "shared"];
+/// The storages that [`by_name`] and [`visit`] know on this system.
+pub const STORAGES: &[&str] = &[
+    "pages",
+    "heap",
+    "huge",
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
+    "shared",
+];
 
 /// A name that is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -170,6 +178,7 @@ pub fn visit<V: Visitor>(
         "pages" => on!(Pages, visitor.visit(Buddy1::growing(growth, Pages::create))),
         "heap" => on!(Heap, visitor.visit(Buddy1::growing(growth, Heap::create))),
         "huge" => on!(Huge, visitor.visit(Buddy1::growing(growth, Huge::create))),
+        #[cfg(all(target_os = "linux", not(mpj_portable)))]
         "shared" => on!(Shared, return Err(NameError::Pair("buddy1", "shared"))),
         _ => return Err(NameError::Storage(storage.to_owned())),
     })

@@ -133,8 +133,8 @@ impl<S: Storage> Buddy<S> {
     /// Returns a pool of just the bytes of `storage`, such as a shared segment or a registered region.
     ///
     /// ```
-    /// use mpj_pool::{Buddy, Pool, Shared};
-    /// let pool = Buddy::fixed(Shared::create(1 << 20)?)?;
+    /// use mpj_pool::{Buddy, Heap, Pool};
+    /// let pool = Buddy::fixed(Heap::create(1 << 20)?)?;
     /// let all = pool.alloc(1 << 20)?;
     /// assert!(pool.alloc(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -86,7 +86,7 @@ impl<S: Storage, B: Book> Shared<S, B> {
 
     /// Returns the greatest region: regions are powers of two, so that blocks have buddies.
     fn greatest(&self) -> usize {
-        let most = self.growth.limit.min(1 << 47);
+        let most = self.growth.limit.min(1 << if usize::BITS == 64 { 47 } else { 30 });
         if most < MAX_ALIGN { 0 } else { 1 << most.ilog2() }
     }
 

@@ -1,6 +1,6 @@
 //! The first page of a shared segment.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::StorageError;
@@ -64,10 +64,10 @@ fn word(bytes: &[u8; Header::LEN], at: usize) -> u64 {
 /// Returns a number that no other segment on this host has: the time in nanoseconds, moved on by process and count,
 /// mixed so that neighbours do not look alike.
 pub(crate) fn new_epoch() -> u64 {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     // Relaxed: only that each call gets another number matters.
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) as u64;
     let seed = time ^ (u64::from(std::process::id()) << 32) ^ count.rotate_right(16);
     // The finaliser of splitmix64, a bijection.
     let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
