@@ -15,7 +15,7 @@
 //! | `shmdev` | the device of ranks that are processes of one host (`shmdev/README.md`) |
 //! | `niodev` | the device of ranks that reach each other by TCP (`niodev/README.md`) |
 //! | [`stub`] | a device that reaches nobody: copy it to write your own |
-//! | [`conformance`] | the suite every device passes |
+//! | `conformance` | the suite every device passes, with the feature of that name |
 //!
 //! # Adding a device
 //! Frames, which every device moves:
@@ -50,12 +50,13 @@
 //! The driver is a value that brings what the device needs ([`SmDriver::new`]); a program adds it to its [`Registry`], and
 //! `examples/own-device` shows that from outside of this workspace. A device of this crate gets a row in the registry of
 //! what can offer it its means (`mpj/src/boot`), one line in `tests/conformance.rs`, and one row in the README's table.
-//! [`conformance::LateDriver`] runs the suite with the device's moves ending late and in any order.
+//! `conformance::LateDriver` (feature `conformance`) runs the suite with the device's moves ending late and in any order.
 
 mod buf;
 #[allow(unsafe_code, reason = "a cell between two handles")]
 mod completion;
 pub mod config;
+#[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub mod conformance;
 pub mod device;
@@ -78,6 +79,9 @@ mod shmdev;
 mod site;
 #[allow(unsafe_code, reason = "offers: one copy from one rank's memory to another's")]
 mod smdev;
+#[cfg(not(feature = "conformance"))]
+mod steps;
+#[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub mod steps;
 pub mod stub;
@@ -98,6 +102,7 @@ pub use layout::{Envelope, Keep, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};
 pub use niodev::NioDriver;
+#[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub use niodev::strangers;
 pub use registry::{Openings, Registry};

@@ -1,10 +1,11 @@
 //! Named steps of the protocols, at which a test can have a process killed: `MPJ_KILL_AT=STEP:RANK:COUNT` kills the
-//! process of that rank when it reaches the step for the count-th time. Only in debug builds; a release build has none
-//! of it.
+//! process of that rank when it reaches the step for the count-th time. Only in debug builds with the feature `conformance`;
+//! any other build has none of it.
 
 /// A step that matters when the one who takes it dies there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
+#[cfg_attr(not(feature = "conformance"), expect(unreachable_pub, reason = "tests see it, and no others"))]
 pub enum Step {
     /// An eager message is with the device.
     EagerSent,
@@ -26,6 +27,7 @@ pub enum Step {
     Closing,
 }
 
+#[cfg(feature = "conformance")]
 impl Step {
     /// All steps.
     pub const ALL: [Step; 9] = [
@@ -42,7 +44,7 @@ impl Step {
 }
 
 /// Notes that `rank` has reached a step.
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, feature = "conformance"))]
 pub(crate) fn reach(step: Step, rank: u32) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,6 +68,6 @@ pub(crate) fn reach(step: Step, rank: u32) {
 }
 
 /// Notes nothing.
-#[cfg(not(debug_assertions))]
+#[cfg(not(all(debug_assertions, feature = "conformance")))]
 #[inline(always)]
 pub(crate) fn reach(_step: Step, _rank: u32) {}

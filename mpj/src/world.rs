@@ -119,7 +119,7 @@ impl World {
         self.engine().refused()
     }
 
-    /// Returns the engine under this rank, for the conformance suite of devices.
+    /// Returns the engine under this rank: tests run the conformance suite of devices on it.
     #[doc(hidden)]
     pub fn engine(&self) -> &Arc<Engine> {
         self.comm.as_raw().engine()

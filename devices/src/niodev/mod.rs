@@ -44,6 +44,7 @@ mod poller;
 #[allow(unsafe_code, reason = "bodies are read straight to their place")]
 mod reader;
 mod seats;
+#[cfg(feature = "conformance")]
 pub mod strangers;
 #[cfg(test)]
 mod tests;
