@@ -12,13 +12,13 @@ mod memory;
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
 
 use mpj_pool::{Access, Region, RegisterError};
 
 use crate::config::Config;
 pub use crate::layout::Pieces;
 use crate::site::Site;
+use crate::sys::{self, BorrowedFd};
 pub use memory::{KEY_MAX, Memory, Moved, Part, Quiet, Reach, Registration, RemoteKey, Token};
 
 /// The longest head of a frame in bytes: what fits in a cache line beside the ring's own 8 bytes.
@@ -244,7 +244,7 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
-        Err(RegisterError { call: "register", errno: libc::EOPNOTSUPP })
+        Err(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })
     }
 
     /// Packs what a peer needs to reach the packed bytes `at..at + len` of registered memory; `None` if it cannot.

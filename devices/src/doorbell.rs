@@ -1,23 +1,24 @@
 //! The one descriptor a sleeping rank is woken by, whatever device the news comes from.
 
-#[cfg_attr(loom, path = "doorbell/counter.rs")]
-mod event;
+#[cfg(loom)]
+mod counter;
 #[allow(unsafe_code, reason = "the word may lie in memory that processes share")]
 mod flag;
 #[cfg(all(test, loom))]
 mod model;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::EventfdFlags;
-
-use event::Event;
+#[cfg(loom)]
+use counter::Event;
 pub use flag::Flag;
 
 use crate::fence::{self, Light};
 use crate::sync::atomic::Ordering;
+#[cfg(not(loom))]
+use crate::sys::Event;
+use crate::sys::{BorrowedFd, OwnedFd};
 
 /// An eventfd and the word that says whether its owner sleeps.
 #[derive(Debug)]
@@ -33,8 +34,7 @@ impl Doorbell {
     /// # Errors
     /// No descriptor left.
     pub fn new() -> io::Result<Self> {
-        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Doorbell::from_fd(fd))
+        Ok(Doorbell { event: Event::alone()?, flag: Flag::own(), light: Light::new() })
     }
 
     /// Makes a doorbell of an eventfd that others may have, too, but cannot see whether its owner sleeps: they ring by
@@ -47,6 +47,14 @@ impl Doorbell {
     /// it.
     pub fn with_flag(fd: OwnedFd, flag: Flag) -> Self {
         Doorbell { event: Event::new(fd), flag, light: Light::new() }
+    }
+
+    /// Returns a descriptor of its eventfd, to hand to those who ring.
+    ///
+    /// # Errors
+    /// No descriptor left, or a system whose doorbells have none.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.event.share()
     }
 
     /// Wakes the owner if it sleeps; call it after the news has been written. A few nanoseconds if it does not.
@@ -75,11 +83,5 @@ impl Doorbell {
         }
         self.flag.word().store(0, Ordering::Relaxed);
         self.event.clear();
-    }
-}
-
-impl AsFd for Doorbell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
     }
 }

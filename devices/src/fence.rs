@@ -2,24 +2,13 @@
 //!
 //! A sender writes a message and then looks whether its receiver sleeps; a receiver says that it sleeps and then looks
 //! for messages once more. One of the two must see the other, which takes a full fence on both sides. The `membarrier`
-//! system call makes the sleeper pay for both; where it is refused, [`light`] is a full fence.
+//! system call makes the sleeper pay for both; where it is refused, [`Light`] is a full fence.
 
 use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
 
 use crate::sync::atomic::{Ordering, fence};
-
-const QUERY: libc::c_int = 0;
-const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
-const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
-
-fn membarrier(command: libc::c_int) -> libc::c_long {
-    // SAFETY: membarrier takes two integers and touches no memory of ours.
-    #[expect(unsafe_code, reason = "neither std nor rustix has this call")]
-    unsafe {
-        libc::syscall(libc::SYS_membarrier, command, 0, 0)
-    }
-}
+use crate::sys::membarrier;
 
 /// Returns whether a compiler fence is enough here, because [`heavy`] on the other side makes this thread fence, too. In a
 /// model both sides fence fully.
@@ -28,11 +17,7 @@ fn asymmetric() -> bool {
         return false;
     }
     static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let both = libc::c_long::from(GLOBAL_EXPEDITED | REGISTER_GLOBAL_EXPEDITED);
-        let offered = membarrier(QUERY);
-        offered > 0 && offered & both == both && membarrier(REGISTER_GLOBAL_EXPEDITED) == 0
-    })
+    *ANSWER.get_or_init(membarrier::register)
 }
 
 /// The sender's side, after its write and before its look at the sleeper's flag.
@@ -54,7 +39,7 @@ impl Light {
 
 /// The sleeper's side, after it has raised its flag and before its last look.
 pub(crate) fn heavy() {
-    if !(asymmetric() && membarrier(GLOBAL_EXPEDITED) == 0) {
+    if !(asymmetric() && membarrier::run()) {
         fence(Ordering::SeqCst);
     }
 }

@@ -87,6 +87,7 @@ pub mod steps;
 pub mod stub;
 #[doc(hidden)]
 pub mod sync;
+mod sys;
 mod wait;
 
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};

@@ -1,10 +1,10 @@
 //! Where a rank is: what a driver may know before it opens.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::doorbell::Doorbell;
+use crate::sys::OwnedFd;
 
 /// The place of one rank.
 #[derive(Clone, Debug)]

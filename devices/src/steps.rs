@@ -61,9 +61,7 @@ pub(crate) fn reach(step: Step, rank: u32) {
         && *name == format!("{step:?}")
         && REACHED.fetch_add(1, Ordering::Relaxed) + 1 == *count
     {
-        let me = rustix::process::getpid();
-        // The test sees the signal, or that there was none.
-        let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+        crate::sys::kill_me();
     }
 }
 

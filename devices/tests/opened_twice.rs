@@ -1,6 +1,6 @@
 //! A rank opens a device once: each of its rings has one sending and one receiving end.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use mpj_devices::config::Config;
@@ -12,7 +12,7 @@ struct Own(Vec<Doorbell>);
 
 impl Own {
     fn bell(&self, rank: u32) -> Result<OwnedFd, String> {
-        self.0[rank as usize].as_fd().try_clone_to_owned().map_err(|e| e.to_string())
+        self.0[rank as usize].descriptor().map_err(|e| e.to_string())
     }
 }
 

@@ -1,15 +1,13 @@
 //! Runs a case with threads for ranks, and ends it if it hangs.
 
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::{Case, Member, Pinboard};
 use crate::config::{self, Config};
+use crate::sys::{self, OwnedFd};
 use crate::{
     Bells, Doorbell, End, Engine, Hub, JobKey, NioDriver, Registry, Roster, Segment, ShmDriver, Site,
     SmDriver, Then,
@@ -27,8 +25,8 @@ struct Part {
     roster: Arc<Roster>,
     registry: Registry,
     config: Config,
-    segment: Arc<Segment>,
-    bells: Arc<Eventfds>,
+    /// What ranks that are processes would share, where the system has it.
+    host: Option<(Arc<Segment>, Arc<Eventfds>)>,
 }
 
 /// The doorbells of all ranks, as a launcher would hand them out.
@@ -36,9 +34,8 @@ struct Part {
 struct Eventfds(Vec<OwnedFd>);
 
 impl Eventfds {
-    fn new(ranks: u32) -> Self {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Eventfds((0..ranks).map(|_| eventfd(0, flags).unwrap()).collect())
+    fn new(ranks: u32) -> std::io::Result<Self> {
+        (0..ranks).map(|_| Doorbell::new()?.descriptor()).collect::<Result<_, _>>().map(Eventfds)
     }
 }
 
@@ -59,9 +56,14 @@ fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
 
 impl Part {
     fn run(self, case: &Case) {
-        let Part { rank, size, board, roster, registry, config, segment, bells } = self;
-        let bell = bells.0[rank as usize].try_clone().unwrap();
-        let site = Site::new(rank, size, Arc::new(Doorbell::with_flag(bell, segment.flag(rank))));
+        let Part { rank, size, board, roster, registry, config, host } = self;
+        let bell = match host {
+            Some((segment, bells)) => {
+                Doorbell::with_flag(bells.0[rank as usize].try_clone().unwrap(), segment.flag(rank))
+            }
+            None => Doorbell::new().unwrap(),
+        };
+        let site = Site::new(rank, size, Arc::new(bell));
         let engine = Engine::open(site, &registry, &config, board.of(rank), roster).unwrap();
         let member = Member::join(engine).unwrap();
         (case.run)(&member);
@@ -77,18 +79,21 @@ impl Part {
 /// If a rank panics, or if the case does not end in 60 seconds; the message names the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
-    let memory = Segment::create(ranks, config.number(&config::SHM_FRAGMENTS) as u32).unwrap();
-    let bells = Arc::new(Eventfds::new(ranks));
+    let host = sys::HAS_SHARED_MEMORY.then(|| {
+        let memory = Segment::create(ranks, config.number(&config::SHM_FRAGMENTS) as u32).unwrap();
+        (memory, Arc::new(Eventfds::new(ranks).unwrap()))
+    });
     let key = Arc::new(JobKey { job: 1, secret: [7; 32] });
     let (done, ends) = channel();
     for rank in 0..ranks {
         let (board, roster, config) = (Arc::clone(&board), Arc::clone(&roster), config.clone());
-        let (segment, bells) = (attach(&memory, ranks), Arc::clone(&bells));
-        let all = Registry::empty()
-            .with(SmDriver::new(Arc::clone(&hub)))
-            .with(ShmDriver::new(Arc::clone(&segment), Arc::clone(&bells) as _))
-            .with(NioDriver::new(Arc::clone(&key)));
-        let part = Part { rank, size: ranks, board, roster, registry: choose(all), config, segment, bells };
+        let host = host.as_ref().map(|(memory, bells)| (attach(memory, ranks), Arc::clone(bells)));
+        let mut all = Registry::empty().with(SmDriver::new(Arc::clone(&hub)));
+        if let Some((segment, bells)) = &host {
+            all = all.with(ShmDriver::new(Arc::clone(segment), Arc::clone(bells) as _));
+        }
+        let registry = choose(all.with(NioDriver::new(Arc::clone(&key))));
+        let part = Part { rank, size: ranks, board, roster, registry, config, host };
         let done = done.clone();
         let thread = std::thread::Builder::new().name(format!("{}/{rank}", case.name));
         let _detached = thread.spawn(move || play(part, case, &done)).unwrap();

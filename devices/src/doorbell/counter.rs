@@ -1,20 +1,28 @@
 //! A counter in place of the eventfd, for models. It knows no limit: a sleep that nobody ends is an error there.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
 use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex, lock};
+use crate::sys::{BorrowedFd, OwnedFd};
 
 #[derive(Debug)]
 pub(super) struct Event {
-    fd: OwnedFd,
     count: Mutex<u64>,
     news: Condvar,
 }
 
 impl Event {
-    pub(super) fn new(fd: OwnedFd) -> Self {
-        Event { fd, count: Mutex::new(0), news: Condvar::new() }
+    pub(super) fn alone() -> io::Result<Self> {
+        Ok(Event { count: Mutex::new(0), news: Condvar::new() })
+    }
+
+    pub(super) fn new(_fd: OwnedFd) -> Self {
+        Event { count: Mutex::new(0), news: Condvar::new() }
+    }
+
+    pub(super) fn share(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     pub(super) fn signal(&self) {
@@ -31,11 +39,5 @@ impl Event {
 
     pub(super) fn clear(&self) {
         *lock(&self.count) = 0;
-    }
-}
-
-impl AsFd for Event {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }

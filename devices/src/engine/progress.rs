@@ -1,6 +1,5 @@
 //! Progress is made by whoever waits: the turn, and the waiting loop. Threads that find the turn taken go to `parking`.
 
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::completion::Started;
 use crate::device::{Inlet, PeerId};
 use crate::fault::Fault;
 use crate::layout::Envelope;
+use crate::sys::BorrowedFd;
 use crate::wait::{Next, Waiter};
 
 /// The longest sleep: news rings the doorbell, this only bounds what a lost ring could cost.

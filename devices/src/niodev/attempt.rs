@@ -8,10 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-
 use super::connect;
 use super::pipe::Pipe;
+use crate::sys::Errno;
 
 /// Attempts in a row that find nobody before the peer is lost: it may only be about to say that it has left.
 const GONE: u32 = 6;

@@ -1,27 +1,19 @@
-//! Sockets: listening, connecting, accepting, and what their errors mean to a user.
+//! Where to listen, and what the errors of sockets mean to a user.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
-
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
 
 use super::NIO_HOST;
 use crate::config::PREFIX;
 use crate::device::Address;
+use crate::sys::{Errno, OwnedFd, socket};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
 /// Listens on a free port of `ip`.
-pub(super) fn listen(ip: IpAddr) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
-    let at = SocketAddr::new(ip, 0);
-    let socket = socket(&at)?;
-    rustix::net::bind(&socket, &at)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    let at = rustix::net::getsockname(&socket)?.try_into()?;
-    Ok((socket, at))
+pub(super) fn listen(ip: IpAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
+    socket::listen(ip, BACKLOG)
 }
 
 /// Returns where to listen: at the address that the user has named, or on the loopback.
@@ -30,7 +22,8 @@ pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let advice = "bring it up (`ip link set lo up`), or choose another device";
         let refuse = |error| format!("no loopback network: {}; {advice}", io::Error::from(error));
-        return reach(here).map(|()| here).map_err(refuse);
+        // To listen is possible without a network, and a peer that cannot be reached would look dead.
+        return socket::reach(here).map(|()| here).map_err(refuse);
     };
     let refuse = |why: &str| format!("{PREFIX}{}={named} {why}", NIO_HOST.name);
     let ip = named.parse::<IpAddr>();
@@ -38,7 +31,7 @@ pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
         return Err(refuse("is the address of no one host: name one that `ip address` lists here"));
     }
-    reach(ip).map(|()| ip).map_err(|error| match error {
+    socket::reach(ip).map(|()| ip).map_err(|error| match error {
         Errno::ADDRNOTAVAIL => refuse("is no address of this host: name one that `ip address` lists here"),
         error => refuse(&format!("cannot be used: {}", io::Error::from(error))),
     })
@@ -49,61 +42,9 @@ pub(super) fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Finds out whether this host's own packets reach it at `ip`, by a datagram that nobody need receive: to listen is
-/// possible without a network, and a peer that cannot be reached would look dead.
-fn reach(ip: IpAddr) -> rustix::io::Result<()> {
-    let at = SocketAddr::new(ip, 0);
-    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket_with(
-        family,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )?;
-    rustix::net::bind(&socket, &at)?;
-    let own: SocketAddr = rustix::net::getsockname(&socket)?.try_into()?;
-    rustix::net::connect(&socket, &own)?;
-    match rustix::net::send(&socket, &[0], SendFlags::NOSIGNAL) {
-        // A firewall may forbid datagrams alone.
-        Ok(_) | Err(Errno::PERM | Errno::ACCESS | Errno::AGAIN | Errno::NOBUFS) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 /// Reads a peer's address.
 pub(super) fn parse(address: &Address) -> Option<SocketAddr> {
     str::from_utf8(&address.0).ok()?.parse().ok()
-}
-
-fn socket(at: &SocketAddr) -> rustix::io::Result<OwnedFd> {
-    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
-}
-
-/// Starts to connect.
-pub(super) fn start(at: &SocketAddr) -> rustix::io::Result<OwnedFd> {
-    let socket = socket(at)?;
-    match rustix::net::connect(&socket, at) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-        Err(error) => Err(error),
-    }
-}
-
-/// Accepts one connection, if there is one.
-pub(super) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-}
-
-/// Returns a descriptor to give up when there are no others.
-pub(super) fn spare() -> Option<OwnedFd> {
-    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
-}
-
-/// Sets what a connection of ours needs; the sizes of its buffers are best left to the kernel, which adapts them.
-pub(super) fn tune(socket: impl AsFd) {
-    // Only speed depends on it.
-    let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
 }
 
 /// Whether an error says that this process, not the peer, lacks something.

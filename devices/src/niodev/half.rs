@@ -1,17 +1,12 @@
 //! A connection that does not stand yet: its socket and its handshake.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
-use rustix::rand::GetRandomFlags;
-
 use super::attempt::{Attempt, Failure};
-use super::connect;
 use super::handshake::{Handshake, Identity, Nonce, Step, Verdict};
 use super::poller::{For, Poller, Token};
+use crate::sys::{self, Errno, OwnedFd, socket};
 
 #[derive(Debug)]
 pub(super) enum Role {
@@ -44,7 +39,7 @@ pub(super) enum Next {
 impl Half {
     /// Begins with a connection that was accepted.
     pub(super) fn accept(id: &Arc<Identity>, stream: OwnedFd) -> Option<Self> {
-        connect::tune(&stream);
+        socket::no_delay(&stream);
         let talk = Handshake::accept(Arc::clone(id), nonce()?);
         Some(Half { stream, talk, hello: Vec::new(), role: Role::Accepts, seen: None })
     }
@@ -52,8 +47,8 @@ impl Half {
     /// Begins to connect, and says hello at once if the connection is made: the peer then knows us by more than a
     /// silent socket, however long this rank computes before it looks again.
     pub(super) fn connect(id: &Arc<Identity>, attempt: Attempt) -> Result<Self, (Attempt, Failure)> {
-        let begun = connect::start(&attempt.at).map_err(Failure::to_connect).and_then(|stream| {
-            connect::tune(&stream);
+        let begun = socket::connect(&attempt.at).map_err(Failure::to_connect).and_then(|stream| {
+            socket::no_delay(&stream);
             let nonce = nonce().ok_or_else(|| Failure::Lacking("the host has no random numbers".into()))?;
             let (talk, hello) = Handshake::connect(Arc::clone(id), attempt.pipe.peer.0, nonce);
             let made = greet(&stream, &hello)?;
@@ -104,8 +99,8 @@ impl Half {
             return change.map(|()| Next::Again).map_err(|error| Failure::Lacking(format!("epoll: {error}")));
         }
         let room = self.talk.room();
-        let count = match rustix::net::recv(&self.stream, room, RecvFlags::empty()) {
-            Ok((_, count @ 1..)) => count,
+        let count = match socket::recv(&self.stream, room) {
+            Ok(count @ 1..) => count,
             Err(Errno::WOULDBLOCK) => return Ok(Next::Wait),
             Err(Errno::INTR) => return Ok(Next::Again),
             Ok(_) | Err(_) => return Err(Failure::Passing),
@@ -121,9 +116,7 @@ impl Half {
 
 /// Says hello if the connection is made; returns whether it is.
 fn greet(stream: &OwnedFd, hello: &[u8]) -> Result<bool, Failure> {
-    let error = rustix::net::sockopt::socket_error(stream).and_then(|error| error);
-    error.map_err(Failure::to_connect)?;
-    if rustix::net::getpeername(stream).is_err() {
+    if !socket::is_connected(stream).map_err(Failure::to_connect)? {
         return Ok(false);
     }
     say(stream, hello).map(|()| true)
@@ -131,13 +124,12 @@ fn greet(stream: &OwnedFd, hello: &[u8]) -> Result<bool, Failure> {
 
 /// Sends a message of the handshake: the socket of a new connection has room for it.
 fn say(stream: &OwnedFd, bytes: &[u8]) -> Result<(), Failure> {
-    let sent = rustix::net::send(stream, bytes, SendFlags::NOSIGNAL);
+    let sent = socket::send(stream, bytes);
     if sent == Ok(bytes.len()) { Ok(()) } else { Err(Failure::Passing) }
 }
 
 /// Returns random bytes that are used once.
 pub(super) fn nonce() -> Option<Nonce> {
     let mut nonce: Nonce = [0; 32];
-    let filled = rustix::rand::getrandom(&mut nonce, GetRandomFlags::empty()).ok()?;
-    (filled == nonce.len()).then_some(nonce)
+    sys::random(&mut nonce).then_some(nonce)
 }

@@ -1,6 +1,5 @@
 //! The receiving end for all peers.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Shared;
@@ -9,6 +8,7 @@ use super::pipe::Pipe;
 use super::poller::{News, Token};
 use super::reader::{End, Reader};
 use crate::device::{Inlet, PeerId, Sink};
+use crate::sys::{Errno, OwnedFd};
 
 /// So many connections are read from without asking first which have news: a read that finds nothing costs about as
 /// much as the question.
@@ -29,7 +29,7 @@ pub(super) struct NioInlet {
 }
 
 impl NioInlet {
-    pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> rustix::io::Result<Self> {
+    pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> Result<Self, Errno> {
         Ok(NioInlet {
             lobby: Lobby::new(Arc::clone(&shared), listener)?,
             shared,

@@ -2,15 +2,12 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use super::frame::{HEADER, Header, Kind};
 use super::pipe::Pipe;
 use crate::device::{Body, HEAD_MAX, Link, Pieces, PostError};
+use crate::sys::{Errno, OwnedFd, socket};
 
 /// Bodies up to this are copied next to their head, and wait on the stage when the socket is full: many small frames
 /// then go out in one write.
@@ -101,7 +98,7 @@ impl TcpLink {
     fn write_out(&mut self) -> bool {
         while self.written < self.staged.len() {
             let Some(stream) = self.pipe.stream().filter(|_| !self.pipe.is_over()) else { break };
-            match rustix::net::send(stream, &self.staged[self.written..], SendFlags::NOSIGNAL) {
+            match socket::send(stream, &self.staged[self.written..]) {
                 Ok(sent) => self.written += sent,
                 Err(Errno::INTR) => (),
                 Err(Errno::WOULDBLOCK | Errno::NOBUFS | Errno::NOMEM) => {
@@ -130,18 +127,17 @@ impl TcpLink {
 #[inline]
 fn send(stream: &OwnedFd, parts: &[&[u8]]) -> Result<usize, Errno> {
     match parts {
-        [one] => rustix::net::send(stream, one, SendFlags::NOSIGNAL),
+        [one] => socket::send(stream, one),
         [one, two] => {
             let slices = [IoSlice::new(one), IoSlice::new(two)];
-            rustix::net::sendmsg(stream, &slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+            socket::send_parts(stream, &slices)
         }
         _ => {
             let mut slices = [IoSlice::new(&[]); PARTS];
             for (slice, part) in slices.iter_mut().zip(parts) {
                 *slice = IoSlice::new(part);
             }
-            let slices = &slices[..parts.len().min(PARTS)];
-            rustix::net::sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+            socket::send_parts(stream, &slices[..parts.len().min(PARTS)])
         }
     }
 }
@@ -221,7 +217,8 @@ impl Link for TcpLink {
         if self.write_out() {
             return false;
         }
-        if self.pipe.is_over() || self.pipe.stream().is_none_or(|stream| unacknowledged(stream) == 0) {
+        if self.pipe.is_over() || self.pipe.stream().is_none_or(|stream| socket::unacknowledged(stream) == 0)
+        {
             return true;
         }
         if !self.asked {
@@ -240,13 +237,4 @@ impl Drop for TcpLink {
             self.pipe.tear();
         }
     }
-}
-
-/// Returns how many bytes the peer's host has not acknowledged.
-pub(super) fn unacknowledged(stream: &impl AsRawFd) -> usize {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is open, and TIOCOUTQ writes one int to the address it is given.
-    let rc = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    // A socket that cannot tell has nothing to wait for.
-    if rc == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }

@@ -5,22 +5,18 @@
 //! one has already sent its proof and it is the lower rank. So the lower rank's connection wins, and never two stand:
 //! the lower rank says Go only while no proof of its own is under way, and sends no proof after it has said Go.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::SendFlags;
-
 use super::Shared;
 use super::attempt::{Attempt, Failure};
-use super::connect;
 use super::half::{Half, Next, Role};
 use super::handshake::Verdict;
 use super::pipe::Pipe;
 use super::poller::{For, News, Token};
 use super::seats::Seats;
+use crate::sys::{Errno, OwnedFd, socket};
 
 /// Connections taken from the kernel's queue in one look, so that a flood of strangers leaves time for peers.
 const ARRIVALS: usize = 1024;
@@ -53,14 +49,14 @@ pub(super) struct Lobby {
 }
 
 impl Lobby {
-    pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> rustix::io::Result<Self> {
+    pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> Result<Self, Errno> {
         shared.poller.add(&listener, Token::Listener, For::Arrivals)?;
         Ok(Lobby {
             shared,
             listener,
             listening: true,
             resume: None,
-            spare: connect::spare(),
+            spare: socket::spare(),
             seats: Seats::new(),
             retries: Vec::new(),
             outcomes: Vec::new(),
@@ -120,9 +116,9 @@ impl Lobby {
 
     /// Listens again if there is a descriptor to accept with.
     fn resume(&mut self, now: Instant) {
-        self.spare = self.spare.take().or_else(connect::spare);
+        self.spare = self.spare.take().or_else(socket::spare);
         if self.spare.is_none() && self.make_room() {
-            self.spare = connect::spare();
+            self.spare = socket::spare();
         }
         let watched = || self.shared.poller.add(&self.listener, Token::Listener, For::Arrivals).is_ok();
         self.listening = self.spare.is_some() && watched();
@@ -134,7 +130,7 @@ impl Lobby {
             if !self.listening {
                 return;
             }
-            match connect::accept(&self.listener) {
+            match socket::accept(&self.listener) {
                 Ok(stream) => self.welcome(stream),
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.overflow(),
@@ -151,7 +147,7 @@ impl Lobby {
             return;
         }
         self.spare = None;
-        if let Ok(stream) = connect::accept(&self.listener) {
+        if let Ok(stream) = socket::accept(&self.listener) {
             self.welcome(stream);
         }
         self.shared.poller.remove(&self.listener);
@@ -216,7 +212,7 @@ impl Lobby {
         let pipe = self.shared.pipe(peer);
         let lower = self.shared.id.rank < peer;
         let busy = |h: &Half| h.talk.awaits_verdict() && h.connects_to() == Some(peer);
-        self.spare = self.spare.take().or_else(connect::spare);
+        self.spare = self.spare.take().or_else(socket::spare);
         let verdict = if pipe.is_met() || lower && self.seats.any(busy) {
             Verdict::Taken
         } else if self.spare.is_none() {
@@ -224,7 +220,7 @@ impl Lobby {
         } else {
             Verdict::Go
         };
-        let told = rustix::net::send(&half.stream, &[verdict.to_byte()], SendFlags::NOSIGNAL) == Ok(1);
+        let told = socket::send(&half.stream, &[verdict.to_byte()]) == Ok(1);
         if verdict == Verdict::Go && told {
             self.stands(&pipe, half.stream);
         }

@@ -51,7 +51,6 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -60,6 +59,7 @@ use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Op
 use crate::doorbell::Doorbell;
 use crate::header::SHORT_BODY;
 use crate::site::{JobKey, Site};
+use crate::sys::BorrowedFd;
 use attempt::{Attempt, Failure};
 use frame::BODY_MAX;
 use half::Half;
@@ -229,6 +229,6 @@ unsafe impl Device for NioDevice {
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.shared.poller.as_fd())
+        Some(self.shared.poller.descriptor())
     }
 }

@@ -1,14 +1,12 @@
 //! The one connection to a peer, shared by the link that writes and the inlet that reads.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use super::frame::{Header, Kind};
 use super::poller::{For, Poller, Token};
 use crate::device::PeerId;
+use crate::sys::{Errno, OwnedFd, socket};
 
 /// The connection to one peer, from before it stands until both ends have let go of it.
 #[derive(Debug)]
@@ -54,7 +52,7 @@ impl Pipe {
     }
 
     /// Watches for arrivals under this token, and for room if the link has asked for it already.
-    pub(super) fn watch(&self, token: Token) -> rustix::io::Result<()> {
+    pub(super) fn watch(&self, token: Token) -> Result<(), Errno> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         watch.token = Some(token);
         let what = if watch.room { For::Both } else { For::Arrivals };
@@ -96,8 +94,7 @@ impl Pipe {
         self.end();
         if let Some(stream) = self.stream.get() {
             self.poller.remove(stream);
-            // It may be shut already.
-            let _ = rustix::net::shutdown(stream, Shutdown::Both);
+            socket::shut(stream);
         }
     }
 
@@ -113,14 +110,14 @@ impl Drop for Pipe {
         if !self.is_over() && !self.torn.load(Ordering::Relaxed) && !std::thread::panicking() {
             let goodbye = Header::bare(Kind::Goodbye).to_bytes();
             // Best effort: the peer also hears from its roster that this rank has left.
-            let _ = rustix::net::send(stream, &goodbye, SendFlags::NOSIGNAL);
+            let _ = socket::send(stream, &goodbye);
         }
-        let _ = rustix::net::shutdown(stream, Shutdown::Write);
+        socket::shut_writing(stream);
         // To close with bytes unread resets the connection, and the peer would lose what it has not read.
         let mut rest = [0u8; 4096];
         for _ in 0..1024 {
-            match rustix::net::recv(stream, &mut rest, RecvFlags::empty()) {
-                Ok((_, 1..)) => (),
+            match socket::recv(stream, &mut rest) {
+                Ok(1..) => (),
                 _ => break,
             }
         }

@@ -1,10 +1,6 @@
-//! Which sockets have news: one epoll a device, level-triggered.
+//! Which sockets have news: one poll a device.
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use crate::sys::{BorrowedFd, Errno, Interest, OwnedFd, Poll, Readiness};
 
 /// The socket that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,16 +14,15 @@ pub(super) enum Token {
 }
 
 impl Token {
-    fn data(self) -> EventData {
-        EventData::new_u64(match self {
+    fn word(self) -> u64 {
+        match self {
             Token::Listener => u64::MAX,
             Token::Half(at) => 1 << 32 | at as u64,
             Token::Whole(at) => at as u64,
-        })
+        }
     }
 
-    fn of(event: Event) -> Self {
-        let word = event.data.u64();
+    fn of(word: u64) -> Self {
         let at = word as u32 as usize;
         match word >> 32 {
             0 => Token::Whole(at),
@@ -46,11 +41,11 @@ pub(super) enum For {
 }
 
 impl For {
-    fn flags(self) -> EventFlags {
+    fn interest(self) -> Interest {
         match self {
-            For::Arrivals => EventFlags::IN,
-            For::Room => EventFlags::OUT,
-            For::Both => EventFlags::IN | EventFlags::OUT,
+            For::Arrivals => Interest::Read,
+            For::Room => Interest::Write,
+            For::Both => Interest::Both,
         }
     }
 }
@@ -65,54 +60,36 @@ pub(super) struct News {
     pub(super) arrival: bool,
 }
 
-/// The most news taken at once.
-const BATCH: usize = 64;
-
 #[derive(Debug)]
-pub(super) struct Poller {
-    epoll: OwnedFd,
-}
+pub(super) struct Poller(Poll);
 
 impl Poller {
-    pub(super) fn new() -> rustix::io::Result<Self> {
-        Ok(Poller { epoll: epoll::create(CreateFlags::CLOEXEC)? })
+    pub(super) fn new() -> Result<Self, Errno> {
+        Poll::new().map(Poller)
     }
 
-    pub(super) fn add(&self, socket: impl AsFd, token: Token, what: For) -> rustix::io::Result<()> {
-        epoll::add(&self.epoll, socket, token.data(), what.flags())
+    pub(super) fn add(&self, socket: &OwnedFd, token: Token, what: For) -> Result<(), Errno> {
+        self.0.add(socket, token.word(), what.interest())
     }
 
-    pub(super) fn change(&self, socket: impl AsFd, token: Token, what: For) -> rustix::io::Result<()> {
-        epoll::modify(&self.epoll, socket, token.data(), what.flags())
+    pub(super) fn change(&self, socket: &OwnedFd, token: Token, what: For) -> Result<(), Errno> {
+        self.0.change(socket, token.word(), what.interest())
     }
 
-    pub(super) fn remove(&self, socket: impl AsFd) {
-        // An error says that the socket was not watched, and so it is not.
-        let _ = epoll::delete(&self.epoll, socket);
+    pub(super) fn remove(&self, socket: &OwnedFd) {
+        self.0.remove(socket);
     }
 
     /// Puts what there is now into `news`; returns whether that was all.
     pub(super) fn look(&self, news: &mut Vec<News>) -> bool {
         news.clear();
-        let mut events = [MaybeUninit::<Event>::uninit(); BATCH];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interrupted call has found nothing.
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return true };
-        news.extend(events.iter().map(|event| {
-            let flags = event.flags;
-            let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-            News {
-                token: Token::of(*event),
-                room: broken || flags.contains(EventFlags::OUT),
-                arrival: broken || flags.contains(EventFlags::IN),
-            }
-        }));
-        news.len() < BATCH
+        self.0.look(|Readiness { token, read, write }| {
+            news.push(News { token: Token::of(token), room: write, arrival: read });
+        })
     }
-}
 
-impl AsFd for Poller {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+    /// Returns what is readable when there is news.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.descriptor()
     }
 }

@@ -3,12 +3,10 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
-
 use super::frame::{HEADER, Header, Kind};
 use super::pipe::Pipe;
 use crate::device::{HEAD_MAX, Landing, Sink};
+use crate::sys::{Errno, socket};
 
 /// The bytes of one read at most, unless they go straight to their place.
 const STAGE: usize = 32 << 10;
@@ -105,9 +103,9 @@ impl Reader {
     #[inline]
     fn receive(&mut self, limit: usize) -> Result<Option<usize>, End> {
         let Some(stream) = self.pipe.stream() else { return Ok(None) };
-        match rustix::net::recv(stream, &mut self.stage[self.end..limit], RecvFlags::empty()) {
-            Ok((_, 0)) => Err(self.ended("its connection was closed")),
-            Ok((_, count)) => Ok(Some(count)),
+        match socket::recv(stream, &mut self.stage[self.end..limit]) {
+            Ok(0) => Err(self.ended("its connection was closed")),
+            Ok(count) => Ok(Some(count)),
             Err(error) => self.failed(error).map(|()| None),
         }
     }
@@ -120,9 +118,9 @@ impl Reader {
         // SAFETY: the sink gave the body's bytes to this device until `landed` or `lost`, which are still to come, and
         // `left` of them are at `place`.
         let room = unsafe { std::slice::from_raw_parts_mut(place.0.cast::<MaybeUninit<u8>>(), *left) };
-        match rustix::net::recv(stream, room, RecvFlags::empty()) {
-            Ok((_, 0)) => Err(self.ended("its connection was closed in the middle of a message")),
-            Ok((_, count)) => {
+        match socket::recv_uninit(stream, room) {
+            Ok(0) => Err(self.ended("its connection was closed in the middle of a message")),
+            Ok(count) => {
                 place.0 = place.0.wrapping_add(count);
                 *left -= count;
                 self.end_body(sink);
@@ -201,8 +199,7 @@ impl Reader {
             }
             Kind::Settle => {
                 if let Some(stream) = pipe.stream() {
-                    // A failure costs the peer time and nothing else.
-                    let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
+                    socket::acknowledge(stream);
                 }
             }
         }

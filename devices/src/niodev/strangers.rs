@@ -1,7 +1,6 @@
 //! What comes from a connection, without a device: for fuzzing.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::handshake::{Handshake, Identity, Step, Verdict};
@@ -10,6 +9,7 @@ use super::poller::Poller;
 use super::reader::{End, Reader};
 use crate::device::{PeerId, Sink};
 use crate::site::JobKey;
+use crate::sys::OwnedFd;
 
 /// The receiving end of a connection that stands.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! The doorbell of another process's rank, which is asked for and comes later.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::doorbell::Doorbell;
 use crate::ring::LateBell;
 use crate::shmdev::Segment;
 use crate::site::Bells;
+use crate::sys::OwnedFd;
 
 /// A neighbour's doorbell.
 #[derive(Debug)]
@@ -87,10 +87,9 @@ impl Bell {
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{EventfdFlags, eventfd};
-
     use super::*;
     use crate::site::Then;
+    use crate::sys::Event;
 
     /// Questions that wait for the test.
     #[derive(Default)]
@@ -111,7 +110,7 @@ mod tests {
     struct Scene {
         questions: Arc<Questions>,
         bell: Arc<Bell>,
-        fd: OwnedFd,
+        event: Event,
     }
 
     impl Scene {
@@ -122,8 +121,7 @@ mod tests {
             let segment = Segment::attach(fd, 2).unwrap();
             let questions = Arc::<Questions>::default();
             let bell = Bell::new(Arc::clone(&questions) as _, segment, 1);
-            let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-            Scene { questions, bell, fd }
+            Scene { questions, bell, event: Event::alone().unwrap() }
         }
 
         fn asked(&self) -> Vec<Then<OwnedFd>> {
@@ -132,11 +130,11 @@ mod tests {
         }
 
         fn answer(&self, then: Then<OwnedFd>) {
-            then(Ok(self.fd.try_clone().unwrap()));
+            then(Ok(self.event.share().unwrap()));
         }
 
         fn rung(&self) -> bool {
-            rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok()
+            self.event.clear()
         }
     }
 

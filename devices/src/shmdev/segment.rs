@@ -13,16 +13,16 @@
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use mpj_pool::{Shared, SharedView, StorageError};
+use mpj_pool::StorageError;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::SHM_FRAGMENTS;
 use crate::doorbell::Flag;
 use crate::ring::{Fragments, Ring};
+use crate::sys::{BorrowedFd, OwnedFd, Shared, SharedView};
 
 /// Why the memory of a job could not be made or used.
 #[derive(Clone, PartialEq, Eq, Debug)]

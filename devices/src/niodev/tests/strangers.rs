@@ -12,10 +12,10 @@ use super::super::connect::{explain, host};
 use super::super::frame::{HEADER, Header};
 use super::super::half;
 use super::super::handshake::{Handshake, Identity, Step, Verdict};
-use super::super::link::unacknowledged;
 use super::super::seats::STRANGERS;
 use super::{LIVENESS, Rank, intrude, key, send, until};
 use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
+use crate::sys::socket::unacknowledged;
 
 /// Two ranks can still talk.
 fn goes_on(a: &mut Rank) {

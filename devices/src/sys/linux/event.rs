@@ -1,26 +1,33 @@
 //! The descriptor of a doorbell: an eventfd.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 #[derive(Debug)]
-pub(super) struct Event(OwnedFd);
+pub(crate) struct Event(OwnedFd);
 
 impl Event {
-    pub(super) fn new(fd: OwnedFd) -> Self {
+    /// Makes one that nobody else has.
+    pub(crate) fn alone() -> io::Result<Self> {
+        Ok(Event(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Returns the one of this descriptor.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
         Event(fd)
     }
 
     /// Makes it readable.
-    pub(super) fn signal(&self) {
+    pub(crate) fn signal(&self) {
         // A full counter (EAGAIN) means that it is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Waits until it or one of `also` is readable, or for `limit`.
-    pub(super) fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) {
+    pub(crate) fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) {
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(1 + also.len());
         fds.push(PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN));
         fds.extend(also.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
@@ -29,15 +36,14 @@ impl Event {
         let _ = rustix::event::poll(&mut fds, Some(&limit));
     }
 
-    /// Makes it unreadable again.
-    pub(super) fn clear(&self) {
+    /// Makes it unreadable again; returns whether it was readable.
+    pub(crate) fn clear(&self) -> bool {
         // Nothing to read (EAGAIN) means that the limit or another descriptor ended the sleep.
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+        rustix::io::read(&self.0, &mut [0u8; 8]).is_ok()
     }
-}
 
-impl AsFd for Event {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// Returns a descriptor of it for somebody else.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
     }
 }

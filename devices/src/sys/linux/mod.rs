@@ -1,0 +1,33 @@
+//! Linux: eventfd, memfd, epoll, membarrier.
+
+mod event;
+pub(crate) mod membarrier;
+mod poll;
+pub(crate) mod socket;
+
+pub(crate) use event::Event;
+pub(crate) use mpj_pool::{Shared, SharedView};
+pub(crate) use poll::{Interest, Poll, Readiness};
+pub(crate) use rustix::io::Errno;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Several processes can map one memory.
+#[cfg(feature = "conformance")]
+pub(crate) const HAS_SHARED_MEMORY: bool = true;
+
+/// The number of the error of what a system cannot do.
+pub(crate) const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
+
+/// Fills `bytes` with what nobody can guess; false if there is none.
+pub(crate) fn random(bytes: &mut [u8]) -> bool {
+    let len = bytes.len();
+    getrandom(bytes, GetRandomFlags::empty()) == Ok(len)
+}
+
+/// Ends this process as if it had died.
+#[cfg(all(debug_assertions, feature = "conformance"))]
+pub(crate) fn kill_me() {
+    // The test that asks for it sees the signal, or that there was none.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+}

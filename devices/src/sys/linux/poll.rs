@@ -1,0 +1,84 @@
+//! Which sockets have news: epoll, level-triggered.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+/// What a socket is watched for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Interest {
+    Read,
+    Write,
+    Both,
+}
+
+impl Interest {
+    fn flags(self) -> EventFlags {
+        match self {
+            Interest::Read => EventFlags::IN,
+            Interest::Write => EventFlags::OUT,
+            Interest::Both => EventFlags::IN | EventFlags::OUT,
+        }
+    }
+}
+
+/// What a socket is ready for; both after an error, as either call tells it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readiness {
+    pub(crate) token: u64,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+/// The most events taken at once.
+const BATCH: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Poll(OwnedFd);
+
+impl Poll {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Poll(epoll::create(CreateFlags::CLOEXEC)?))
+    }
+
+    pub(crate) fn add(&self, socket: &OwnedFd, token: u64, what: Interest) -> Result<(), Errno> {
+        epoll::add(&self.0, socket, EventData::new_u64(token), what.flags())
+    }
+
+    pub(crate) fn change(&self, socket: &OwnedFd, token: u64, what: Interest) -> Result<(), Errno> {
+        epoll::modify(&self.0, socket, EventData::new_u64(token), what.flags())
+    }
+
+    pub(crate) fn remove(&self, socket: &OwnedFd) {
+        // An error says that the socket was not watched, and so it is not.
+        let _ = epoll::delete(&self.0, socket);
+    }
+
+    /// Gives `each` what there is now; returns whether that was all.
+    #[inline]
+    pub(crate) fn look(&self, each: impl FnMut(Readiness)) -> bool {
+        let mut events = [MaybeUninit::<Event>::uninit(); BATCH];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // An interrupted call has found nothing.
+        let Ok((events, _)) = epoll::wait(&self.0, &mut events, Some(&now)) else { return true };
+        let ready = |event: &Event| {
+            let flags = event.flags;
+            let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+            Readiness {
+                token: event.data.u64(),
+                read: broken || flags.contains(EventFlags::IN),
+                write: broken || flags.contains(EventFlags::OUT),
+            }
+        };
+        events.iter().map(ready).for_each(each);
+        events.len() < BATCH
+    }
+
+    /// Returns what is readable when there is news.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

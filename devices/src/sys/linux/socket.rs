@@ -1,0 +1,126 @@
+//! Stream sockets that do not block.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType, ipproto,
+    sockopt,
+};
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+fn family(at: &SocketAddr) -> AddressFamily {
+    if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}
+
+fn stream(at: &SocketAddr) -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(family(at), SocketType::STREAM, FLAGS, Some(ipproto::TCP))
+}
+
+/// Listens on a free port of `ip`, where up to `backlog` connections may wait to be accepted.
+pub(crate) fn listen(ip: IpAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let at = SocketAddr::new(ip, 0);
+    let socket = stream(&at)?;
+    rustix::net::bind(&socket, &at)?;
+    rustix::net::listen(&socket, backlog)?;
+    let at = rustix::net::getsockname(&socket)?.try_into()?;
+    Ok((socket, at))
+}
+
+/// Finds out whether this host's own packets reach it at `ip`, by a datagram that nobody need receive.
+pub(crate) fn reach(ip: IpAddr) -> Result<(), Errno> {
+    let at = SocketAddr::new(ip, 0);
+    let socket = rustix::net::socket_with(family(&at), SocketType::DGRAM, FLAGS, None)?;
+    rustix::net::bind(&socket, &at)?;
+    let own: SocketAddr = rustix::net::getsockname(&socket)?.try_into()?;
+    rustix::net::connect(&socket, &own)?;
+    match rustix::net::send(&socket, &[0], SendFlags::NOSIGNAL) {
+        // A firewall may forbid datagrams alone.
+        Ok(_) | Err(Errno::PERM | Errno::ACCESS | Errno::AGAIN | Errno::NOBUFS) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Starts to connect.
+pub(crate) fn connect(at: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = stream(at)?;
+    match rustix::net::connect(&socket, at) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether a connection that was started stands; an error if it never will.
+pub(crate) fn is_connected(socket: &OwnedFd) -> Result<bool, Errno> {
+    sockopt::socket_error(socket).and_then(|error| error)?;
+    Ok(rustix::net::getpeername(socket).is_ok())
+}
+
+/// Accepts one connection, if there is one.
+pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::net::accept_with(listener, FLAGS)
+}
+
+/// Returns a descriptor to give up when there are no others.
+pub(crate) fn spare() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
+}
+
+/// Sends what is small at once.
+pub(crate) fn no_delay(socket: &OwnedFd) {
+    // Only speed depends on it.
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+}
+
+/// Acknowledges at once what has come.
+pub(crate) fn acknowledge(socket: &OwnedFd) {
+    // Only speed depends on it.
+    let _ = sockopt::set_tcp_quickack(socket, true);
+}
+
+#[inline]
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
+    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
+}
+
+/// Sends one after the other, in one call.
+#[inline]
+pub(crate) fn send_parts(socket: &OwnedFd, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+}
+
+#[inline]
+pub(crate) fn recv(socket: &OwnedFd, room: &mut [u8]) -> Result<usize, Errno> {
+    rustix::net::recv(socket, room, RecvFlags::empty()).map(|(_, count)| count)
+}
+
+/// Receives into memory that need not be initialised.
+#[inline]
+pub(crate) fn recv_uninit(socket: &OwnedFd, room: &mut [MaybeUninit<u8>]) -> Result<usize, Errno> {
+    rustix::net::recv(socket, room, RecvFlags::empty()).map(|(_, count)| count)
+}
+
+/// Sends and receives nothing more.
+pub(crate) fn shut(socket: &OwnedFd) {
+    // It may be shut already.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
+/// Sends nothing more.
+pub(crate) fn shut_writing(socket: &OwnedFd) {
+    // As above.
+    let _ = rustix::net::shutdown(socket, Shutdown::Write);
+}
+
+/// Returns how many bytes the peer's host has not acknowledged.
+pub(crate) fn unacknowledged(socket: &impl AsRawFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open, and TIOCOUTQ writes one int to the address it is given.
+    let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    // A socket that cannot tell has nothing to wait for.
+    if rc == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+}

@@ -1,0 +1,38 @@
+//! The operating system: every call that std has none for, and nothing else of the crate names one.
+//!
+//! A platform gives, in a folder or file of its own beside `linux` and `shell`:
+//! * `OwnedFd`, `BorrowedFd`: descriptors, which a process can hand to another;
+//! * `Errno`: error numbers, with the names that `niodev` tells apart, which turn into `io::Error`; `NOT_SUPPORTED`: the
+//!   number of that error;
+//! * `Event`: a counter that other processes may have too; `signal` makes it readable, `wait` sleeps until it or another
+//!   descriptor is readable or time is up, `clear` makes it unreadable. A signal before the wait ends the wait;
+//! * `membarrier`: `register` says whether `run` will work in this process, `run` makes every thread of every registered
+//!   process pass a full fence, or says that it did not: then both sides of a doorbell fence for themselves;
+//! * `Shared`, `SharedView`: memory that several processes map and nobody can truncate, as in `mpj-pool`;
+//!   `HAS_SHARED_MEMORY`: whether there is such memory at all;
+//! * `Poll`: which of many sockets are readable or writable, level-triggered, itself a descriptor that is readable when
+//!   there is news;
+//! * `socket`: streams that do not block, are not inherited, and raise no signal; writing from several places at once;
+//!   how much the peer's host has not acknowledged;
+//! * `random`: bytes nobody can guess; `kill_me`: an end without farewell, for tests of such ends.
+//!
+//! `linux` has all of it. `shell` has the same names and refuses every call, except that a doorbell works among threads:
+//! with it `smdev`, the engine and matching run wherever Rust does. It is chosen on every other system, and on Linux by
+//! `--cfg mpj_portable`, so that it is compiled and tested here. To bring up a platform, copy it and fill it in.
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[allow(unsafe_code, reason = "calls that neither std nor rustix has")]
+mod linux;
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+pub(crate) use linux::*;
+
+#[cfg(not(all(target_os = "linux", not(mpj_portable))))]
+#[allow(unsafe_code, reason = "stands in for a type that keeps an unsafe contract")]
+mod shell;
+#[cfg(not(all(target_os = "linux", not(mpj_portable))))]
+pub(crate) use shell::*;
+
+#[cfg(unix)]
+pub(crate) use std::os::fd::{BorrowedFd, OwnedFd};
+#[cfg(windows)]
+pub(crate) use std::os::windows::io::{BorrowedHandle as BorrowedFd, OwnedHandle as OwnedFd};

@@ -1,0 +1,43 @@
+//! A counter in place of a descriptor: it wakes threads of this process.
+
+use std::io;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::sys::{BorrowedFd, OwnedFd};
+
+#[derive(Debug, Default)]
+pub(crate) struct Event {
+    signalled: Mutex<bool>,
+    news: Condvar,
+}
+
+impl Event {
+    pub(crate) fn alone() -> io::Result<Self> {
+        Ok(Event::default())
+    }
+
+    /// Nobody can have such a descriptor, as [`share`](Self::share) gives none.
+    pub(crate) fn new(_fd: OwnedFd) -> Self {
+        Event::default()
+    }
+
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn signal(&self) {
+        *self.signalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.news.notify_all();
+    }
+
+    pub(crate) fn wait(&self, _also: &[BorrowedFd<'_>], limit: Duration) {
+        let signalled = self.signalled.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever sleeps looks for what woke it, and so also after a panic of somebody else.
+        let _ = self.news.wait_timeout_while(signalled, limit, |signalled| !*signalled);
+    }
+
+    pub(crate) fn clear(&self) -> bool {
+        std::mem::take(&mut *self.signalled.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

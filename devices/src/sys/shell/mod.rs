@@ -1,0 +1,39 @@
+//! No system at all: what std has suffices for ranks that are threads of one process; everything else is refused.
+
+mod errno;
+mod event;
+mod memory;
+mod poll;
+pub(crate) mod socket;
+
+pub(crate) use errno::Errno;
+pub(crate) use event::Event;
+pub(crate) use memory::{Shared, SharedView};
+pub(crate) use poll::{Interest, Poll, Readiness};
+
+/// Several processes can map one memory.
+#[cfg(feature = "conformance")]
+pub(crate) const HAS_SHARED_MEMORY: bool = false;
+
+/// No number has the meaning everywhere.
+pub(crate) const NOT_SUPPORTED: i32 = 0;
+
+/// There are no fences from outside: both sides of a doorbell make their own.
+pub(crate) mod membarrier {
+    pub(crate) fn register() -> bool {
+        false
+    }
+
+    pub(crate) fn run() -> bool {
+        false
+    }
+}
+
+pub(crate) fn random(_bytes: &mut [u8]) -> bool {
+    false
+}
+
+#[cfg(all(debug_assertions, feature = "conformance"))]
+pub(crate) fn kill_me() {
+    std::process::abort()
+}

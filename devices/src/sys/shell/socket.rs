@@ -1,0 +1,44 @@
+//! No socket can be had, so nothing is ever asked of one.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+
+use super::Errno;
+use crate::sys::OwnedFd;
+
+macro_rules! refused {
+    ($($name:ident($($arg:ty),*) -> $ok:ty;)*) => {$(
+        pub(crate) fn $name($(_: $arg),*) -> Result<$ok, Errno> {
+            Err(Errno::UNSUPPORTED)
+        }
+    )*};
+}
+
+refused! {
+    listen(IpAddr, i32) -> (OwnedFd, SocketAddr);
+    reach(IpAddr) -> ();
+    connect(&SocketAddr) -> OwnedFd;
+    is_connected(&OwnedFd) -> bool;
+    accept(&OwnedFd) -> OwnedFd;
+    send(&OwnedFd, &[u8]) -> usize;
+    send_parts(&OwnedFd, &[IoSlice<'_>]) -> usize;
+    recv(&OwnedFd, &mut [u8]) -> usize;
+    recv_uninit(&OwnedFd, &mut [MaybeUninit<u8>]) -> usize;
+}
+
+pub(crate) fn spare() -> Option<OwnedFd> {
+    None
+}
+
+pub(crate) fn no_delay(_socket: &OwnedFd) {}
+
+pub(crate) fn acknowledge(_socket: &OwnedFd) {}
+
+pub(crate) fn shut(_socket: &OwnedFd) {}
+
+pub(crate) fn shut_writing(_socket: &OwnedFd) {}
+
+pub(crate) fn unacknowledged<T>(_socket: &T) -> usize {
+    0
+}
