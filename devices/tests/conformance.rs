@@ -45,7 +45,9 @@ macro_rules! conformance {
 }
 
 conformance!(smdev);
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
 conformance!(shmdev);
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
 conformance!(niodev);
 conformance!(late);
 
@@ -76,6 +78,7 @@ fn late_moves_with_little_room() {
     little_room("later");
 }
 
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
 fn shmdev_with_little_room() {
     little_room("shmdev");
