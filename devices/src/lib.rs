@@ -96,7 +96,9 @@ pub use device::{
     Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink,
 };
 pub use doorbell::{Doorbell, Flag};
-pub use engine::{Cards, Channel, Count, Engine, Local, Message, Mode, Stats, Traffic, Wait, Waiting};
+pub use engine::{
+    Cards, Channel, Count, Driven, Engine, Local, Message, Mode, Stats, Traffic, Wait, Waiting,
+};
 pub use fault::{Content, Fault};
 pub use group::Group;
 pub use layout::{Envelope, Keep, Source, Target};

@@ -20,6 +20,7 @@
 mod chains;
 mod channels;
 mod closing;
+mod driven;
 mod early;
 mod ends;
 mod faults;
@@ -121,6 +122,8 @@ macro_rules! for_each_case {
             threads::self_sends_wake_a_sleeping_thread [1, 2]
             threads::self_sends_meet_receives_of_another_thread [1, 2]
             threads::a_long_wait_sleeps [2, 3]
+            driven::a_wait_for_something_else_drives [2, 3, 5]
+            driven::threads_drive_one_at_a_time [2, 3, 5]
             model::random_traffic [2, 3, 5, 8]
         }
     };

@@ -18,12 +18,13 @@
 //! * Under an outbox's, each time: the frames that wait, up to 16 pieces of bodies that are sent, and of bodies that the
 //!   device gets at once about 1 MiB. The rest goes on in the next pass. What ends by that is ended when the lock is open.
 //! * Under the turn, what a pass takes from the devices and moves out of the outboxes. Whoever waits holds it from pass to
-//!   pass, and gives it up for work of its own that is long, as a collective's is.
+//!   pass, and gives it up for work of its own that is long, as a collective's is, and to drive what nobody waits for.
 
 pub(crate) mod channel;
 mod channels;
 mod contact;
 mod delivery;
+mod driven;
 mod failure;
 mod fetch;
 mod inbox;
@@ -48,6 +49,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 pub use channel::Channel;
 pub use contact::Cards;
+pub use driven::Driven;
 pub use receive::Message;
 pub use send::Mode;
 pub use traffic::{Count, Local, Stats, Traffic};
@@ -61,6 +63,7 @@ use crate::registry::{Openings, Registry};
 use crate::site::Site;
 use crate::wait::Policy;
 use channels::Channels;
+use driven::Tasks;
 use moves::{Move, Moves};
 use parking::Parking;
 use peer::{NoLink, Peer, Table};
@@ -93,6 +96,8 @@ pub struct Engine {
     turn: Mutex<Turn>,
     parking: Parking,
     waits: Waits,
+    /// What is driven though nobody waits for it.
+    tasks: Tasks,
     pub(crate) policy: Policy,
     pub(crate) credit: u64,
     /// How many outboxes have something waiting.
@@ -155,6 +160,7 @@ impl Engine {
             moves: Mutex::default(),
             parking: Parking::default(),
             waits: Waits::default(),
+            tasks: Tasks::default(),
             busy: AtomicUsize::new(0),
             busy_peers: Mutex::default(),
             ends: RwLock::default(),
@@ -192,11 +198,14 @@ impl Engine {
             self.withdraw_receives(&channel);
         }
         self.recheck();
+        if self.tasks.are_open() {
+            self.drive_all(true);
+        }
         // An answer to a peer's message must be on its way before the peer hears that no more will come.
         let leaving = |_: &()| Wait::call("leaving the job: what it has sent is not received");
         self.wait_for(
             &mut (),
-            |()| self.peers.iter().all(|p| p.outbox().is_settled()).then_some(()),
+            |()| (!self.tasks.are_open() && self.peers.iter().all(|p| p.outbox().is_settled())).then_some(()),
             leaving,
         );
         crate::steps::reach(crate::steps::Step::Closing, self.site.rank);

@@ -62,11 +62,13 @@ impl Engine {
 
     /// As [`progress`](Self::progress), for who knows only afterwards whether it has looked in vain.
     pub(super) fn advance(&self) -> usize {
-        let Some(mut turn) = self.take_turn() else { return 0 };
-        let moved = self.pass(&mut turn);
+        let moved = self.take_turn().map_or(0, |mut turn| self.pass(&mut turn));
         if moved > 0 {
             self.parking.notify();
             self.policy.found();
+        }
+        if self.tasks.are_open() {
+            self.drive_all(moved > 0);
         }
         moved
     }
@@ -130,12 +132,16 @@ impl Engine {
         let mut waiter = Waiter::new(&self.policy);
         let mut turn = None;
         let mut entered = None;
+        let mut moved_asleep = false;
         loop {
             turn = turn.or_else(|| self.take_turn());
             let moved = turn.as_mut().map_or(0, |turn| self.pass(turn));
             if moved > 0 {
                 self.parking.notify();
                 waiter.reset();
+            }
+            if (moved > 0 || std::mem::take(&mut moved_asleep)) && self.tasks.are_open() {
+                self.drive_without(turn.take(), true);
             }
             if let Some(value) = ready(state) {
                 drop(turn);
@@ -146,6 +152,10 @@ impl Engine {
                 continue;
             }
             entered.get_or_insert_with(|| self.waits.enter(what(state)));
+            if self.tasks.are_open() {
+                self.drive_without(turn.take(), false);
+                turn = self.take_turn();
+            }
             let mut value = None;
             match &mut turn {
                 Some(turn) => {
@@ -153,7 +163,8 @@ impl Engine {
                     self.site.bell.sleep(&armed, NAP, || {
                         let moved = self.pass(turn);
                         value = ready(state);
-                        moved > 0 || value.is_some()
+                        moved_asleep = moved > 0;
+                        moved_asleep || value.is_some()
                     });
                 }
                 None => self.parking.park(|| {
@@ -164,9 +175,22 @@ impl Engine {
             if let Some(value) = value {
                 drop(turn);
                 self.parking.notify();
+                if moved_asleep && self.tasks.are_open() {
+                    self.drive_all(true);
+                }
                 return value;
             }
         }
+    }
+
+    /// Gives the turn up and drives what nobody waits for.
+    #[cold]
+    fn drive_without(&self, turn: Option<MutexGuard<'_, Turn>>, is_news: bool) {
+        if turn.is_some() {
+            drop(turn);
+            self.parking.notify();
+        }
+        self.drive_all(is_news);
     }
 
     /// Tells waiting threads that a message has come which no receive was posted for: one may be probing for it.

@@ -1,0 +1,108 @@
+//! Operations of several steps that the engine drives: by whoever waits, for whatever.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::Member;
+use super::owned::Receiving;
+use crate::Driven;
+
+/// Messages that go around.
+const ROUNDS: u64 = 50;
+
+/// The tag of what is relayed, and of what the ranks wait for.
+const TOKEN: i32 = 1;
+const OVER: i32 = 2;
+
+/// Passes tokens on around the ring of ranks, one more than came, until all have passed.
+#[derive(Debug)]
+struct Relay {
+    member: Member,
+    receiving: Mutex<Option<Receiving<u64>>>,
+    is_polled: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl Relay {
+    fn start(m: &Member) -> Arc<Self> {
+        let receiving = Mutex::new(Some(m.irecv(m.previous() as i32, TOKEN, 1)));
+        let (is_polled, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let relay = Arc::new(Relay { member: m.clone(), receiving, is_polled, has_ended });
+        m.engine.drive(Arc::clone(&relay) as Arc<dyn Driven>);
+        relay
+    }
+
+    /// Passes on what has come, if it has: the step waits for its message to be sent. Returns whether it was the last of this rank.
+    fn pass_on(&self, receiving: &mut Option<Receiving<u64>>) -> bool {
+        let m = &self.member;
+        while receiving.as_ref().is_some_and(Receiving::has_ended) {
+            let Some((_, came)) = receiving.take().map(|one| m.received(one)) else { break };
+            if came[0] < ROUNDS {
+                m.send(m.next(), TOKEN, &[came[0] + 1]);
+            }
+            if came[0] + u64::from(m.size) > ROUNDS {
+                return true;
+            }
+            *receiving = Some(m.irecv(m.previous() as i32, TOKEN, 1));
+        }
+        false
+    }
+}
+
+impl Driven for Relay {
+    fn poll(&self) -> bool {
+        assert!(!self.is_polled.swap(true, Ordering::SeqCst), "one thread polls at a time");
+        assert!(!self.has_ended.load(Ordering::SeqCst), "it has ended");
+        let has_ended = self.pass_on(&mut self.receiving.lock().unwrap());
+        self.has_ended.store(has_ended, Ordering::SeqCst);
+        self.is_polled.store(false, Ordering::SeqCst);
+        has_ended
+    }
+}
+
+/// Waits for the last token of a rank, then tells the next rank.
+fn see_the_end(m: &Member, relay: &Relay) {
+    if m.rank != 0 {
+        // Nobody but this wait drives the relay.
+        m.recv::<u8>(m.previous() as i32, OVER, 1);
+    }
+    m.engine.wait_until(|| relay.has_ended.load(Ordering::SeqCst).then_some(()));
+    if m.next() != 0 {
+        m.send(m.next(), OVER, &[1u8]);
+    }
+}
+
+/// Every rank but one only waits for an unrelated message.
+pub(super) fn a_wait_for_something_else_drives(m: &Member) {
+    for _ in 0..10 {
+        let relay = Relay::start(m);
+        m.barrier();
+        if m.rank == 0 {
+            m.send(m.next(), TOKEN, &[1u64]);
+        }
+        see_the_end(m, &relay);
+        assert_eq!(Arc::strong_count(&relay), 1, "the engine has forgotten it");
+        m.barrier();
+    }
+}
+
+/// Several threads wait, and test, and none of them for the relay.
+pub(super) fn threads_drive_one_at_a_time(m: &Member) {
+    let relay = Relay::start(m);
+    m.barrier();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !relay.has_ended.load(Ordering::SeqCst) {
+                    m.engine.progress();
+                }
+            });
+        }
+        scope.spawn(|| m.engine.wait_until(|| relay.has_ended.load(Ordering::SeqCst).then_some(())));
+        if m.rank == 0 {
+            m.send(m.next(), TOKEN, &[1u64]);
+        }
+        see_the_end(m, &relay);
+    });
+    m.barrier();
+}

@@ -1,0 +1,118 @@
+//! Operations of several steps that the engine drives though nobody waits for them, as a collective that does not block.
+//!
+//! Whoever makes progress drives them, when it has moved something and before it sleeps, and gives the turn up first: a step
+//! may take long, call a function of the user's, and wait for messages itself. What that thread waits for is noticed when
+//! the step has ended.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{Engine, lock};
+
+/// An operation of several steps: see [`Engine::drive`].
+pub trait Driven: fmt::Debug + Send + Sync {
+    /// Goes on as far as it can without waiting for others; returns whether it has ended.
+    ///
+    /// One thread at a time calls it, without a lock of the engine's, and no more when it has ended. It must not panic.
+    fn poll(&self) -> bool;
+}
+
+/// The operations that a rank drives.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    /// How many there are: all that is looked at where there are none.
+    open: AtomicUsize,
+    list: Mutex<Vec<Arc<Task>>>,
+}
+
+#[derive(Debug)]
+struct Task {
+    driven: Arc<dyn Driven>,
+    /// [`FREE`], [`TAKEN`] or [`AGAIN`].
+    hand: AtomicU8,
+}
+
+/// No thread polls it.
+const FREE: u8 = 0;
+/// A thread polls it.
+const TAKEN: u8 = 1;
+/// A thread polls it, and something has moved since it began to.
+const AGAIN: u8 = 2;
+
+impl Tasks {
+    /// Whether there are any.
+    #[inline]
+    pub(super) fn are_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl Task {
+    /// Polls it, unless another thread does, which polls it once more if there is news; returns whether it has ended.
+    fn drive(&self, is_news: bool) -> bool {
+        // SYNC task-hand (acquire, release): what was seen to move before is seen by the next poll, on whichever thread.
+        let was = if is_news {
+            self.hand.swap(AGAIN, Ordering::AcqRel)
+        } else {
+            let taken = self.hand.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
+            taken.unwrap_or_else(|was| was)
+        };
+        if was != FREE {
+            return false;
+        }
+        loop {
+            // SYNC task-hand (acquire): with the news that was noted until now.
+            self.hand.swap(TAKEN, Ordering::AcqRel);
+            if self.driven.poll() {
+                // It stays taken: nobody polls it again.
+                return true;
+            }
+            // SYNC task-hand (release)
+            if self.hand.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Drives an operation to its end, whether or not anybody waits for it: polls it now, and whenever a thread of this
+    /// rank makes progress. The engine holds it until it has ended.
+    ///
+    /// When the engine is [closed](Self::close), the operation has to end: see [`is_closed`](Self::is_closed).
+    pub fn drive(&self, driven: Arc<dyn Driven>) {
+        let task = Arc::new(Task { driven, hand: AtomicU8::new(FREE) });
+        let mut list = lock(&self.tasks.list);
+        list.push(Arc::clone(&task));
+        self.tasks.open.store(list.len(), Ordering::Relaxed);
+        drop(list);
+        self.drive_one(&task, true);
+    }
+
+    /// Whether this rank has begun to leave the job.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Drives all operations, after something has moved or before a sleep. The caller does not hold the turn.
+    #[cold]
+    pub(super) fn drive_all(&self, is_news: bool) {
+        let open = lock(&self.tasks.list).clone();
+        for task in &open {
+            self.drive_one(task, is_news);
+        }
+    }
+
+    fn drive_one(&self, task: &Arc<Task>, is_news: bool) {
+        if !task.drive(is_news) {
+            return;
+        }
+        let mut list = lock(&self.tasks.list);
+        list.retain(|one| !Arc::ptr_eq(one, task));
+        self.tasks.open.store(list.len(), Ordering::Relaxed);
+        drop(list);
+        // Its end is news that no frame brings.
+        self.rouse();
+    }
+}
