@@ -26,6 +26,7 @@
 //!   [`recv_buffer`](Intracomm::recv_buffer). [`Slices`] are several slices as one message.
 //! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope); several
 //!   are waited for by [`wait_all`], [`wait_any`] and their like, also if they differ ([`Waitable::watch`]).
+//! * Collectives may be started, and waited for in any order ([`Intracomm::ibarrier`]); whoever waits drives them.
 //! * A neighbour that may be missing is an `Option` of a rank ([`PROC_NULL`]).
 //! * Values of any serde type go by [`Intracomm::send_object`].
 //! * A message that does not fit or is of another type, a rank that dies or leaves, a bad argument: an [`Error`] that
@@ -38,11 +39,11 @@
 //! |---|---|---|
 //! | `MPI` | [`run`], [`init`], [`threads`], [`wtime`], [`wtick`], [`World::abort`] | there is no `Finalize`: a rank leaves when its function has returned, or its last [`World`] is dropped |
 //! | `Comm` | [`Intracomm`]: standard and synchronous sends, receives, `sendrecv`, probes, matched probes, `dup`, `free` | not yet: buffered and ready sends, `sendrecv_replace`, attributes, error handlers (errors are values) |
-//! | `Intracomm` | `split`, `barrier`, `bcast`, `gather(v)`, `scatter(v)`, `allgather(v)`, `alltoall(v)`, `reduce`, `allreduce`, `reduce_scatter`, `scan` | not yet: `create`, collectives that do not block |
+//! | `Intracomm` | `split`, `barrier`, `bcast`, `gather(v)`, `scatter(v)`, `allgather(v)`, `alltoall(v)`, `reduce`, `allreduce`, `reduce_scatter`, `scan`; beyond mpiJava, [`ibarrier`](Intracomm::ibarrier), [`ibcast`](Intracomm::ibcast), [`iallreduce`](Intracomm::iallreduce), and every collective so by [`raw::start`] | not yet: `create` |
 //! | `Datatype` | [`struct@Datatype`]: all constructors of MPI, not only those of mpiJava; `OBJECT` is [`send_object`](Intracomm::send_object) | |
 //! | `Op`, `User_function` | [`Op`], [`UserOp`] | |
 //! | `Request`, `Status` | [`Request`], [`ScopedSend`], [`ScopedRecv`], [`Status`] | |
-//! | `Prequest` | | not yet: persistent requests |
+//! | `Prequest` | collectives alone: [`raw::prepare`] | not yet: persistent requests of messages |
 //! | `Group` | [`raw::Comm::group`] tells who is in it | not yet: making groups, and communicators of them |
 //! | `Intercomm`, `Cartcomm`, `Graphcomm`, `CartParms`, `GraphParms`, `ShiftParms` | | not yet |
 //! | `MPIException` | [`Error`] with its [`Class`] | |

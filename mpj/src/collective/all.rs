@@ -16,7 +16,7 @@ pub(crate) fn allgather(
     recv: Blocks<'_>,
     is_direct: bool,
 ) -> Vec<Step> {
-    let block = |r: u32| span(Area::Recv, recv, r);
+    let block = |r: u32| span(Area::RECV, recv, r);
     let mut steps = Vec::with_capacity(3 * size as usize);
     steps.extend(send.map(|from| Step::Copy { from, into: block(rank) }));
     let mine = send.unwrap_or_else(|| block(rank));
@@ -45,7 +45,7 @@ pub(crate) fn alltoall(
     recv: Blocks<'_>,
     is_direct: bool,
 ) -> Vec<Step> {
-    let (out, back) = (|r: u32| span(area, send, r), |r: u32| span(Area::Recv, recv, r));
+    let (out, back) = (|r: u32| span(area, send, r), |r: u32| span(Area::RECV, recv, r));
     let mut steps = Vec::with_capacity(3 * size as usize);
     if is_direct {
         steps.extend(

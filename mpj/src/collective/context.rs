@@ -9,7 +9,7 @@ use super::label::MATCHED;
 use super::tuning::Tuning;
 
 /// The members of a communicator as its collectives see them: a channel where their messages never meet the user's, and the
-/// course of the calls.
+/// course of the calls. The channel is left with the last handle: calls that are under way outlive their communicator.
 #[derive(Debug)]
 pub(crate) struct Context {
     engine: Arc<Engine>,
@@ -56,5 +56,11 @@ impl Context {
     #[inline]
     pub(crate) fn course(&self) -> &Course {
         &self.course
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.engine.leave(&self.channel);
     }
 }

@@ -27,7 +27,12 @@ const FEW: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     next: AtomicU32,
+    /// All calls before this one have ended.
     ended: AtomicU32,
+    /// Whether there are calls that have ended before an older one.
+    is_ahead: AtomicBool,
+    /// Which.
+    ahead: Mutex<Vec<u32>>,
     /// Whether `known` says anything.
     alert: AtomicBool,
     known: Mutex<Known>,
@@ -57,14 +62,49 @@ impl Course {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Notes that a call has ended.
-    pub(crate) fn end(&self) {
-        self.ended.fetch_add(1, Ordering::Relaxed);
+    /// Notes that a call has ended, in whatever order.
+    #[inline]
+    pub(crate) fn end(&self, number: u32) {
+        // Of two calls that end at once, either the elder sees that the younger is ahead, or that one sees that the elder has
+        // ended.
+        if self.is_oldest(number) {
+            self.ended.store(number.wrapping_add(1), Ordering::SeqCst);
+            if self.is_ahead.load(Ordering::SeqCst) {
+                self.catch_up(None);
+            }
+        } else {
+            self.catch_up(Some(number));
+        }
+    }
+
+    /// Notes the calls that are ahead and are so no more.
+    #[cold]
+    fn catch_up(&self, also: Option<u32>) {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        ahead.extend(also);
+        self.is_ahead.store(true, Ordering::SeqCst);
+        while let Some(at) = ahead.iter().position(|number| *number == self.ended.load(Ordering::SeqCst)) {
+            self.ended.store(ahead.swap_remove(at).wrapping_add(1), Ordering::SeqCst);
+        }
+        self.is_ahead.store(!ahead.is_empty(), Ordering::SeqCst);
+    }
+
+    /// Makes this the number of the next call.
+    #[cfg(test)]
+    pub(super) fn skip_to(&self, number: u32) {
+        self.next.store(number, Ordering::Relaxed);
+        self.ended.store(number, Ordering::SeqCst);
     }
 
     /// Whether all calls before this one have ended here.
+    #[inline]
     fn is_oldest(&self, number: u32) -> bool {
-        self.ended.load(Ordering::Relaxed) == number
+        self.ended.load(Ordering::SeqCst) == number
+    }
+
+    /// Whether a call has not ended here.
+    fn is_open(&self, number: u32) -> bool {
+        !is_before(number, self.ended.load(Ordering::SeqCst))
     }
 
     /// Whether anything is known that may concern a call.
@@ -125,10 +165,12 @@ impl Course {
         None
     }
 
-    /// Returns who has ended the call.
+    /// Returns who has ended the call; what was said of calls that are over here is forgotten.
     pub(crate) fn take_past(&self, number: u32) -> Vec<u32> {
-        let past = std::mem::take(&mut self.known().past);
-        past.into_iter().filter(|(n, _)| *n == number).map(|(_, rank)| rank).collect()
+        let mut known = self.known();
+        let past = known.past.extract_if(.., |(n, _)| *n == number).map(|(_, rank)| rank).collect();
+        known.past.retain(|(n, _)| self.is_open(*n));
+        past
     }
 
     /// Returns since which call what was found last is so, and why, in the words of the rank it began with.
@@ -164,7 +206,7 @@ impl Course {
             let late = {
                 let mut known = course.known();
                 known.judge(call, is_long)?;
-                let late = known.late(call);
+                let late = known.late(|number| course.is_open(number));
                 course.alert.store(known.says_anything(), Ordering::Relaxed);
                 late
             };
@@ -172,7 +214,7 @@ impl Course {
                 Notice::Past.tell(context, number, std::iter::once(rank));
             }
         }
-        // A call that is still under way, on another thread, may have messages.
+        // An older call that is still under way, on another thread or driven by the engine, may have messages.
         let over = course.is_oldest(call.number).then_some(over);
         match channel.find_early(most, |early| astray(early, call, over, is_long)) {
             Some((rank, number, label)) => Err(course.known().explain(call, rank, number, label)),
@@ -261,10 +303,8 @@ impl Known {
     }
 
     /// Returns who waits in calls that are over here.
-    fn late(&mut self, call: &Call) -> Vec<(u32, u32)> {
-        let late = self.waiting.iter().filter(|w| is_before(w.0, call.number)).map(|w| (w.0, w.1)).collect();
-        self.waiting.retain(|w| !is_before(w.0, call.number));
-        late
+    fn late(&mut self, is_open: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
+        self.waiting.extract_if(.., |w| !is_open(w.0)).map(|w| (w.0, w.1)).collect()
     }
 
     /// Says what a message that is astray means.
@@ -279,5 +319,44 @@ impl Known {
         self.blamed = Some((number, None));
         let why = format!("rank {rank} has called {label} where this rank called something else before");
         Error::new(Class::Other, call.name, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_call_is_known_in_whatever_order_they_end() {
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
+            let course = Course::default();
+            let first = u32::MAX - 1;
+            course.skip_to(first);
+            let mut open: Vec<u32> = (0..4).collect();
+            for ended in order {
+                course.end(first.wrapping_add(ended));
+                open.retain(|number| *number != ended);
+                let oldest = open.first().copied().unwrap_or(4);
+                for number in 0..=4 {
+                    let call = first.wrapping_add(number);
+                    assert_eq!(course.is_oldest(call), number == oldest, "{number} of {order:?}");
+                    assert_eq!(course.is_open(call), number >= oldest);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_an_open_call_is_kept_while_a_younger_one_looks() {
+        let course = Course::default();
+        course.known().file(1, 0, Notice::Past);
+        course.known().file(2, 1, Notice::Past);
+        course.known().file(2, 0, Notice::Waiting(Label::from_bits(0)));
+        assert_eq!(course.take_past(1), [2]);
+        assert!(course.known().late(|number| course.is_open(number)).is_empty(), "call 0 is open");
+        course.end(1);
+        assert_eq!(course.take_past(0), [1]);
+        course.end(0);
+        assert_eq!(course.known().late(|number| course.is_open(number)), [(0, 2)]);
     }
 }

@@ -18,8 +18,8 @@ pub(crate) fn reduce(
     // In order of rank from the root on if that may be, else from 0 on with one more message.
     let first = if commutative { root } else { 0 };
     let relative = (rank + size - first) % size;
-    let accumulator = Span::new(Area::Temp, 0, count);
-    let incoming = Span::new(Area::More, 0, count);
+    let accumulator = Span::new(Area::TEMP, 0, count);
+    let incoming = Span::new(Area::MORE, 0, count);
     let mut steps = Vec::with_capacity(3 * (size.ilog2() as usize + 1) + 2);
     steps.push(Step::Copy { from: mine, into: accumulator });
     let mut bit = 1;
@@ -38,7 +38,7 @@ pub(crate) fn reduce(
         }
         bit *= 2;
     }
-    let result = Span::new(Area::Recv, 0, count);
+    let result = Span::new(Area::RECV, 0, count);
     match (rank == first, rank == root) {
         (true, true) => steps.push(Step::Copy { from: accumulator, into: result }),
         (true, false) => steps.push(Step::Send { to: root, from: accumulator }),
@@ -51,8 +51,8 @@ pub(crate) fn reduce(
 /// An allreduce by recursive doubling (F-MPJ's BDE); ranks beyond the largest power of two are folded into their
 /// neighbours first. Needs `count` items of own memory.
 pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
-    let result = Span::new(Area::Recv, 0, count);
-    let incoming = Span::new(Area::Temp, 0, count);
+    let result = Span::new(Area::RECV, 0, count);
+    let incoming = Span::new(Area::TEMP, 0, count);
     let power = 1 << size.ilog2();
     let extra = size - power;
     let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1));
@@ -101,14 +101,14 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
 pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
     let block = |r: u32| {
         let (at, len) = ring_block(r % size, size, count);
-        Span::new(Area::Recv, at, len)
+        Span::new(Area::RECV, at, len)
     };
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
     let mut steps = Vec::with_capacity(7 * size as usize);
-    steps.extend(copy(mine, Span::new(Area::Recv, 0, count)));
+    steps.extend(copy(mine, Span::new(Area::RECV, 0, count)));
     for round in 0..size - 1 {
         let (out, back) = (block(rank + size - round), block(rank + 2 * size - round - 1));
-        let incoming = Span::new(Area::Temp, 0, back.count);
+        let incoming = Span::new(Area::TEMP, 0, back.count);
         steps.extend([
             Step::Recv { from: left, into: incoming },
             Step::Send { to: right, from: out },
@@ -140,10 +140,10 @@ pub(crate) fn reduce_scatter(
 ) -> Vec<Step> {
     let of = |r: u32| {
         let (at, count) = block(r);
-        Span::new(Area::Send, at, count)
+        Span::new(Area::SEND, at, count)
     };
     let span = |area| Span::new(area, 0, count);
-    let (result, incoming, higher) = (span(Area::Recv), span(Area::Temp), span(Area::More));
+    let (result, incoming, higher) = (span(Area::RECV), span(Area::TEMP), span(Area::MORE));
     let mut steps = Vec::with_capacity(4 * size as usize);
     steps.push(Step::Copy { from: of(rank), into: result });
     for round in 1..size {

@@ -20,7 +20,7 @@ pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
 
 /// A broadcast along a binomial tree (F-MPJ's MST).
 pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
-    let whole = Span::new(Area::Recv, 0, count);
+    let whole = Span::new(Area::RECV, 0, count);
     let relative = (rank + size - root) % size;
     let mut steps = Vec::with_capacity(size.ilog2() as usize + 3);
     let mut bit = 1;
@@ -43,15 +43,18 @@ pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> 
 /// Blocks of items by rank: where each starts and how many items it has.
 pub(crate) type Blocks<'a> = &'a dyn Fn(u32) -> (usize, usize);
 
-/// A gather: every rank sends to the root (F-MPJ's FT), whose own items are in place if it sends none.
-pub(crate) fn gather(rank: u32, size: u32, root: u32, send: Option<Span>, recv: Blocks<'_>) -> Vec<Step> {
+/// A gather: every rank sends to the root (F-MPJ's FT), whose own items are in place if it sends none. `into` tells where
+/// each rank's go.
+pub(crate) fn gather(
+    rank: u32,
+    size: u32,
+    root: u32,
+    send: Option<Span>,
+    into: &dyn Fn(u32) -> Span,
+) -> Vec<Step> {
     if rank != root {
         return send.map(|from| Step::Send { to: root, from }).into_iter().collect();
     }
-    let into = |from: u32| {
-        let (at, count) = recv(from);
-        Span::new(Area::Recv, at, count)
-    };
     let others = (0..size).filter(|r| *r != root).map(|from| Step::Recv { from, into: into(from) });
     let own = send.map(|from| Step::Copy { from, into: into(root) });
     others.chain(own).collect()
@@ -64,7 +67,7 @@ pub(crate) fn scatter(rank: u32, size: u32, root: u32, send: Blocks<'_>, recv: O
     }
     let from = |to: u32| {
         let (at, count) = send(to);
-        Span::new(Area::Send, at, count)
+        Span::new(Area::SEND, at, count)
     };
     let others = (0..size).filter(|r| *r != root).map(|to| Step::Send { to, from: from(to) });
     others.chain(recv.map(|into| Step::Copy { from: from(root), into })).collect()

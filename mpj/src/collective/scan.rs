@@ -6,8 +6,8 @@ use crate::op::Order;
 
 /// A scan by doubling (Hillis, Steele 1986). Needs `count` items of own memory.
 pub(crate) fn scan(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
-    let result = Span::new(Area::Recv, 0, count);
-    let incoming = Span::new(Area::Temp, 0, count);
+    let result = Span::new(Area::RECV, 0, count);
+    let incoming = Span::new(Area::TEMP, 0, count);
     let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 1);
     steps.extend(copy(mine, result));
     let mut distance = 1;

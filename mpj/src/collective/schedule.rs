@@ -1,42 +1,35 @@
 //! The machine that runs one rank's steps of a collective.
 
-use mpj_datatypes::Datatype;
-use mpj_devices::{Buf, BufError, Completion, Mode, Pattern, Source, Started, Target, Wait};
-use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+use std::ops::Deref;
+
+use mpj_devices::{Buf, Completion, Mode, Pattern, Source, Started, Target, Wait};
 
 use super::context::Context;
 use super::course::{Call, Course};
 use super::notice::Notice;
 use super::patience::Patience;
+use super::plan::{Own, Plan};
 use super::receipt::{Expected, judge};
-use super::step::{Area, Span, Step};
+use super::rooted;
+use super::step::{Span, Step};
 use crate::error::{Class, Error, Result};
 use crate::op::{Op, Order};
 use crate::raw::abort_on_unwind;
 
-/// What one rank does in a collective: steps, and the memory they work on.
+/// A collective under way, or one that can be run again: for the time of a call, or for longer where it shares its context.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) send: &'a Buf,
-    pub(crate) recv: &'a Buf,
-    /// How many items of the receive type the schedule's own areas hold.
-    pub(crate) temp: usize,
-    pub(crate) op: Option<&'a Op>,
-}
-
-/// A collective under way.
-#[derive(Debug)]
-pub(crate) struct Schedule<'a> {
-    context: &'a Context,
+pub(crate) struct Schedule<'a, C = &'a Context>
+where
+    C: Deref<Target = Context>,
+{
+    context: C,
     call: Call,
-    steps: std::vec::IntoIter<Step>,
-    send: &'a Buf,
-    recv: &'a Buf,
-    /// How many items of the receive type its own areas hold.
-    temp: usize,
-    own: [Option<Own>; 2],
-    op: Option<&'a Op>,
+    plan: Plan<'a>,
+    own: Option<Own>,
+    /// The next step.
+    at: usize,
+    /// How many of the first steps are the meeting of all ranks, which few calls begin with.
+    meeting: usize,
     pending: Vec<Pending>,
     /// Whether a [`Step::Wait`] has been reached and not yet crossed.
     at_line: bool,
@@ -47,12 +40,9 @@ pub(crate) struct Schedule<'a> {
 /// The bytes that are copied or folded at once, whoever holds the right to make progress: a few microseconds.
 const BRIEF: usize = 32 << 10;
 
-/// The memory of schedules that move none: their messages are empty.
-const NOTHING: &Buf = &Buf::empty();
-
 /// How far a schedule has come.
 #[derive(Debug)]
-enum Reached {
+pub(super) enum Reached {
     /// The end: nothing touches the buffers any more.
     End(Result<()>),
     /// A local step that is long, or calls a function of the user's, which may take long and may itself wait for messages.
@@ -67,70 +57,70 @@ struct Pending {
     expected: Option<Expected>,
 }
 
-impl<'a> Schedule<'a> {
+impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     /// Prepares a schedule.
     ///
     /// # Safety
-    /// Every span of the steps lies in what `send` and `recv` describe, under the contract of [`raw`](crate::raw), until
-    /// the schedule has been run to its end; nothing is written to `send`.
+    /// Every span of the steps lies in what the plan describes, under the contract of [`raw`](crate::raw), from when the
+    /// schedule is run until it has come to its end; nothing is written to areas that the steps only read.
     #[inline]
-    pub(crate) unsafe fn new(context: &'a Context, call: Call, plan: Plan<'a>) -> Self {
-        let Plan { steps, send, recv, temp, op } = plan;
+    pub(crate) unsafe fn new(context: C, call: Call, plan: Plan<'a>) -> Self {
+        let patience = Patience::new(&context);
         Schedule {
             context,
             call,
-            steps: steps.into_iter(),
-            send,
-            recv,
-            temp,
-            own: [None, None],
-            op,
+            plan,
+            own: None,
+            at: 0,
+            meeting: 0,
             pending: Vec::new(),
             at_line: false,
             failed: None,
-            patience: Patience::new(context),
+            patience,
         }
     }
 
     /// Makes the schedule's own memory, before it runs.
+    ///
+    /// # Errors
+    /// There is none.
+    #[inline]
     pub(crate) fn allocate(&mut self) -> Result<()> {
-        let uses_more = |step: &Step| matches!(step, Step::Recv { into, .. } if into.area == Area::More);
-        if self.temp > 0 {
-            self.own[0] = Some(Own::new(self.call.name, self.recv.datatype(), self.temp)?);
-            if self.steps.as_slice().iter().any(uses_more) {
-                self.own[1] = Some(Own::new(self.call.name, self.recv.datatype(), self.temp)?);
-            }
+        if self.plan.temp > 0 {
+            self.own = self.plan.allocate(self.call.name)?;
         }
         Ok(())
     }
 
-    /// Runs to the end.
-    pub(crate) fn run(&mut self) -> Result<()> {
-        let engine = self.context.engine();
-        let what = |run: &Schedule<'_>| {
-            run.patience.sleep();
-            Wait::collective(run.call.name, run.context.channel())
-        };
-        loop {
-            match engine.wait_for(self, Schedule::poll, what) {
-                Reached::End(outcome) => return outcome,
-                Reached::Work(step) => {
-                    if let Err(error) = self.work(step) {
-                        self.fail(error);
-                    }
-                }
-            }
+    /// Lets all ranks meet before anything else.
+    #[cold]
+    pub(crate) fn meet(&mut self) {
+        if self.meeting == 0 {
+            let mut steps = rooted::barrier(self.context.rank(), self.context.size());
+            steps.push(Step::Wait);
+            self.meeting = steps.len();
+            self.plan.steps.splice(0..0, steps);
         }
+        self.at = 0;
+    }
+
+    /// Goes back to the first step, for another call that is driven now and then.
+    pub(super) fn restart(&mut self, call: Call) {
+        self.call = call;
+        self.at = self.meeting;
+        self.at_line = false;
+        self.patience = Patience::new(&self.context);
+        self.patience.sleep();
     }
 
     /// Goes on as far as possible.
-    fn poll(&mut self) -> Option<Reached> {
+    pub(super) fn poll(&mut self) -> Option<Reached> {
         loop {
             if self.at_line || self.failed.is_some() {
                 self.settle();
                 if !self.pending.is_empty() {
                     if self.failed.is_none()
-                        && self.patience.is_due(self.context)
+                        && self.patience.is_due(&self.context)
                         && let Err(error) = self.look()
                     {
                         self.fail(error);
@@ -144,7 +134,9 @@ impl<'a> Schedule<'a> {
                 self.at_line = false;
                 self.patience.restart();
             }
-            match self.steps.next() {
+            let next = self.plan.steps.get(self.at).copied();
+            self.at += 1;
+            match next {
                 Some(Step::Wait) => self.at_line = true,
                 Some(step) if self.is_long(&step) => return Some(Reached::Work(step)),
                 Some(step) => {
@@ -174,7 +166,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Gives up: takes back what has not matched; what has goes to its end.
-    fn fail(&mut self, error: Error) {
+    pub(super) fn fail(&mut self, error: Error) {
         if self.failed.is_none() {
             self.failed = Some(error);
             for Pending { completion, .. } in &self.pending {
@@ -203,7 +195,7 @@ impl<'a> Schedule<'a> {
     #[cold]
     fn look(&mut self) -> Result<()> {
         let is_long = self.patience.take_long();
-        Course::look(self.context, &self.call, self.call.number, is_long)?;
+        Course::look(&self.context, &self.call, self.call.number, is_long)?;
         for rank in self.context.course().take_past(self.call.number) {
             let of_rank = |p: &&Pending| p.expected.is_some_and(|expected| expected.from == rank);
             let engine = self.context.engine();
@@ -223,7 +215,7 @@ impl<'a> Schedule<'a> {
                 self.pending.iter().filter_map(|p| p.expected).map(|e| e.from).collect();
             ranks.sort_unstable();
             ranks.dedup();
-            Notice::Waiting(self.call.label).tell(self.context, self.call.number, ranks.into_iter());
+            Notice::Waiting(self.call.label).tell(&self.context, self.call.number, ranks.into_iter());
         }
         Ok(())
     }
@@ -256,7 +248,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Runs a local step.
-    fn work(&self, step: Step) -> Result<()> {
+    pub(super) fn work(&self, step: Step) -> Result<()> {
         match step {
             Step::Copy { from, into } => self.source(from).copy_items(self.target(into)),
             Step::Fold { from, into, order } => self.fold(from, into, order)?,
@@ -270,30 +262,15 @@ impl<'a> Schedule<'a> {
     fn is_long(&self, step: &Step) -> bool {
         let (into, is_users) = match step {
             Step::Copy { into, .. } => (into, false),
-            Step::Fold { into, .. } => (into, matches!(self.op, Some(Op::User(_)))),
+            Step::Fold { into, .. } => (into, matches!(self.plan.op.as_deref(), Some(Op::User(_)))),
             _ => return false,
         };
-        is_users || self.area(into.area).datatype().size().saturating_mul(into.count) > BRIEF
-    }
-
-    #[inline]
-    fn area(&self, area: Area) -> &Buf {
-        match area {
-            Area::Send => self.send,
-            Area::Recv => self.recv,
-            Area::Temp => self.own(0),
-            Area::More => self.own(1),
-        }
-    }
-
-    #[inline]
-    fn own(&self, which: usize) -> &Buf {
-        self.own[which].as_ref().map_or(NOTHING, |own| &own.items)
+        is_users || self.plan.datatype(into.area).size().saturating_mul(into.count) > BRIEF
     }
 
     #[inline]
     fn buf(&self, span: Span) -> Buf {
-        self.area(span.area).part(span.at, span.count)
+        self.plan.buf(self.own.as_ref(), span)
     }
 
     fn source(&self, span: Span) -> Source {
@@ -307,24 +284,45 @@ impl<'a> Schedule<'a> {
     }
 
     fn fold(&self, from: Span, into: Span, order: Order) -> Result<()> {
-        let Some(op) = self.op else { return Ok(()) };
+        let Some(op) = self.plan.op.as_deref() else { return Ok(()) };
         let (items, into) = (self.buf(from), self.buf(into));
         let mut own = None;
         if items.pieces().is_some() {
             // The operation is given items as they lie in memory.
-            let own = own.insert(Own::new(self.call.name, into.datatype(), from.count)?);
+            let own = own.insert(Own::new(self.call.name, into.datatype(), from.count, 1)?);
             // SAFETY: the memory was made for them, and is ours.
-            let target = unsafe { Target::new(own.items.clone(), None) }.expect("it was allocated");
+            let target = unsafe { Target::new(own.part(0, 0, from.count), None) }.expect("it was allocated");
             self.source(from).copy_items(target);
         }
-        let items = own.as_ref().map_or(&items, |own| &own.items);
+        let items = own.as_ref().map_or(items, |own| own.part(0, 0, from.count));
         // SAFETY: the contract of `new`; a fold comes after the wait for what it reads.
         let done = unsafe { op.fold(items.base(), into.base(), into.count(), into.datatype(), order) };
         done.map_err(|error| Error::new(Class::NoMem, self.call.name, error.to_string()))
     }
 }
 
-impl Drop for Schedule<'_> {
+impl Schedule<'_> {
+    /// Runs to the end.
+    pub(crate) fn run(&mut self) -> Result<()> {
+        let engine = self.context.engine();
+        let what = |run: &Self| {
+            run.patience.sleep();
+            Wait::collective(run.call.name, run.context.channel())
+        };
+        loop {
+            match engine.wait_for(self, Self::poll, what) {
+                Reached::End(outcome) => return outcome,
+                Reached::Work(step) => {
+                    if let Err(error) = self.work(step) {
+                        self.fail(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<C: Deref<Target = Context>> Drop for Schedule<'_, C> {
     /// A panic that unwinds through [`run`](Self::run), as one of a user's operation, must not give the memory back while
     /// others read and write it: what has not matched is taken back, what has goes to its end.
     #[inline]
@@ -336,41 +334,24 @@ impl Drop for Schedule<'_> {
 }
 
 // SAFETY: the memory behind the pointers is the schedule's to use, on whichever thread, by the contract of `new`.
-unsafe impl Send for Schedule<'_> {}
-
-/// Memory of the schedule's own.
-#[derive(Debug)]
-struct Own {
-    items: Buf,
-    _block: DefaultBlock,
-}
-
-impl Own {
-    fn new(call: &'static str, datatype: &Datatype, count: usize) -> Result<Self> {
-        let too_large = || Error::buf(call, BufError::TooLarge { count });
-        let (low, high) = datatype.bounds(count).map_err(|_| too_large())?;
-        let bytes = usize::try_from(high - low).map_err(|_| too_large())?;
-        let block =
-            mpj_pool::global().alloc(bytes).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
-        let base = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
-        Ok(Own { items: Buf::new(base, count, datatype), _block: block })
-    }
-}
+unsafe impl<C: Deref<Target = Context> + Send> Send for Schedule<'_, C> {}
 
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::super::label::{Label, Operation};
+    use super::super::plan::Held;
+    use super::super::step::Area;
     use super::*;
     use crate::raw::Comm;
 
     fn run(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<&Op>) -> Result<()> {
         let [send, recv] = memory.map(Buf::slice_mut);
         let call = Call { name: "test", number: 1, label: Label::new(Operation::Allreduce, 0) };
-        let plan = Plan { steps, send: &send, recv: &recv, temp: 0, op };
+        let plan = Plan { op: op.map(Held::Lent), ..Plan::new(steps, &send, &recv) };
         // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
-        unsafe { Schedule::new(comm.collectives(), call, plan) }.run()
+        unsafe { Schedule::new(&**comm.collectives(), call, plan) }.run()
     }
 
     #[test]
@@ -379,9 +360,9 @@ mod tests {
             let comm = world.as_raw();
             let (mut send, mut recv) = ([7u64; 2], [3u64; 2]);
             if world.rank() == 0 {
-                let into = Span::new(Area::Recv, 0, 1);
-                let fold = Step::Fold { from: Span::new(Area::Send, 0, 1), into, order: Order::FromLeft };
-                let steps = vec![Step::Recv { from: 1, into: Span::new(Area::Recv, 1, 1) }, fold];
+                let into = Span::new(Area::RECV, 0, 1);
+                let fold = Step::Fold { from: Span::new(Area::SEND, 0, 1), into, order: Order::FromLeft };
+                let steps = vec![Step::Recv { from: 1, into: Span::new(Area::RECV, 1, 1) }, fold];
                 let op = Op::user(true, |_: &u64, _: &u64| panic!("as the test wants"));
                 let run = || run(comm, steps, [&mut send, &mut recv], Some(&op));
                 assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
@@ -390,7 +371,7 @@ mod tests {
                 assert_eq!(recv, [3; 2]);
             } else {
                 world.recv(&mut [0u8], 0, 0)?;
-                let steps = vec![Step::Send { to: 0, from: Span::new(Area::Send, 0, 1) }];
+                let steps = vec![Step::Send { to: 0, from: Span::new(Area::SEND, 0, 1) }];
                 run(comm, steps, [&mut send, &mut recv], None)?;
                 world.send(&[1u8], 0, 0)?;
             }

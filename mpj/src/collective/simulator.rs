@@ -43,13 +43,13 @@ struct Cell {
     is_written: bool,
 }
 
-/// The four areas of a rank, in the order of [`Area`](super::step::Area).
-pub(super) type Areas = [Vec<Option<Term>>; 4];
+/// The areas of a rank, by number: what would be lent, then the schedule's own.
+pub(super) type Areas = Vec<Vec<Option<Term>>>;
 
 #[derive(Debug)]
 struct Rank {
     steps: std::vec::IntoIter<Step>,
-    areas: [Vec<Cell>; 4],
+    areas: Vec<Vec<Cell>>,
     pending: u32,
     is_at_line: bool,
     /// The round in which its last line was crossed, and the last one in which an operation has ended.
@@ -92,15 +92,16 @@ struct Machine {
 ///
 /// # Errors
 /// What a rank does wrong, and with whom; who waits for ever.
-pub(super) fn run(
+pub(super) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
     size: u32,
     steps: impl Fn(u32) -> Vec<Step>,
-    areas: impl Fn(u32) -> Areas,
+    areas: impl Fn(u32) -> A,
 ) -> Result<Report, String> {
-    let cell = |term| Cell { term, ..Cell::default() };
+    let cells =
+        |area: Vec<Option<Term>>| area.into_iter().map(|term| Cell { term, ..Cell::default() }).collect();
     let rank = |rank| Rank {
         steps: steps(rank).into_iter(),
-        areas: areas(rank).map(|area| area.into_iter().map(cell).collect()),
+        areas: areas(rank).into_iter().map(cells).collect(),
         pending: 0,
         is_at_line: false,
         now: 0,
@@ -179,7 +180,11 @@ impl Machine {
         span: Span,
         mut each: impl FnMut(&mut Cell) -> Result<(), &'static str>,
     ) -> Result<(), String> {
-        let area = &mut self.ranks[rank as usize].areas[span.area as usize];
+        if span.count == 0 {
+            return Ok(());
+        }
+        let area = self.ranks[rank as usize].areas.get_mut(span.area.number());
+        let area = area.ok_or_else(|| format!("{span:?} lies in no memory"))?;
         let len = area.len();
         let cells = area.get_mut(span.at..span.at + span.count);
         let cells = cells.ok_or_else(|| format!("{span:?} leaves its {len} items"))?;
@@ -253,7 +258,7 @@ impl Machine {
         let rounds = self.ranks.iter().map(|rank| rank.ended).max().unwrap_or(0);
         let most_sent = self.ranks.iter().map(|rank| rank.items_sent).max().unwrap_or(0);
         let terms = |area: Vec<Cell>| area.into_iter().map(|cell| cell.term).collect();
-        let areas = self.ranks.into_iter().map(|rank| rank.areas.map(terms)).collect();
+        let areas = self.ranks.into_iter().map(|rank| rank.areas.into_iter().map(terms).collect()).collect();
         Ok(Report { areas, rounds, most_sent })
     }
 }

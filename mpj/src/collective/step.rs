@@ -5,17 +5,30 @@
 
 use crate::op::Order;
 
-/// Which memory a [`Span`] lies in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Area {
-    /// The user's send buffer.
-    Send = 0,
-    /// The user's receive buffer.
-    Recv = 1,
-    /// The schedule's own memory.
-    Temp = 2,
+/// Which memory a [`Span`] lies in, by number: first what the caller lends, then the schedule's own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Area(u32);
+
+impl Area {
+    /// The user's send buffer, of most collectives.
+    pub(crate) const SEND: Area = Area(0);
+    /// The user's receive buffer, of most collectives.
+    pub(crate) const RECV: Area = Area(1);
+    /// The first memory of the schedule's own, where two buffers are lent.
+    pub(crate) const TEMP: Area = Area(2);
     /// As much again: items may interleave, so that two sets of them cannot lie one after the other.
-    More = 3,
+    pub(crate) const MORE: Area = Area(3);
+
+    /// The area of this number.
+    pub(crate) fn of(number: u32) -> Self {
+        Area(number)
+    }
+
+    /// Its number.
+    #[inline]
+    pub(crate) fn number(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// `count` items of an area, from item `at` on.
@@ -27,7 +40,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    pub(crate) const NONE: Span = Span { area: Area::Temp, at: 0, count: 0 };
+    /// Nothing, nowhere: what a message without items is sent from.
+    pub(crate) const NONE: Span = Span { area: Area(u32::MAX), at: 0, count: 0 };
 
     pub(crate) fn new(area: Area, at: usize, count: usize) -> Self {
         Span { area, at, count }
@@ -35,7 +49,7 @@ impl Span {
 }
 
 /// One step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Send { to: u32, from: Span },
     Recv { from: u32, into: Span },

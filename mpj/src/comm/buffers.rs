@@ -176,25 +176,23 @@ pub(super) fn bcast<B: SendBuf>(
     came.map(|came| came.read(call)).transpose()
 }
 
-/// Collects messages at `root`, which receives one after the other.
+/// Collects messages at `root`, which receives them as they come, each in a block of its own.
 fn gather(turn: &mut Turn<'_>, label: Label, call: &'static str, mine: &Buf, root: u32) -> Result<Vec<Came>> {
     let (rank, size) = (turn.rank(), turn.size());
     let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
     let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
     // SAFETY: the words are ours until it returns, at the root one of each rank.
     unsafe { turn.gather(label, Some(&words.0), &words.1, &|rank| (rank as usize, 1), root) }?;
-    if rank != root {
-        // SAFETY: the caller's message lives until the call returns.
-        unsafe { turn.pass(label, mine, rank, &Buf::empty(), root) }?;
-        return Ok(Vec::new());
-    }
-    let mut all = Vec::with_capacity(size as usize);
+    let mut all = Vec::with_capacity(lens.len());
+    let mut rooms = Vec::with_capacity(1 + lens.len());
+    rooms.push(mine.clone());
     for (source, len) in (0..size).zip(lens) {
         let (came, into) = Came::room(call, source, len)?;
-        // SAFETY: as above; the block is ours, and as long.
-        unsafe { turn.pass(label, mine, source, &into, root) }?;
         all.push(came);
+        rooms.push(into);
     }
+    // SAFETY: the caller's message lives until the call returns; the blocks are ours, and as long as what comes.
+    unsafe { turn.gather_apart(label, &rooms, root) }?;
     Ok(all)
 }
 

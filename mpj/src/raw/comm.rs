@@ -26,7 +26,7 @@ struct Core {
     engine: Arc<Engine>,
     /// Messages.
     p2p: Arc<Channel>,
-    collectives: Context,
+    collectives: Arc<Context>,
     group: Group,
     rank: u32,
     freed: AtomicBool,
@@ -37,7 +37,6 @@ struct Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.engine.leave(&self.p2p);
-        self.engine.leave(self.collectives.channel());
     }
 }
 
@@ -63,7 +62,7 @@ impl Comm {
             |context| engine.join(context, group.clone(), rank).map_err(|f| Error::fault("communicator", f));
         let p2p = join(id << 1)?;
         let coll = join(id << 1 | 1).inspect_err(|_| engine.leave(&p2p))?;
-        let collectives = Context::new(Arc::clone(&engine), coll, tuning);
+        let collectives = Arc::new(Context::new(Arc::clone(&engine), coll, tuning));
         let freed = AtomicBool::new(false);
         Ok(Comm { core: Arc::new(Core { engine, p2p, collectives, group, rank, freed, made }) })
     }
@@ -106,7 +105,7 @@ impl Comm {
         turn::collective(self.collectives(), call, body)
     }
 
-    pub(crate) fn collectives(&self) -> &Context {
+    pub(crate) fn collectives(&self) -> &Arc<Context> {
         &self.core.collectives
     }
 

@@ -20,7 +20,9 @@ mod collective;
 mod comm;
 mod items;
 mod p2p;
+mod plans;
 mod request;
+mod start;
 mod together;
 mod unwind;
 
@@ -35,6 +37,7 @@ pub use mpj_pool::RegionKey;
 pub use p2p::*;
 pub(crate) use request::About;
 pub use request::Request;
+pub use start::{Collective, Prepared, prepare, start};
 pub(crate) use together::{Operation, look, until, until_all};
 pub use together::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub(crate) use unwind::abort_on_unwind;

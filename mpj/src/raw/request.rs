@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mpj_devices::{Channel, Completion, Engine, Started, Wait};
 
 use super::comm::Comm;
+use crate::collective::task::Task;
 use crate::error::{Error, Result};
 use crate::status::Status;
 
@@ -19,32 +20,42 @@ enum State {
     Done(Status),
     Failed(Error),
     Pending { about: About, comm: Comm, completion: Completion },
+    Collective(Arc<Task>),
 }
 
 /// How errors and reports name an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     pub(crate) call: &'static str,
-    sends: bool,
-    peer: i32,
-    tag: i32,
+    way: Way,
+}
+
+/// Which way its messages go.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    To { peer: i32, tag: i32 },
+    From { peer: i32, tag: i32 },
+    Around,
 }
 
 impl About {
     #[inline]
     pub(crate) fn send(call: &'static str, peer: i32, tag: i32) -> Self {
-        About { call, sends: true, peer, tag }
+        About { call, way: Way::To { peer, tag } }
     }
 
     #[inline]
     pub(crate) fn recv(call: &'static str, peer: i32, tag: i32) -> Self {
-        About { call, sends: false, peer, tag }
+        About { call, way: Way::From { peer, tag } }
     }
 
     /// What a thread waits for that waits for the operation to end.
     pub(crate) fn wait(self, channel: &Arc<Channel>) -> Wait {
-        let About { call, sends, peer, tag } = self;
-        if sends { Wait::send(call, channel, peer, tag) } else { Wait::recv(call, channel, peer, tag) }
+        match self.way {
+            Way::To { peer, tag } => Wait::send(self.call, channel, peer, tag),
+            Way::From { peer, tag } => Wait::recv(self.call, channel, peer, tag),
+            Way::Around => Wait::collective(self.call, channel),
+        }
     }
 }
 
@@ -56,6 +67,11 @@ impl Request {
     /// An operation that has failed already.
     pub(crate) fn failed(error: Error) -> Self {
         Request { state: State::Failed(error) }
+    }
+
+    /// A collective that the engine drives.
+    pub(super) fn collective(task: Arc<Task>) -> Self {
+        Request { state: State::Collective(task) }
     }
 
     #[inline]
@@ -77,6 +93,7 @@ impl Request {
                 Ok(message) => Ok(Status::of(message)),
                 Err(fault) => Err(Error::fault(about.call, fault.clone())),
             }),
+            State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
         }
     }
 
@@ -93,6 +110,7 @@ impl Request {
                 .wait_as(Started::Pending(completion), || about.wait(comm.p2p()))
                 .map(|message| Status::of(&message))
                 .map_err(|fault| Error::fault(about.call, fault)),
+            State::Collective(task) => task.wait().map(|()| Status::empty()),
         }
     }
 
@@ -101,10 +119,10 @@ impl Request {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<Option<Status>> {
-        if let State::Pending { comm, completion, .. } = &self.state
-            && completion.outcome().is_none()
+        if let Some((engine, ..)) = self.open()
+            && self.outcome().is_none()
         {
-            comm.engine().progress();
+            engine.progress();
         }
         self.outcome().transpose()
     }
@@ -112,7 +130,7 @@ impl Request {
     /// Takes a receive back that has not matched; returns whether it was taken back. It has ended then.
     pub fn cancel(&self) -> bool {
         match &self.state {
-            State::Done(_) | State::Failed(_) => false,
+            State::Done(_) | State::Failed(_) | State::Collective(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel(comm.p2p(), completion),
         }
     }
@@ -122,6 +140,10 @@ impl Request {
         match &self.state {
             State::Done(_) | State::Failed(_) => None,
             State::Pending { about, comm, .. } => Some((comm.engine(), *about, comm.p2p())),
+            State::Collective(task) => {
+                let (about, context) = (About { call: task.name(), way: Way::Around }, task.context());
+                Some((context.engine(), about, context.channel()))
+            }
         }
     }
 }

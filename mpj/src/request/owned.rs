@@ -52,10 +52,19 @@ impl<B> OwnedCell<B> {
     }
 }
 
+impl<S: SendBuf, R: RecvBuf> OwnedCell<(S, R)> {
+    /// A buffer to send and one to receive.
+    pub(crate) fn bufs(&self) -> (Buf, Buf) {
+        // SAFETY: invariant 1: the operation has not begun.
+        let (send, recv) = unsafe { &mut *self.0.get() };
+        (send.send_buf(), recv.recv_buf())
+    }
+}
+
 /// An operation that owns its buffer until it has ended.
 ///
 /// Dropping the request of a receive that has not matched takes the receive back; one that has matched is received and
-/// thrown away. A dropped send finishes. Forgetting a request leaks its buffer, nothing worse.
+/// thrown away. A dropped send finishes, and so does a collective. Forgetting a request leaks its buffer, nothing worse.
 #[must_use = "wait for it, test it, or drop it on purpose"]
 #[derive(Debug)]
 pub struct Request<B> {

@@ -31,18 +31,23 @@ fn combined(item: usize, first: u32, len: u32) -> Option<Term> {
     Some(Term { item, first, len })
 }
 
-fn simulate(name: &str, size: u32, steps: impl Fn(u32) -> Vec<Step>, areas: impl Fn(u32) -> Areas) -> Report {
+fn simulate<A: IntoIterator<Item = Vec<Option<Term>>>>(
+    name: &str,
+    size: u32,
+    steps: impl Fn(u32) -> Vec<Step>,
+    areas: impl Fn(u32) -> A,
+) -> Report {
     run(size, steps, areas).unwrap_or_else(|why| panic!("{name} on {size} ranks: {why}"))
 }
 
 fn received(report: &Report, rank: u32) -> &[Option<Term>] {
-    &report.areas[rank as usize][Area::Recv as usize]
+    &report.areas[rank as usize][Area::RECV.number()]
 }
 
 #[test]
 fn barriers_take_as_many_rounds_as_there_are_doublings() {
     for size in SIZES {
-        let report = simulate("barrier", size, |rank| rooted::barrier(rank, size), |_| Default::default());
+        let report = simulate("barrier", size, |rank| rooted::barrier(rank, size), |_| Areas::new());
         assert_eq!(report.rounds, ceil_log2(size));
     }
 }
@@ -69,7 +74,7 @@ fn reductions_are_in_order_of_rank() {
     for size in SIZES {
         for root in roots(size) {
             for commutative in [false, true] {
-                let mine = Span::new(Area::Send, 0, COUNT);
+                let mine = Span::new(Area::SEND, 0, COUNT);
                 let steps = |rank| reduce::reduce(rank, size, root, mine, COUNT, commutative);
                 let areas = |rank| [own(rank, COUNT), empty(COUNT), empty(COUNT), empty(COUNT)];
                 let report = simulate("reduce", size, steps, areas);
@@ -86,7 +91,7 @@ fn short_allreduces_are_in_order_of_rank_also_in_place() {
     const COUNT: usize = 2;
     for size in SIZES {
         for in_place in [false, true] {
-            let area = if in_place { Area::Recv } else { Area::Send };
+            let area = if in_place { Area::RECV } else { Area::SEND };
             let mine = Span::new(area, 0, COUNT);
             let areas = |rank| match in_place {
                 true => [vec![], own(rank, COUNT), empty(COUNT), vec![]],
@@ -106,7 +111,7 @@ fn long_allreduces_send_each_item_twice() {
     for size in SIZES {
         let count = 2 * size as usize + 1;
         let block = reduce::ring_block(0, size, count).1;
-        let steps = |rank| reduce::allreduce_ring(rank, size, Span::new(Area::Send, 0, count), count);
+        let steps = |rank| reduce::allreduce_ring(rank, size, Span::new(Area::SEND, 0, count), count);
         let areas = |rank| [own(rank, count), empty(count), empty(block), vec![]];
         let report = simulate("allreduce around a ring", size, steps, areas);
         // Each block begins at another rank, and on all ranks at the same one.
@@ -143,7 +148,7 @@ fn scattered_reductions_are_in_order_of_rank() {
 fn scans_are_in_order_of_rank() {
     const COUNT: usize = 2;
     for size in SIZES {
-        let mine = Span::new(Area::Send, 0, COUNT);
+        let mine = Span::new(Area::SEND, 0, COUNT);
         let areas = |rank| [own(rank, COUNT), empty(COUNT), empty(COUNT), vec![]];
         let report = simulate("scan", size, |rank| scan::scan(rank, size, mine, COUNT), areas);
         for rank in 0..size {
@@ -173,13 +178,14 @@ fn gathers_and_scatters_take_a_round_a_rank() {
         let whole = |area, rank| Some(Span::new(area, 0, block(rank).1));
         for root in roots(size) {
             let areas = |rank| [own(rank, block(rank).1), empty(total), vec![], vec![]];
-            let steps = |rank| rooted::gather(rank, size, root, whole(Area::Send, rank), &block);
+            let into = |rank| Span::new(Area::RECV, block(rank).0, block(rank).1);
+            let steps = |rank| rooted::gather(rank, size, root, whole(Area::SEND, rank), &into);
             let report = simulate("gather", size, steps, areas);
             assert_eq!(received(&report, root), gathered(size, |rank| block(rank).1));
             assert_eq!(report.rounds, size - 1);
 
             let areas = |rank| [own(rank, total), empty(block(rank).1), vec![], vec![]];
-            let steps = |rank| rooted::scatter(rank, size, root, &block, whole(Area::Recv, rank));
+            let steps = |rank| rooted::scatter(rank, size, root, &block, whole(Area::RECV, rank));
             let report = simulate("scatter", size, steps, areas);
             for rank in 0..size {
                 let (at, count) = block(rank);
@@ -191,11 +197,33 @@ fn gathers_and_scatters_take_a_round_a_rank() {
 }
 
 #[test]
+fn gathers_may_place_each_ranks_items_in_memory_of_their_own() {
+    for size in SIZES {
+        let (block, _) = blocks(size);
+        let len = |rank| block(rank).1;
+        for root in roots(size) {
+            let areas = |rank: u32| {
+                let apart = (0..if rank == root { size } else { 0 }).map(|from| empty(len(from)));
+                std::iter::once(own(rank, len(rank))).chain(apart).collect::<Vec<_>>()
+            };
+            let into = |from: u32| Span::new(Area::of(1 + from), 0, len(from));
+            let mine = |rank| Some(Span::new(Area::SEND, 0, len(rank)));
+            let report =
+                simulate("gather", size, |rank| rooted::gather(rank, size, root, mine(rank), &into), areas);
+            assert!(
+                (0..size).all(|from| report.areas[root as usize][1 + from as usize] == own(from, len(from)))
+            );
+            assert_eq!(report.rounds, size - 1);
+        }
+    }
+}
+
+#[test]
 fn allgathers_send_each_item_to_everybody_once() {
     for size in SIZES {
         let (block, total) = blocks(size);
         for is_direct in [false, true] {
-            let mine = |rank| Some(Span::new(Area::Send, 0, block(rank).1));
+            let mine = |rank| Some(Span::new(Area::SEND, 0, block(rank).1));
             let areas = |rank| [own(rank, block(rank).1), empty(total), vec![], vec![]];
             let steps = |rank| all::allgather(rank, size, mine(rank), &block, is_direct);
             let report = simulate("allgather", size, steps, areas);
@@ -217,7 +245,7 @@ fn alltoalls_send_each_item_once_also_in_place() {
                 // As many messages again, and nothing new.
                 continue;
             }
-            let area = if in_place { Area::Temp } else { Area::Send };
+            let area = if in_place { Area::TEMP } else { Area::SEND };
             let steps = |rank| all::alltoall(rank, size, (area, &block), &block, is_direct);
             let areas = |rank| match in_place {
                 true => [vec![], own(rank, total), own(rank, total), vec![]],
@@ -237,7 +265,7 @@ fn alltoalls_send_each_item_once_also_in_place() {
 /// What the simulator is for: each of these is found.
 #[test]
 fn wrong_schedules_are_found() {
-    let span = |at| Span::new(Area::Recv, at, 1);
+    let span = |at| Span::new(Area::RECV, at, 1);
     let areas = |rank| [own(rank, 2), own(rank, 2), empty(2), vec![]];
     let find = |steps: [Vec<Step>; 2], why: &str| {
         let told = run(2, |rank| steps[rank as usize].clone(), areas).map(|report| report.rounds);
@@ -252,19 +280,19 @@ fn wrong_schedules_are_found() {
         "into what is in use",
     );
     find(
-        [vec![Step::Send { to: 1, from: Span::new(Area::Recv, 0, 2) }], vec![receive(0)]],
+        [vec![Step::Send { to: 1, from: Span::new(Area::RECV, 0, 2) }], vec![receive(0)]],
         "which expects 1",
     );
-    find([vec![Step::Copy { from: Span::new(Area::Temp, 0, 1), into: span(0) }], vec![]], "not there");
+    find([vec![Step::Copy { from: Span::new(Area::TEMP, 0, 1), into: span(0) }], vec![]], "not there");
     find([vec![Step::Copy { from: span(1), into: span(2) }], vec![]], "leaves its 2 items");
-    let fold = |order| Step::Fold { from: Span::new(Area::Temp, 1, 1), into: span(1), order };
+    let fold = |order| Step::Fold { from: Span::new(Area::TEMP, 1, 1), into: span(1), order };
     let crossed =
-        |order| vec![Step::Recv { from: 1, into: Span::new(Area::Temp, 1, 1) }, Step::Wait, fold(order)];
+        |order| vec![Step::Recv { from: 1, into: Span::new(Area::TEMP, 1, 1) }, Step::Wait, fold(order)];
     let give = vec![Step::Send { to: 0, from: span(1) }];
     let right =
         run(2, |rank| if rank == 0 { crossed(crate::op::Order::FromRight) } else { give.clone() }, areas);
-    assert_eq!(right.expect("in order").areas[0][Area::Recv as usize][1], combined(1, 0, 2));
+    assert_eq!(right.expect("in order").areas[0][Area::RECV.number()][1], combined(1, 0, 2));
     let early =
-        vec![Step::Recv { from: 1, into: Span::new(Area::Temp, 1, 1) }, fold(crate::op::Order::FromRight)];
+        vec![Step::Recv { from: 1, into: Span::new(Area::TEMP, 1, 1) }, fold(crate::op::Order::FromRight)];
     find([early, give], "not there");
 }

@@ -1,0 +1,178 @@
+//! What one rank does in a collective: its steps, and the memory they work on, lent for a call or kept for longer.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use mpj_datatypes::Datatype;
+use mpj_devices::{Buf, BufError};
+use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+
+use super::step::{Area, Span, Step};
+use crate::error::{Class, Error, Result};
+use crate::op::Op;
+
+/// What one rank does in a collective: steps, and the memory they work on.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) lent: Lent<'a>,
+    /// How many items of the receive buffer's type each area of the schedule's own holds.
+    pub(crate) temp: usize,
+    pub(crate) op: Option<Held<'a, Op>>,
+}
+
+/// The memory that the caller lends: areas from number 0 on.
+#[derive(Debug)]
+pub(crate) enum Lent<'a> {
+    /// A buffer to send and one to receive, as of most collectives: no list of them is made.
+    Pair(&'a Buf, &'a Buf),
+    /// Any number.
+    Several(Cow<'a, [Buf]>),
+}
+
+/// Something of the caller's, or a copy of it.
+#[derive(Debug)]
+pub(crate) enum Held<'a, T> {
+    Lent(&'a T),
+    Kept(Box<T>),
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            Held::Lent(value) => value,
+            Held::Kept(value) => value,
+        }
+    }
+}
+
+/// The memory of plans that have none: their messages are empty.
+pub(crate) const NOTHING: &Buf = &Buf::empty();
+
+impl<'a> Plan<'a> {
+    /// Steps that work on a buffer to send and one to receive.
+    #[inline]
+    pub(crate) fn new(steps: Vec<Step>, send: &'a Buf, recv: &'a Buf) -> Self {
+        Plan { steps, lent: Lent::Pair(send, recv), temp: 0, op: None }
+    }
+
+    /// Gives the schedule memory of its own, areas of so many items of the receive buffer's type.
+    #[inline]
+    pub(crate) fn with_temp(self, items: usize) -> Self {
+        Plan { temp: items, ..self }
+    }
+
+    /// Names the operation of the folds.
+    #[inline]
+    pub(crate) fn with_op(self, op: &'a Op) -> Self {
+        Plan { op: Some(Held::Lent(op)), ..self }
+    }
+
+    /// Copies the descriptions of what is lent. The memory itself stays where it is.
+    pub(crate) fn into_owned(self) -> Plan<'static> {
+        let Plan { steps, lent, temp, op } = self;
+        let lent = match lent {
+            Lent::Pair(send, recv) => vec![send.clone(), recv.clone()],
+            Lent::Several(all) => all.into_owned(),
+        };
+        let op = op.map(|op| match op {
+            Held::Lent(op) => Held::Kept(Box::new(op.clone())),
+            Held::Kept(op) => Held::Kept(op),
+        });
+        Plan { steps, lent: Lent::Several(Cow::Owned(lent)), temp, op }
+    }
+
+    /// Makes the memory of the schedule's own that the steps write to.
+    ///
+    /// # Errors
+    /// There is none, or it would be larger than can be counted.
+    pub(crate) fn allocate(&self, call: &'static str) -> Result<Option<Own>> {
+        let written = |step: &Step| match step {
+            Step::Recv { into, .. } | Step::Copy { into, .. } if into.count > 0 => into.area.number() + 1,
+            _ => 0,
+        };
+        let end = self.steps.iter().map(written).max().unwrap_or(0);
+        let areas = end.saturating_sub(self.lent.count());
+        (areas > 0).then(|| Own::new(call, self.datatype(Area::RECV), self.temp, areas)).transpose()
+    }
+
+    /// Returns the type of an area's items; memory of the schedule's own has that of the receive buffer.
+    #[inline]
+    pub(crate) fn datatype(&self, area: Area) -> &Datatype {
+        self.lent.get(area).or_else(|| self.lent.get(Area::RECV)).unwrap_or(NOTHING).datatype()
+    }
+
+    /// Returns the items of a span.
+    #[inline]
+    pub(crate) fn buf(&self, own: Option<&Own>, span: Span) -> Buf {
+        match (self.lent.get(span.area), own) {
+            (Some(lent), _) => lent.part(span.at, span.count),
+            (None, Some(own)) => own.part(span.area.number() - self.lent.count(), span.at, span.count),
+            (None, None) => Buf::empty(),
+        }
+    }
+}
+
+impl Lent<'_> {
+    #[inline]
+    fn get(&self, area: Area) -> Option<&Buf> {
+        match (self, area) {
+            (Lent::Pair(send, _), Area::SEND) => Some(send),
+            (Lent::Pair(_, recv), Area::RECV) => Some(recv),
+            (Lent::Pair(..), _) => None,
+            (Lent::Several(all), area) => all.get(area.number()),
+        }
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        match self {
+            Lent::Pair(..) => 2,
+            Lent::Several(all) => all.len(),
+        }
+    }
+}
+
+/// Memory of a schedule's own: areas of as many items, in one block.
+#[derive(Debug)]
+pub(crate) struct Own {
+    /// The items of the first area.
+    items: Buf,
+    areas: usize,
+    /// The bytes from one area to the next.
+    stride: usize,
+    _block: DefaultBlock,
+}
+
+/// Areas begin at lines of their own.
+const LINE: usize = 64;
+
+impl Own {
+    pub(crate) fn new(call: &'static str, datatype: &Datatype, items: usize, areas: usize) -> Result<Self> {
+        let too_large = || Error::buf(call, BufError::TooLarge { count: items });
+        let (low, high) = datatype.bounds(items).map_err(|_| too_large())?;
+        let bytes = usize::try_from(high - low).map_err(|_| too_large())?;
+        let stride =
+            if areas == 1 { bytes } else { bytes.checked_next_multiple_of(LINE).ok_or_else(too_large)? };
+        let all = stride.checked_mul(areas).ok_or_else(too_large)?;
+        let block =
+            mpj_pool::global().alloc(all).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
+        let base = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
+        Ok(Own { items: Buf::new(base, items, datatype), areas, stride, _block: block })
+    }
+
+    #[inline]
+    pub(crate) fn part(&self, area: usize, at: usize, count: usize) -> Buf {
+        if area >= self.areas {
+            return Buf::empty();
+        }
+        let part = self.items.part(at, count);
+        if area == 0 {
+            return part;
+        }
+        Buf::new(part.base().wrapping_add(area * self.stride), count, part.datatype())
+    }
+}

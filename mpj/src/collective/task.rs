@@ -1,0 +1,309 @@
+//! Collectives that do not block: a schedule that owns its steps, which the engine drives through one call, or through one
+//! after the other.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mpj_devices::{Driven, Fault, Keep, Wait};
+
+use super::context::Context;
+use super::course::{Call, Course};
+use super::label::{Label, is_meeting};
+use super::part::{Part, send_off};
+use super::plan::Plan;
+use super::schedule::{Reached, Schedule};
+use super::turn::PANICKED;
+use crate::error::{Class, Error, Result};
+use crate::raw::abort_on_unwind;
+
+/// A schedule, and the call of it that is under way.
+#[derive(Debug)]
+pub(crate) struct Task {
+    context: Arc<Context>,
+    name: &'static str,
+    label: Label,
+    /// [`IDLE`], [`OPEN`] or [`ENDED`].
+    phase: AtomicU8,
+    state: Mutex<State>,
+}
+
+/// There is no call.
+const IDLE: u8 = 0;
+/// A call is under way.
+const OPEN: u8 = 1;
+/// A call has ended, and nobody has taken its outcome.
+const ENDED: u8 = 2;
+
+#[derive(Debug)]
+struct State {
+    schedule: Schedule<'static, Arc<Context>>,
+    part: Part,
+    stage: Stage,
+    outcome: Result<()>,
+    /// Whether the others are being told of the error.
+    is_told: bool,
+    keep: Option<Keep>,
+    /// Whether the memory is kept for further calls.
+    runs_again: bool,
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Nothing was looked at, nor sent.
+    Begun,
+    /// What was refused here may have been refused on all ranks.
+    Refused,
+    Steps,
+}
+
+impl Task {
+    /// Starts a call, whose arguments `plan` checks. `keep` is let go of when the call has ended, before that can be seen.
+    ///
+    /// # Errors
+    /// Those of `plan`, which the others are told; that the ranks are out of step.
+    ///
+    /// # Safety
+    /// The contract of [`Schedule::new`], until the call has ended.
+    pub(crate) unsafe fn start<'a>(
+        context: &Arc<Context>,
+        name: &'static str,
+        plan: impl FnOnce() -> Result<(Label, Plan<'a>)>,
+        keep: Option<Keep>,
+    ) -> Result<Arc<Self>> {
+        let (part, checked) = Part::take(context, name);
+        let made = checked.and_then(|()| plan()).and_then(|(label, plan)| {
+            // SAFETY: the caller's contract.
+            let schedule = unsafe { Schedule::new(Arc::clone(context), part.call(label), plan.into_owned()) };
+            Task::new(context, part, label, schedule, keep, false)
+        });
+        let task = made.inspect_err(|error| end(context, part, error))?;
+        task.launch(part);
+        Ok(task)
+    }
+
+    /// Makes the schedule of a plan that was found good in a call of its own; [`restart`](Self::restart) runs it.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn prepare(
+        context: &Arc<Context>,
+        part: Part,
+        (label, plan): (Label, Plan<'_>),
+        keep: Option<Keep>,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: `restart` passes the contract on to its caller, and nothing else runs it.
+        let schedule = unsafe { Schedule::new(Arc::clone(context), part.call(label), plan.into_owned()) };
+        Task::new(context, part, label, schedule, keep, true)
+    }
+
+    fn new(
+        context: &Arc<Context>,
+        part: Part,
+        label: Label,
+        mut schedule: Schedule<'static, Arc<Context>>,
+        keep: Option<Keep>,
+        runs_again: bool,
+    ) -> Result<Arc<Self>> {
+        schedule.allocate()?;
+        let (stage, outcome, is_told) = (Stage::Begun, Ok(()), false);
+        let state = Mutex::new(State { schedule, part, stage, outcome, is_told, keep, runs_again });
+        let (context, name, phase) = (Arc::clone(context), part.name(), AtomicU8::new(IDLE));
+        Ok(Arc::new(Task { context, name, label, phase, state }))
+    }
+
+    /// Starts one more call.
+    ///
+    /// # Errors
+    /// The last one is still under way, or its outcome was not taken; the ranks are out of step.
+    ///
+    /// # Safety
+    /// As [`start`](Self::start).
+    pub(crate) unsafe fn restart(self: &Arc<Self>) -> Result<()> {
+        if self.phase.load(Ordering::Acquire) != IDLE {
+            return Err(Error::new(Class::Request, self.name, "it was started, and has not been waited for"));
+        }
+        let (part, checked) = Part::take(&self.context, self.name);
+        checked.inspect_err(|error| end(&self.context, part, error))?;
+        self.launch(part);
+        Ok(())
+    }
+
+    fn launch(self: &Arc<Self>, mut part: Part) {
+        let call = part.call(self.label);
+        part.begin(call);
+        let mut state = self.state();
+        state.schedule.restart(call);
+        state.part = part;
+        state.stage = Stage::Begun;
+        self.phase.store(OPEN, Ordering::Release);
+        drop(state);
+        self.context.engine().drive(Arc::clone(self) as Arc<dyn Driven>);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// How errors name the call.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the outcome if no call is under way, without looking for news.
+    #[inline]
+    pub(crate) fn outcome(&self) -> Option<Result<()>> {
+        // SYNC task-phase (acquire)
+        (self.phase.load(Ordering::Acquire) != OPEN).then(|| self.state().outcome.clone())
+    }
+
+    /// Waits until no call is under way, and takes the outcome of the last one.
+    ///
+    /// # Errors
+    /// What it failed with.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let (engine, channel) = (self.context.engine(), self.context.channel());
+        let has_ended = |(): &mut ()| (self.phase.load(Ordering::Acquire) != OPEN).then_some(());
+        engine.wait_for(&mut (), has_ended, |()| Wait::collective(self.name, channel));
+        self.take()
+    }
+
+    /// Takes the outcome of a call that has ended.
+    ///
+    /// # Errors
+    /// What it failed with.
+    pub(crate) fn take(&self) -> Result<()> {
+        let mut state = self.state();
+        let (outcome, is_told) = (state.outcome.clone(), std::mem::take(&mut state.is_told));
+        if state.runs_again {
+            state.outcome = Ok(());
+            self.phase.store(IDLE, Ordering::Release);
+        }
+        drop(state);
+        if is_told {
+            send_off(&self.context);
+        }
+        outcome
+    }
+}
+
+/// Ends a call that was refused.
+#[cold]
+fn end(context: &Context, part: Part, error: &Error) {
+    if part.end(context, Some(error)) {
+        send_off(context);
+    }
+}
+
+impl Driven for Task {
+    fn poll(&self) -> bool {
+        // The memory is lent to others meanwhile; what the user's functions do is caught.
+        abort_on_unwind(|| {
+            let mut state = self.state();
+            let call = state.part.call(self.label);
+            let Some(outcome) = state.go_on(&self.context, &call) else { return false };
+            state.end(&self.context, outcome);
+            // SYNC task-phase (release)
+            self.phase.store(ENDED, Ordering::Release);
+            true
+        })
+    }
+}
+
+impl State {
+    /// Goes on as far as possible; returns how the call has ended if it has.
+    fn go_on(&mut self, context: &Context, call: &Call) -> Option<Result<()>> {
+        let leaves = context.engine().is_closed().then(|| {
+            let rank = Some(context.engine().site().rank);
+            Error::fault(call.name, Fault::Left { rank })
+        });
+        loop {
+            match (self.stage, &leaves) {
+                (Stage::Begun | Stage::Refused, Some(error)) => return Some(Err(error.clone())),
+                (Stage::Begun, None) => {
+                    if let Err(error) = Course::look(context, call, call.number, false) {
+                        return Some(Err(error));
+                    }
+                    self.stage = Stage::Refused;
+                }
+                (Stage::Refused, None) => {
+                    if context.course().is_alert()
+                        && let Err(error) = self.part.poll_refusals(context)?
+                    {
+                        return Some(Err(error));
+                    }
+                    if is_meeting(call.number) {
+                        self.schedule.meet();
+                    }
+                    self.stage = Stage::Steps;
+                }
+                (Stage::Steps, leaves) => {
+                    if let Some(error) = leaves {
+                        self.schedule.fail(error.clone());
+                    }
+                    match self.schedule.poll()? {
+                        Reached::End(outcome) => return Some(outcome),
+                        Reached::Work(step) => {
+                            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.work(step)));
+                            let panicked = |_| Err(Error::new(Class::Other, call.name, PANICKED));
+                            if let Err(error) = done.unwrap_or_else(panicked) {
+                                self.schedule.fail(error);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, context: &Context, outcome: Result<()>) {
+        let outcome = outcome.and_then(|()| self.part.close(context));
+        self.is_told = self.part.end(context, outcome.as_ref().err());
+        self.outcome = outcome;
+        if !self.runs_again {
+            self.keep = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::raw::{Buf, Collective, prepare};
+    use crate::{Error, Op};
+
+    /// The numbers of calls before which all ranks meet are multiples of this.
+    const MEETING: u32 = 1 << 17;
+
+    #[test]
+    fn ranks_meet_before_some_calls_also_if_these_are_run_again() {
+        crate::threads(3, |world| {
+            let (mine, mut sum) = ([world.rank() as u64 + 1], [0u64]);
+            let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut sum));
+            let op = Op::Sum;
+            let call = Collective::Allreduce { send: &send, recv: &recv, op: &op };
+            let mut prepared = prepare(world.as_raw(), call, None)?;
+            let apart = world.dup()?;
+            for meeting in 1..5 {
+                apart.barrier()?;
+                world.as_raw().collectives().course().skip_to(meeting * MEETING - meeting);
+                apart.barrier()?;
+                for _ in 0..2 {
+                    sum = [0];
+                    // SAFETY: the memory is touched between the calls alone.
+                    unsafe { prepared.start() }?;
+                    let other = world.iallreduce([meeting], [0u32], Op::Sum)?;
+                    world.barrier()?;
+                    prepared.wait()?;
+                    assert_eq!((sum, other.wait()?.0.1), ([6], [3 * meeting]));
+                }
+            }
+            Ok::<(), Error>(())
+        })
+        .expect("all ranks meet");
+    }
+}
