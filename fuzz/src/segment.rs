@@ -1,7 +1,7 @@
 //! Two ranks that talk through shared memory, and somebody who writes over its words.
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -30,7 +30,7 @@ struct Own(Vec<Doorbell>);
 
 impl Bells for Own {
     fn ask(&self, rank: u32, then: Box<dyn FnOnce(Result<OwnedFd, String>) + Send>) {
-        then(self.0[rank as usize].as_fd().try_clone_to_owned().map_err(|e| e.to_string()));
+        then(self.0[rank as usize].descriptor().map_err(|e| e.to_string()));
     }
 }
 
@@ -66,7 +66,7 @@ fn scene() -> Scene {
     let board = Arc::<Pinboard>::default();
     let engines = [0, 1].map(|rank| {
         let segment = Segment::attach(fd(), RANKS).expect("a segment");
-        let bell = bells.0[rank as usize].as_fd().try_clone_to_owned().expect("a descriptor");
+        let bell = bells.0[rank as usize].descriptor().expect("a descriptor");
         let bell = Arc::new(Doorbell::with_flag(bell, segment.flag(rank)));
         let registry = Registry::empty().with(ShmDriver::new(segment, Arc::clone(&bells) as Arc<dyn Bells>));
         let site = Site::new(rank, RANKS, bell);
