@@ -59,6 +59,8 @@ pub mod config;
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub mod conformance;
+#[allow(unsafe_code, reason = "a few bytes, by pointer and length")]
+mod copy;
 pub mod device;
 mod doorbell;
 mod engine;

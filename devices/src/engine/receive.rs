@@ -10,6 +10,7 @@ use super::fetch::Announced;
 use super::outbox::cost;
 use super::{Engine, Wait, lock};
 use crate::completion::{Completion, Started, pair};
+use crate::copy;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::header::Kind;
@@ -284,9 +285,7 @@ impl Engine {
             self.confirm(from, channel, notify);
             return true;
         }
-        let body = self.hold(message.bytes, |room: &mut [MaybeUninit<u8>]| {
-            room.write_copy_of_slice(body);
-        });
+        let body = self.hold(message.bytes, |room: &mut [MaybeUninit<u8>]| copy::fill(room, body));
         let back = matching.keep(Unexpected { message, from, body, notify });
         drop(matching);
         let refused = back.is_some();

@@ -8,6 +8,7 @@ use mpj_pool::Region;
 
 use super::{Envelope, Keep, Pieces, Target};
 use crate::buf::{Buf, BufError};
+use crate::copy;
 use crate::device::{Body, Fill, Memory, Packed};
 
 /// Memory to send from.
@@ -105,7 +106,7 @@ impl Source {
         if let Some(bytes) = self.contiguous() {
             let rest = bytes.get(position..).unwrap_or(&[]);
             let len = rest.len().min(out.len());
-            out[..len].write_copy_of_slice(&rest[..len]);
+            copy::fill(&mut out[..len], &rest[..len]);
             return len;
         }
         if let Some(chain) = self.buf.pieces() {

@@ -7,6 +7,7 @@ use mpj_pool::Region;
 
 use super::{Envelope, Keep};
 use crate::buf::{Buf, BufError};
+use crate::copy;
 use crate::device::Memory;
 use crate::fault::{Content, Fault};
 
@@ -147,7 +148,7 @@ impl Target {
             let to = unsafe { self.buf.base().add(position) };
             // SAFETY: invariant 1 for `to`. `from` is a message body: a ring cell, a fragment, a pool block, or the
             // source of a self-send, which a sound program does not overlap with a receive; `copy` allows even that.
-            unsafe { std::ptr::copy(from.as_ptr(), to, len) };
+            unsafe { copy::copy(from.as_ptr(), to, len) };
             return len;
         }
         // SAFETY: invariant 1.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::area::{Borrower, Lent};
 use super::memory::{INLINE, Ring};
 use super::{Area, Malformed, Producer};
+use crate::copy;
 use crate::device::{Body, Link, PostError};
 use crate::doorbell::Doorbell;
 
@@ -122,9 +123,7 @@ impl Link for RingLink {
         let len = body.len();
         let fill = |room: &mut [MaybeUninit<u8>]| match body {
             Body::Empty => (),
-            Body::Bytes(bytes) => {
-                room.write_copy_of_slice(bytes);
-            }
+            Body::Bytes(bytes) => copy::fill(room, bytes),
             Body::Chain(pieces) => pieces.write(room),
             Body::Fill(fill) => fill.write(room),
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::memory::{Form, INLINE, Label, Ring};
 use super::{Malformed, hint};
+use crate::copy;
 use crate::sync::atomic::Ordering;
 
 /// How many cells before its use a cell's line is asked for. Without it every locked instruction after a send waits until
@@ -105,7 +106,7 @@ impl Producer {
         cell.bytes.with_mut(|bytes| {
             // SAFETY: invariant 1: the position is not `cells` ahead of `taken` (asserted), so the cell is ours.
             let (to, rest) = unsafe { &mut *bytes }.split_at_mut(head.len());
-            to.write_copy_of_slice(head);
+            copy::fill(to, head);
             fill(&mut rest[..len]);
         });
         self.position += 1;

@@ -1,0 +1,96 @@
+//! Copies of a few bytes by instructions of their own.
+//!
+//! A message of 8 bytes is copied two or three times on its way, and a call of the platform's copy routine costs as much as
+//! such a message. Besides, one routine that loads for everybody spoils the processor's prefetcher, which goes by the address
+//! of the instruction: where each message lies in another place of a large array, a copy of its own lets it see the stride,
+//! and the line is there when the message goes out. So everything here is inlined where it is used.
+
+use std::mem::MaybeUninit;
+
+/// Copies `bytes` to `room`, which is as long, and whose bytes are initialised then.
+///
+/// # Panics
+/// If it is not as long.
+#[inline(always)]
+pub(crate) fn fill(room: &mut [MaybeUninit<u8>], bytes: &[u8]) {
+    assert!(room.len() == bytes.len(), "the room is as long as the bytes");
+    // SAFETY: both are as long, `bytes` initialised, and `room` exclusive.
+    unsafe { copy(bytes.as_ptr(), room.as_mut_ptr().cast(), bytes.len()) };
+}
+
+/// Copies `len` bytes, which may overlap.
+///
+/// # Safety
+/// `len` bytes at `from` may be read, and at `to` written.
+#[inline(always)]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    match len {
+        0 => (),
+        // SAFETY: the caller's promise; `len` is at least the unit, and at most twice that.
+        1 => unsafe { ends::<1>(from, to, len) },
+        // SAFETY: as above.
+        2..=3 => unsafe { ends::<2>(from, to, len) },
+        // SAFETY: as above.
+        4..=7 => unsafe { ends::<4>(from, to, len) },
+        // SAFETY: as above.
+        8..=16 => unsafe { ends::<8>(from, to, len) },
+        // SAFETY: as above.
+        17..=32 => unsafe { ends::<16>(from, to, len) },
+        // SAFETY: as above.
+        33..=64 => unsafe { ends::<32>(from, to, len) },
+        // SAFETY: as above.
+        65..=128 => unsafe { ends::<64>(from, to, len) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { std::ptr::copy(from, to, len) },
+    }
+}
+
+/// Copies the first and the last `N` of `len` bytes: all of them, as these two meet.
+///
+/// # Safety
+/// As [`copy`], and `N <= len`.
+#[inline(always)]
+unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
+    type Unit<const N: usize> = MaybeUninit<[u8; N]>;
+    let (end_from, end_to) = (from.wrapping_add(len - N), to.wrapping_add(len - N));
+    // SAFETY: the caller's promise; any bytes are a unit, at any address. Both are read before one is written.
+    let first: Unit<N> = unsafe { from.cast::<Unit<N>>().read_unaligned() };
+    // SAFETY: as above, and `N <= len`.
+    let last: Unit<N> = unsafe { end_from.cast::<Unit<N>>().read_unaligned() };
+    // SAFETY: as above.
+    unsafe { to.cast::<Unit<N>>().write_unaligned(first) };
+    // SAFETY: as above.
+    unsafe { end_to.cast::<Unit<N>>().write_unaligned(last) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_copied_and_nothing_around_it() {
+        let from: Vec<u8> = (1..=200).collect();
+        for len in 0..=200 {
+            let mut to = [MaybeUninit::new(0u8); 202];
+            fill(&mut to[1..=len], &from[..len]);
+            // SAFETY: it was initialised above.
+            let to = to.map(|byte| unsafe { byte.assume_init() });
+            assert_eq!((to[0], &to[1..=len], to[len + 1]), (0, &from[..len], 0), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn bytes_that_overlap_are_moved() {
+        for (len, by) in (0..=140).flat_map(|len| [1, 3, 8, 33].map(|by| (len, by))) {
+            let original: Vec<u8> = (0..=180).collect();
+            for (from, to) in [(0, by), (by, 0)] {
+                let (mut bytes, mut wanted) = (original.clone(), original.clone());
+                wanted.copy_within(from..from + len, to);
+                let base = bytes.as_mut_ptr();
+                // SAFETY: both lie in `bytes`, which has 181.
+                unsafe { copy(base.wrapping_add(from), base.wrapping_add(to), len) };
+                assert_eq!(bytes, wanted, "{len} bytes from {from} to {to}");
+            }
+        }
+    }
+}
