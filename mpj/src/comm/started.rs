@@ -52,8 +52,8 @@ impl Intracomm {
     ///
     /// ```
     /// # mpj::threads(4, |world| {
-    /// let sum = world.iallreduce([world.rank()], [0], mpj::Op::Sum)?;
-    /// let largest = world.iallreduce([world.rank()], [0], mpj::Op::Max)?;
+    /// let sum = world.iallreduce([world.rank()], [0usize], mpj::Op::Sum)?;
+    /// let largest = world.iallreduce([world.rank()], [0usize], mpj::Op::Max)?;
     /// let ((_, largest), _) = largest.wait()?;
     /// let ((_, sum), _) = sum.wait()?;
     /// assert_eq!((sum, largest), ([6], [3]));
