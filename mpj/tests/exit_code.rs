@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
+use mpj::boot::Local;
 use mpj::{Launch, World};
 
 const MODE: &str = "MPJ_TEST_MODE";
@@ -48,6 +49,18 @@ fn program(mode: &str) -> ExitCode {
             }
             patient(&world)
         }),
+        "abort-on" => {
+            let faces = Local::job(4);
+            let registry = faces[0].registry();
+            // The rank itself goes on to a good end.
+            mpj::run_on(faces, &registry, |world| match world.rank() {
+                1 => {
+                    world.abort(7, "enough");
+                    Ok(())
+                }
+                _ => patient(&world),
+            })
+        }
         "unwound" => mpj::run_with(Launch::threads(2), |world| unwound(&world)),
         "none" => mpj::run_with(Launch::threads(0), |world| world.barrier()),
         _ => ExitCode::from(99),
@@ -90,6 +103,7 @@ fn check() -> ExitCode {
         ("good", 0, &[]),
         ("error", 1, &["mpj: rank 3 returned an error: no luck"]),
         ("abort", 7, &["mpj: rank 1 aborted the job with code 7: enough"]),
+        ("abort-on", 7, &["mpj: rank 1 aborted the job with code 7: enough"]),
         ("none", 1, &["mpj: rank 0 cannot start: 0 is no number of thread ranks (1 to 65536)"]),
     ] {
         let (output, text) = run(mode);

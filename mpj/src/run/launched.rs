@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use mpj_devices::{End, Event, Registry};
+
 use super::threads::{self, JobError};
 use crate::boot::{Boot, Faces, Local, detect};
 use crate::config::{self, Config};
 use crate::error::{Class, Error};
 use crate::world::World;
-use mpj_devices::{End, Registry};
 
 /// Runs the ranks of this process; returns those that failed, the first one first.
 ///
@@ -23,13 +24,20 @@ where
     let Some(first) = faces.first().cloned() else { return Ok(Vec::new()) };
     let config = config(&faces)?;
     let results = threads::host(faces, registry, &config, f);
+    if let (Some(code), Some(Event { rank, end: End::Died(cause) })) =
+        (first.aborted(), first.deaths().first_death())
+    {
+        // Whatever became of the others, and of the rank itself.
+        let mut aborted = JobError::new(rank as usize, cause.to_string(), false);
+        aborted.aborted = Some(code);
+        return Ok(vec![aborted]);
+    }
     let failed = |(rank, result): (u32, Result<(), threads::Failure>)| {
         let failure = result.err()?;
         Some(JobError::new(rank as usize, failure.cause, failure.panicked))
     };
     let mut failures: Vec<JobError> = ranks.into_iter().zip(results).filter_map(failed).collect();
     let order: Vec<u32> = first.deaths().since(0).into_iter().map(|event| event.rank).collect();
-    failures.iter_mut().for_each(|failure| failure.aborted = first.aborted());
     failures.sort_by_key(|failure| order.iter().position(|rank| *rank as usize == failure.rank()));
     Ok(failures)
 }

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mpj_devices::Registry;
+
 pub use launched::init;
 pub use threads::{JobError, threads};
-
-use mpj_devices::Registry;
 
 use crate::boot::{Faces, detect};
 use crate::world::World;
