@@ -1,4 +1,5 @@
 //! Large numbers: what fits is right, what does not is an error, and nothing costs memory or time.
+#![cfg(target_pointer_width = "64")]
 
 use mpj_datatypes::{
     Datatype, Distributed, Distribution, Equivalent, Order, Packer, Primitive, Run, TypeError, Unpacker,

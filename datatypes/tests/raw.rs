@@ -1,4 +1,5 @@
 //! The raw entries with counts that the safe faces refuse.
+#![cfg(target_pointer_width = "64")]
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;

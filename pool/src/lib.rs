@@ -95,8 +95,9 @@
 //! | [`Shared`] | yes | no | no |
 //!
 //! Processors of 32 and 64 bits, of either byte order, with atomics of 64 bits or (by `portable-atomic`) without. With 32
-//! bits a block has 1 GiB at most. The tests run on x86-64, i686, aarch64 and big-endian 32-bit PowerPC under Linux; for
-//! macOS and Windows the code is type-checked, and what it does there (`--cfg mpj_portable` chooses it) is tested on Linux.
+//! bits a block has 1 GiB at most. The tests run on x86-64 under Linux, nearly all of them on i686, too. For macOS, Windows,
+//! aarch64 and 32-bit PowerPC the code is type-checked, and what it does without Linux (`--cfg mpj_portable` chooses it) is
+//! tested on Linux.
 //!
 //! # Safety model
 //! * A block's bytes belong to its handle alone; whoever reads or writes through the pointer in `unsafe` code needs the
