@@ -6,10 +6,10 @@
 
 mod bins;
 mod early;
-#[cfg(test)]
-mod model;
 mod posted;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod unexpected;
 
 use std::sync::Arc;
