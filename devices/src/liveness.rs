@@ -10,12 +10,34 @@ use crate::doorbell::Doorbell;
 /// How a rank's part in the job ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
+    /// It is closing, but in these contexts: there it still takes part in operations that it [drives](crate::Engine::drive).
+    Finishing(Arc<[u64]>),
     /// It will post no more receives and start no more messages; those it has started are with its devices.
     Closing,
     /// It has left in good order, and all it sent has arrived.
     Left,
     /// It has died; the text says how.
     Died(Arc<str>),
+}
+
+impl End {
+    /// Whether the rank posts no more receives in a context, and starts no more messages there, though it is alive.
+    pub(crate) fn is_closing(&self, context: u64) -> bool {
+        match self {
+            End::Finishing(contexts) => !contexts.contains(&context),
+            End::Closing | End::Left => true,
+            End::Died(_) => false,
+        }
+    }
+
+    /// Ends are told of a rank in the order of these numbers, and none twice.
+    fn degree(&self) -> u8 {
+        match self {
+            End::Finishing(_) => 0,
+            End::Closing => 1,
+            End::Left | End::Died(_) => 2,
+        }
+    }
 }
 
 /// One rank's end.
@@ -58,7 +80,7 @@ impl Events {
     /// Whether this can still be said of a rank: one that is closing may leave or die, and then nothing more.
     fn is_news(&self, rank: u32, end: &End) -> bool {
         let last = self.last.get(&rank).map(|at| &self.all[*at].end);
-        last.is_none_or(|last| *last == End::Closing && *end != End::Closing)
+        last.is_none_or(|last| last.degree() < end.degree())
     }
 
     /// Keeps an event if it is news; returns whether it was.
@@ -171,8 +193,12 @@ mod tests {
     fn a_rank_that_is_closing_ends_once_more() {
         let roster = Roster::default();
         let died = |why: &str| End::Died(why.into());
+        let finishing = || End::Finishing([7].into());
         let said = [
+            (3, finishing()),
+            (3, finishing()),
             (3, End::Closing),
+            (3, finishing()),
             (1, died("first")),
             (3, End::Closing),
             (3, died("second")),
@@ -185,12 +211,19 @@ mod tests {
         said.into_iter().for_each(|(rank, end)| roster.report(rank, end));
         roster.report_lost(1..5, "the launcher is gone");
         let lost = died("the launcher is gone");
-        let known = [(3, End::Closing), (1, died("first")), (3, died("second")), (2, End::Left), (4, lost)];
+        let known = [
+            (3, finishing()),
+            (3, End::Closing),
+            (1, died("first")),
+            (3, died("second")),
+            (2, End::Left),
+            (4, lost),
+        ];
         let known = known.map(|(rank, end)| Event { rank, end });
         assert_eq!((roster.since(0), roster.known()), (known.to_vec(), known.len()));
         assert_eq!(roster.since(3), known[3..]);
-        assert_eq!(roster.first_death(), Some(known[1].clone()));
-        assert_eq!(roster.first_death_among(|rank| rank > 1), Some(known[2].clone()));
+        assert_eq!(roster.first_death(), Some(known[2].clone()));
+        assert_eq!(roster.first_death_among(|rank| rank > 1), Some(known[3].clone()));
         assert_eq!(roster.first_death_among(|rank| rank == 2), None);
     }
 }

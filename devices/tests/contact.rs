@@ -137,14 +137,16 @@ fn an_end_ends_what_was_sent_to_who_is_not_met() {
     let died = || End::Died("it was shot".into());
     let dead = |fault: &Fault, who| matches!(fault, Fault::Dead { rank, .. } if *rank == who);
     alive(move || {
-        for (rank, end) in [(1, died()), (2, died()), (1, End::Closing), (1, End::Left)] {
+        for (rank, end) in
+            [(1, died()), (2, died()), (1, End::Finishing([99].into())), (1, End::Closing), (1, End::Left)]
+        {
             let job = Job::new(3);
             let zero = &job.ranks[0];
             let sends: Vec<_> = (0..4).map(|at| start(zero, 1, at)).collect();
             job.roster.report(rank, end.clone());
             let right = |fault: &Fault| match end {
                 End::Died(_) => dead(fault, rank),
-                End::Closing | End::Left => *fault == Fault::Left { rank: Some(1) },
+                End::Finishing(_) | End::Closing | End::Left => *fault == Fault::Left { rank: Some(1) },
             };
             for send in sends {
                 let fault = send.wait(zero).unwrap_err();

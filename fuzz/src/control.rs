@@ -66,8 +66,9 @@ fn text(input: &mut Input<'_>) -> String {
 }
 
 fn ending(input: &mut Input<'_>) -> Ending {
-    match input.below(3) {
+    match input.below(4) {
         0 => Ending::Closing,
+        3 => Ending::Finishing((0..input.below(5)).map(|_| input.edge()).collect()),
         1 => Ending::Left,
         _ => Ending::Died(text(input)),
     }

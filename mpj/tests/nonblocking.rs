@@ -203,6 +203,49 @@ fn those_that_are_dropped_go_to_their_end() {
 }
 
 #[test]
+fn who_leaves_takes_part_until_they_have_ended() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let apart = world.dup()?;
+            let late = || std::thread::sleep(std::time::Duration::from_millis(30));
+            let start = || {
+                let sum = world.iallreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum)?;
+                Ok::<_, mpj::Error>((sum, world.ibcast(vec![world.rank(); 10_000], 0)?))
+            };
+            if world.rank() == 1 {
+                drop(start()?);
+                return Ok(());
+            }
+            // Nobody waits in vain for anything else of it.
+            late();
+            let gone =
+                |error: mpj::Error| assert!(error.to_string().contains("rank 1 has left the job"), "{error}");
+            gone(world.recv(&mut [0u8], 1, 0).expect_err("it sends nothing"));
+            gone(world.send(&[0u8], 1, 0).expect_err("it receives nothing"));
+            apart.barrier().expect_err("it takes no part");
+            let (sum, bcast) = start()?;
+            assert_eq!(sum.wait()?.0.1, vec![size as u32; 10_000]);
+            assert_eq!(bcast.wait()?.0, vec![0; 10_000]);
+            world.barrier().expect_err("it takes no part");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn nobody_waits_for_ever_for_one_that_others_do_not_start() {
+    for size in SIZES {
+        ranks(size, |world| {
+            // Each has started another one, and leaves.
+            let (even, odd) = (world.dup()?, world.dup()?);
+            let comm = if world.rank() % 2 == 0 { even } else { odd };
+            drop(comm.iallreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum)?);
+            Ok(())
+        });
+    }
+}
+
+#[test]
 fn one_outlives_its_communicator() {
     for size in SIZES {
         ranks(size, |world| {
@@ -330,8 +373,6 @@ fn a_rank_that_leaves_ends_them_with_an_error() {
         let left = AtomicUsize::new(0);
         ranks(size, |world| {
             if world.rank() == 0 {
-                // Dropped, and not driven any more.
-                drop(world.ibcast(vec![0u8; 100_000], 1)?);
                 return Ok(());
             }
             let error = world.ibarrier()?.wait().expect_err("rank 0 takes no part");
@@ -359,18 +400,22 @@ fn a_rank_may_leave_with_some_that_nobody_else_has_started() {
 
 #[test]
 fn a_death_ends_them_with_an_error() {
-    let seen = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&seen);
-    let outcome = job(3, move |world| {
+    let (past, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let outcome = job(3, |world| {
         let first = world.ibarrier().map_err(|e| e.to_string())?;
         first.wait().map_err(|e| e.to_string())?;
+        past.fetch_add(1, Ordering::Relaxed);
         if world.rank() == 2 {
+            // A death ends what others are still waiting for, also where the dead rank has done its part.
+            while past.load(Ordering::Relaxed) < 3 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             return Err("as the test wants".to_owned());
         }
         let sum = world.iallreduce([1], [0], Op::Sum).map_err(|e| e.to_string())?;
         let error = sum.wait().expect_err("rank 2 is gone");
         assert_eq!((error.error().call(), error.error().failed_rank()), ("iallreduce", Some(2)), "{error}");
-        counted.fetch_add(1, Ordering::Relaxed);
+        seen.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
     outcome.expect_err("rank 2 has failed");

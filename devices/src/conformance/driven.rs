@@ -28,7 +28,7 @@ impl Relay {
         let receiving = Mutex::new(Some(m.irecv(m.previous() as i32, TOKEN, 1)));
         let (is_polled, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let relay = Arc::new(Relay { member: m.clone(), receiving, is_polled, has_ended });
-        m.engine.drive(Arc::clone(&relay) as Arc<dyn Driven>);
+        m.engine.drive(&m.world, Arc::clone(&relay) as Arc<dyn Driven>);
         relay
     }
 

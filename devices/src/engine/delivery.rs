@@ -266,7 +266,7 @@ impl Delivery<'_> {
         let op = ops.take(number, from)?;
         drop(ops);
         let fault = match self.engine.end_of(from.0) {
-            Some(End::Closing | End::Left) => Fault::Left { rank: Some(from.0) },
+            Some(end) if end.is_closing(channel.context) => self.engine.left(&channel, Some(from.0)),
             _ => Fault::Withdrawn { rank: from.0 },
         };
         op.end(Err(fault));
@@ -326,7 +326,7 @@ unsafe impl Sink for Delivery<'_> {
     fn lost(&mut self, from: PeerId, why: &str) {
         self.lose_body(from, why);
         // Of a rank that is leaving, the end of its connection says nothing new.
-        if self.engine.end_of(from.0).is_none() {
+        if matches!(self.engine.end_of(from.0), None | Some(End::Finishing(_))) {
             self.engine.roster.report(from.0, End::Died(why.into()));
         }
     }

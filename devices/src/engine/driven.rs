@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::channel::Channel;
 use super::{Engine, lock};
 
 /// An operation of several steps: see [`Engine::drive`].
@@ -29,6 +30,7 @@ pub(super) struct Tasks {
 #[derive(Debug)]
 struct Task {
     driven: Arc<dyn Driven>,
+    context: u64,
     /// [`FREE`], [`TAKEN`] or [`AGAIN`].
     hand: AtomicU8,
 }
@@ -45,6 +47,14 @@ impl Tasks {
     #[inline]
     pub(super) fn are_open(&self) -> bool {
         self.open.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the contexts in which they are.
+    pub(super) fn contexts(&self) -> Vec<u64> {
+        let mut contexts: Vec<u64> = lock(&self.list).iter().map(|task| task.context).collect();
+        contexts.sort_unstable();
+        contexts.dedup();
+        contexts
     }
 }
 
@@ -77,12 +87,13 @@ impl Task {
 }
 
 impl Engine {
-    /// Drives an operation to its end, whether or not anybody waits for it: polls it now, and whenever a thread of this
+    /// Drives an operation of a channel to its end, whether or not anybody waits for it: polls it now, and whenever a thread of this
     /// rank makes progress. The engine holds it until it has ended.
     ///
-    /// When the engine is [closed](Self::close), the operation has to end: see [`is_closed`](Self::is_closed).
-    pub fn drive(&self, driven: Arc<dyn Driven>) {
-        let task = Arc::new(Task { driven, hand: AtomicU8::new(FREE) });
+    /// A rank that [leaves](Self::close) drives it to its end before. One that is started later has to end at once: see
+    /// [`is_closed`](Self::is_closed).
+    pub fn drive(&self, channel: &Channel, driven: Arc<dyn Driven>) {
+        let task = Arc::new(Task { driven, context: channel.context, hand: AtomicU8::new(FREE) });
         let mut list = lock(&self.tasks.list);
         list.push(Arc::clone(&task));
         self.tasks.open.store(list.len(), Ordering::Relaxed);
@@ -90,7 +101,7 @@ impl Engine {
         self.drive_one(&task, true);
     }
 
-    /// Whether this rank has begun to leave the job.
+    /// Whether this rank takes part in nothing more.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }

@@ -53,7 +53,7 @@ impl Engine {
         for (rank, end) in ends {
             if let Some(peer) = self.peers.get(PeerId(rank)) {
                 match end {
-                    End::Closing => (),
+                    End::Finishing(_) | End::Closing => (),
                     End::Left => self.forget(peer, &Fault::Left { rank: Some(rank) }),
                     End::Died(cause) => self.forget(peer, &Fault::Dead { rank, cause }),
                 }
@@ -125,21 +125,27 @@ impl Engine {
         }
         for (rank, end) in &ends {
             match end {
-                End::Died(_) => (),
-                End::Closing => {
-                    self.fail_sends(channel, PeerId(*rank));
-                    self.fail_posted(channel, PeerId(*rank));
-                }
                 End::Left => {
                     self.fail_sends(channel, PeerId(*rank));
                     self.fail_receives(channel, PeerId(*rank));
                 }
+                end if end.is_closing(channel.context) => {
+                    self.fail_sends(channel, PeerId(*rank));
+                    self.fail_posted(channel, PeerId(*rank));
+                }
+                End::Finishing(_) | End::Closing | End::Died(_) => (),
             }
         }
         if self.all_left(channel) {
             let anyone = |p: &Posted| p.pattern.source == ANY_SOURCE;
             end_posted(channel, anyone, &Fault::Left { rank: None });
         }
+    }
+
+    /// Returns what an operation fails with for which a rank has left, or all others have: it names the first death in the
+    /// channel if there is one, of which that may be a consequence.
+    pub(crate) fn left(&self, channel: &Channel, rank: Option<u32>) -> Fault {
+        self.first_death_in(channel).unwrap_or(Fault::Left { rank })
     }
 
     /// Returns the first death among the other members, as what their operations fail with.
@@ -154,7 +160,7 @@ impl Engine {
     /// Whether all other members have left, or send nothing more.
     fn all_left(&self, channel: &Channel) -> bool {
         let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
-        let left = ends.iter().filter(|(_, end)| matches!(end, End::Closing | End::Left));
+        let left = ends.iter().filter(|(_, end)| end.is_closing(channel.context));
         let gone = left.filter(|(rank, _)| channel.group().rank(PeerId(**rank)).is_some()).count();
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
@@ -279,12 +285,12 @@ impl Engine {
             self.all_left(channel).then_some(None)
         } else {
             let peer = channel.peer(pattern.source.cast_unsigned());
-            let has_left = |rank| matches!(self.end_of(rank), Some(End::Closing | End::Left));
+            let has_left = |rank| self.end_of(rank).is_some_and(|end| end.is_closing(channel.context));
             peer.filter(|PeerId(rank)| has_left(*rank)).map(|PeerId(rank)| Some(rank))
         };
         // After the end was read: what was sent before it may not have been taken in.
         match rank {
-            Some(rank) if !self.recheck.load(Ordering::Acquire) => Err(Fault::Left { rank }),
+            Some(rank) if !self.recheck.load(Ordering::Acquire) => Err(self.left(channel, rank)),
             _ => Ok(()),
         }
     }

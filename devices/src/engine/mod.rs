@@ -110,6 +110,9 @@ pub struct Engine {
     troubled: AtomicBool,
     /// Whether pending operations must be held against the ends again.
     recheck: AtomicBool,
+    /// Whether this rank has begun to leave the job.
+    leaving: AtomicBool,
+    /// Whether it takes part in nothing more.
     closed: AtomicBool,
     /// By device, what was copied out of it.
     arrived: Box<[Tally]>,
@@ -166,6 +169,7 @@ impl Engine {
             ends: RwLock::default(),
             troubled: AtomicBool::new(false),
             recheck: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             arrived,
             left: Mutex::default(),
@@ -191,13 +195,16 @@ impl Engine {
     ///
     /// It never waits for a peer that has itself begun to close: what such a peer has not received it never will.
     pub fn close(&self) {
-        if self.closed.swap(true, Ordering::SeqCst) {
+        if self.leaving.swap(true, Ordering::SeqCst) {
             return;
         }
+        self.finish();
+        self.closed.store(true, Ordering::SeqCst);
         for channel in self.all_channels() {
             self.withdraw_receives(&channel);
         }
         self.recheck();
+        // What was started since ends at once.
         if self.tasks.are_open() {
             self.drive_all(true);
         }
@@ -214,10 +221,35 @@ impl Engine {
         self.roster.report(self.site.rank, End::Left);
     }
 
+    /// Drives to their ends the operations that nobody waits for any more. The others hear before that this rank does
+    /// nothing else, so that nobody waits for something else while it is waited for here.
+    fn finish(&self) {
+        let contexts = self.tasks.contexts();
+        if contexts.is_empty() {
+            return;
+        }
+        for channel in self.all_channels() {
+            if !contexts.contains(&channel.context) {
+                self.withdraw_receives(&channel);
+            }
+        }
+        let is_settled = |_: &mut ()| self.peers.iter().all(|p| p.outbox().is_settled()).then_some(());
+        self.wait_for(&mut (), is_settled, |()| {
+            Wait::call("leaving the job: what it has sent is not received")
+        });
+        self.roster.report(self.site.rank, End::Finishing(contexts.into()));
+        self.drive_all(true);
+        let have_ended = |_: &mut ()| (!self.tasks.are_open()).then_some(());
+        self.wait_for(&mut (), have_ended, |()| {
+            Wait::call("leaving the job: others are late in collectives it has started")
+        });
+    }
+
     /// Whether nothing this rank has sent, or has begun to receive, is still under way. A device that does not give memory
     /// back after the end of the peer does not keep the rank here: the memory is given back when the device is dropped.
     fn is_quiet(&self) -> bool {
-        let has_ended = |peer: PeerId| self.end_of(peer.0).is_some();
+        let has_ended =
+            |peer: PeerId| self.end_of(peer.0).is_some_and(|end| !matches!(end, End::Finishing(_)));
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_settled())
             && self.all_channels().iter().all(|c| c.ops().is_settled(has_ended))

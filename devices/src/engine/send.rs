@@ -266,12 +266,11 @@ impl Engine {
 
     fn refuse_gone(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {
         match self.end_of(id.0) {
-            // The fault names the first death in the channel, of which this one may be a consequence.
             Some(End::Died(cause)) => {
                 Err(self.first_death_in(channel).unwrap_or(Fault::Dead { rank: id.0, cause }))
             }
-            Some(End::Closing | End::Left) => Err(Fault::Left { rank: Some(id.0) }),
-            None => Ok(()),
+            Some(end) if end.is_closing(channel.context) => Err(self.left(channel, Some(id.0))),
+            _ => Ok(()),
         }
     }
 

@@ -134,10 +134,12 @@ impl Board {
     pub(crate) fn ended(&mut self, rank: u32, end: &Ending) -> Option<Vec<Answer>> {
         let known = self.ended.get_mut(rank as usize)?;
         match (&*known, end) {
-            (None, _) | (Some(Ending::Closing), Ending::Left | Ending::Died(_)) => *known = Some(end.clone()),
+            (None, _)
+            | (Some(Ending::Finishing(_)), Ending::Closing | Ending::Left | Ending::Died(_))
+            | (Some(Ending::Closing), Ending::Left | Ending::Died(_)) => *known = Some(end.clone()),
             _ => return None,
         }
-        if *end == Ending::Closing {
+        if matches!(end, Ending::Finishing(_) | Ending::Closing) {
             return Some(Vec::new());
         }
         let mut answers = Vec::new();
@@ -160,7 +162,7 @@ fn no_value((to, id): Waiting, why: String) -> Answer {
 fn never(rank: u32, end: &Ending) -> String {
     match end {
         Ending::Died(cause) => format!("rank {rank} {cause}"),
-        Ending::Closing | Ending::Left => format!("rank {rank} has left the job"),
+        Ending::Finishing(_) | Ending::Closing | Ending::Left => format!("rank {rank} has left the job"),
     }
 }
 

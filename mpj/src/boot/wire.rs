@@ -32,8 +32,11 @@ pub const LIMIT: usize = 1 << 20;
 /// The longest cause of a death that is passed on, in bytes.
 const CAUSE: usize = 4096;
 
+/// The most contexts that a rank on its way out is said to stay in: in others it takes no further part.
+const CONTEXTS: usize = 1 << 16;
+
 /// The version of these messages: raised whenever one of them changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -205,6 +208,8 @@ pub fn exit_code(code: i32) -> u8 {
 /// An [`End`] on the wire.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ending {
+    /// [`End::Finishing`].
+    Finishing(Vec<u64>),
     /// [`End::Closing`].
     Closing,
     /// [`End::Left`].
@@ -216,6 +221,7 @@ pub enum Ending {
 impl From<&End> for Ending {
     fn from(end: &End) -> Self {
         match end {
+            End::Finishing(contexts) => Ending::Finishing(contexts.iter().copied().take(CONTEXTS).collect()),
             End::Closing => Ending::Closing,
             End::Left => Ending::Left,
             End::Died(cause) => Ending::Died(cause[..cause.floor_char_boundary(CAUSE)].to_owned()),
@@ -226,6 +232,7 @@ impl From<&End> for Ending {
 impl From<Ending> for End {
     fn from(end: Ending) -> Self {
         match end {
+            Ending::Finishing(contexts) => End::Finishing(contexts.into()),
             Ending::Closing => End::Closing,
             Ending::Left => End::Left,
             Ending::Died(cause) => End::Died(cause.into()),

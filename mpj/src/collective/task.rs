@@ -139,7 +139,7 @@ impl Task {
         state.stage = Stage::Begun;
         self.phase.store(OPEN, Ordering::Release);
         drop(state);
-        self.context.engine().drive(Arc::clone(self) as Arc<dyn Driven>);
+        self.context.engine().drive(self.context.channel(), Arc::clone(self) as Arc<dyn Driven>);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -12,7 +12,7 @@ use crate::types::{RecvBuf, SendBuf};
 
 /// Collectives that do not block. All ranks start them in one order, among their other collectives; they may be waited for
 /// in any. Every call of this rank that waits or tests, for whatever, drives them. A request that is dropped leaves its
-/// collective to its end: the others count on this rank.
+/// collective to its end: the others count on this rank, which takes part also while it leaves the job.
 impl Intracomm {
     /// Starts a barrier (MPI_Ibarrier): it ends when every rank has started it.
     ///
