@@ -4,9 +4,13 @@
 //! may take long, call a function of the user's, and wait for messages itself. What that thread waits for is noticed when
 //! the step has ended.
 
+mod hand;
+
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+
+use hand::Hand;
 
 use super::channel::Channel;
 use super::{Engine, lock};
@@ -31,16 +35,8 @@ pub(super) struct Tasks {
 struct Task {
     driven: Arc<dyn Driven>,
     context: u64,
-    /// [`FREE`], [`TAKEN`] or [`AGAIN`].
-    hand: AtomicU8,
+    hand: Hand,
 }
-
-/// No thread polls it.
-const FREE: u8 = 0;
-/// A thread polls it.
-const TAKEN: u8 = 1;
-/// A thread polls it, and something has moved since it began to.
-const AGAIN: u8 = 2;
 
 impl Tasks {
     /// Whether there are any.
@@ -58,34 +54,6 @@ impl Tasks {
     }
 }
 
-impl Task {
-    /// Polls it, unless another thread does, which polls it once more if there is news; returns whether it has ended.
-    fn drive(&self, is_news: bool) -> bool {
-        // SYNC task-hand (acquire, release): what was seen to move before is seen by the next poll, on whichever thread.
-        let was = if is_news {
-            self.hand.swap(AGAIN, Ordering::AcqRel)
-        } else {
-            let taken = self.hand.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
-            taken.unwrap_or_else(|was| was)
-        };
-        if was != FREE {
-            return false;
-        }
-        loop {
-            // SYNC task-hand (acquire): with the news that was noted until now.
-            self.hand.swap(TAKEN, Ordering::AcqRel);
-            if self.driven.poll() {
-                // It stays taken: nobody polls it again.
-                return true;
-            }
-            // SYNC task-hand (release)
-            if self.hand.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return false;
-            }
-        }
-    }
-}
-
 impl Engine {
     /// Drives an operation of a channel to its end, whether or not anybody waits for it: polls it now, and whenever a thread of this
     /// rank makes progress. The engine holds it until it has ended.
@@ -93,7 +61,7 @@ impl Engine {
     /// A rank that [leaves](Self::close) drives it to its end before. One that is started later has to end at once: see
     /// [`is_closed`](Self::is_closed).
     pub fn drive(&self, channel: &Channel, driven: Arc<dyn Driven>) {
-        let task = Arc::new(Task { driven, context: channel.context, hand: AtomicU8::new(FREE) });
+        let task = Arc::new(Task { driven, context: channel.context, hand: Hand::new() });
         let mut list = lock(&self.tasks.list);
         list.push(Arc::clone(&task));
         self.tasks.open.store(list.len(), Ordering::Relaxed);
@@ -116,7 +84,7 @@ impl Engine {
     }
 
     fn drive_one(&self, task: &Arc<Task>, is_news: bool) {
-        if !task.drive(is_news) {
+        if !task.hand.poll(is_news, || task.driven.poll()) {
             return;
         }
         let mut list = lock(&self.tasks.list);
