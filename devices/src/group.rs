@@ -14,8 +14,30 @@ pub enum Group {
         /// How many.
         len: u32,
     },
-    /// These processes.
-    List(Arc<[u32]>),
+    /// Any processes, collected from an iterator over them.
+    List(Processes),
+}
+
+/// Processes in any order, and what finds one of them among many.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Processes {
+    peers: Arc<[u32]>,
+    /// The ranks, sorted by their processes.
+    sorted: Arc<[u32]>,
+}
+
+impl Processes {
+    fn new(peers: Arc<[u32]>) -> Self {
+        let mut sorted: Vec<u32> = (0..).take(peers.len()).collect();
+        sorted.sort_by_key(|rank| peers[*rank as usize]);
+        Processes { peers, sorted: sorted.into() }
+    }
+
+    fn rank(&self, peer: u32) -> Option<u32> {
+        let process = |rank: &u32| self.peers[*rank as usize];
+        let at = self.sorted.partition_point(|rank| process(rank) < peer);
+        self.sorted.get(at).copied().filter(|rank| process(rank) == peer)
+    }
 }
 
 impl Group {
@@ -23,7 +45,7 @@ impl Group {
     pub fn size(&self) -> u32 {
         match self {
             Group::Range { len, .. } => *len,
-            Group::List(list) => u32::try_from(list.len()).unwrap_or(u32::MAX),
+            Group::List(list) => u32::try_from(list.peers.len()).unwrap_or(u32::MAX),
         }
     }
 
@@ -32,7 +54,7 @@ impl Group {
     pub fn peer(&self, rank: u32) -> Option<PeerId> {
         match self {
             Group::Range { first, len } => (rank < *len).then(|| PeerId(first + rank)),
-            Group::List(list) => list.get(rank as usize).copied().map(PeerId),
+            Group::List(list) => list.peers.get(rank as usize).copied().map(PeerId),
         }
     }
 
@@ -40,13 +62,34 @@ impl Group {
     pub fn rank(&self, peer: PeerId) -> Option<u32> {
         match self {
             Group::Range { first, len } => peer.0.checked_sub(*first).filter(|rank| rank < len),
-            Group::List(list) => list.iter().position(|p| *p == peer.0).map(|rank| rank as u32),
+            Group::List(list) => list.rank(peer.0),
         }
     }
 }
 
 impl FromIterator<u32> for Group {
     fn from_iter<I: IntoIterator<Item = u32>>(peers: I) -> Self {
-        Group::List(peers.into_iter().collect())
+        Group::List(Processes::new(peers.into_iter().collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_processes_name_each_other() {
+        for len in [0, 1, 2, 1000] {
+            // Each process once, in no order: 7919 is coprime to every length.
+            let peers: Vec<u32> = (0..len).map(|i| 3 + 2 * (i * 7919 % len.max(1))).collect();
+            let group: Group = peers.iter().copied().collect();
+            assert_eq!(group.size(), len);
+            for (rank, peer) in (0..).zip(&peers) {
+                assert_eq!((group.peer(rank), group.rank(PeerId(*peer))), (Some(PeerId(*peer)), Some(rank)));
+            }
+            let strangers = (0..2 * len + 9).filter(|peer| !peers.contains(peer));
+            assert!(strangers.into_iter().all(|peer| group.rank(PeerId(peer)).is_none()));
+            assert_eq!(group.peer(len), None);
+        }
     }
 }

@@ -102,7 +102,7 @@ pub use engine::{
     Cards, Channel, Count, Driven, Engine, Local, Message, Mode, Stats, Traffic, Wait, Waiting,
 };
 pub use fault::{Content, Fault};
-pub use group::Group;
+pub use group::{Group, Processes};
 pub use layout::{Envelope, Keep, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};
