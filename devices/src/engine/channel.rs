@@ -1,9 +1,10 @@
 //! A channel: one matching space of one communicator, and the operations under way in it.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::device::PeerId;
+use crate::engine::ends::Ended;
 use crate::engine::ops::Ops;
 use crate::fault::Fault;
 use crate::group::Group;
@@ -20,6 +21,9 @@ pub struct Channel {
     board: Arc<Board>,
     ops: Mutex<Ops>,
     broken: OnceLock<Fault>,
+    ended: Mutex<Ended>,
+    /// Whether a member has ended.
+    troubled: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -39,6 +43,8 @@ impl Channel {
             board,
             ops: Mutex::default(),
             broken: OnceLock::new(),
+            ended: Mutex::default(),
+            troubled: AtomicBool::new(false),
         }
     }
 
@@ -104,6 +110,21 @@ impl Channel {
 
     pub(crate) fn ops(&self) -> MutexGuard<'_, Ops> {
         self.ops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what is known here of members that have ended.
+    pub(crate) fn ended(&self) -> MutexGuard<'_, Ended> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a member has ended, so that what is started here may have to end at once.
+    #[inline]
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn trouble(&self) {
+        self.troubled.store(true, Ordering::Release);
     }
 
     /// Returns why nothing new can be started here, if so.

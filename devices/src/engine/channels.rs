@@ -116,6 +116,7 @@ impl Engine {
             channel
         };
         self.drop_forged(&channel);
+        self.tell_ends(&channel);
         self.apply_ends(&channel);
         Ok(channel)
     }

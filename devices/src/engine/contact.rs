@@ -77,7 +77,7 @@ impl Engine {
         self.cards.ask(id.0, Box::new(then));
         // The answer may be there already; or the rank's end, which was acted on before it was a peer.
         self.take_answers();
-        self.recheck();
+        self.recheck_peer(id);
     }
 
     /// Connects to the peers whose cards have come, and sends what has waited for them; returns how many frames.
@@ -181,7 +181,7 @@ impl Engine {
             self.ask_for(peer.id);
         }
         self.look_for_answers();
-        self.recheck();
+        self.recheck(channel, Some(peer.id));
         Ok(Started::Pending(completion))
     }
 

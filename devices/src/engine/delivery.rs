@@ -210,6 +210,7 @@ impl Delivery<'_> {
         let peer = engine.peer(from).ok()?;
         let lent = engine.lend(peer, &source);
         let sending = Sending::new(source, lent, message, ender);
+        engine.recheck(&channel, Some(from));
         let mut out = peer.outbox();
         let idle = out.is_idle();
         out.streams.push_back(Stream { channel, op: number, sending, sent: 0 });

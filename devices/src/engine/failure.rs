@@ -1,42 +1,20 @@
 //! What the end of a rank does to the operations of the others.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use super::Engine;
 use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
 use super::peer::{Outbox, Peer, Stream, Table, Unsent, Waiting};
-use super::progress::Turn;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::liveness::{End, Event};
 use crate::matching::{ANY_SOURCE, Held, Pattern, Posted, Unexpected};
 
 impl Engine {
-    /// Takes note of the ends that became known.
-    #[cold]
-    pub(crate) fn learn(&self, turn: &mut Turn) {
-        let events = self.roster.since(turn.seen);
-        turn.seen += events.len();
-        // Before the ends: who reads one of them sees that frames have to be taken in first.
-        self.recheck.store(true, Ordering::Release);
-        let mut ends = self.ends.write().unwrap_or_else(PoisonError::into_inner);
-        for Event { rank, end } in events {
-            if rank != self.site.rank {
-                ends.insert(rank, end);
-            }
-        }
-        drop(ends);
-        self.troubled.store(true, Ordering::Release);
-    }
-
-    /// Returns how a rank's part ended, as far as it was learned.
-    pub(crate) fn end_of(&self, rank: u32) -> Option<End> {
-        self.ends.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()
-    }
-
     /// Returns the first rank of the world that has died, and its cause.
     pub fn first_death(&self) -> Option<(u32, Arc<str>)> {
         match self.roster.first_death()? {
@@ -45,27 +23,27 @@ impl Engine {
         }
     }
 
+    /// Acts on the ends that were learned and not acted on yet.
     pub(crate) fn apply_all_ends(&self) {
         for channel in self.all_channels() {
             self.apply_ends(&channel);
         }
-        let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for (rank, end) in ends {
+        for (rank, end) in self.take_gone() {
+            let fault = match end {
+                End::Died(cause) => Fault::Dead { rank, cause },
+                End::Finishing(_) | End::Closing | End::Left => Fault::Left { rank: Some(rank) },
+            };
             if let Some(peer) = self.peers.get(PeerId(rank)) {
-                match end {
-                    End::Finishing(_) | End::Closing => (),
-                    End::Left => self.forget(peer, &Fault::Left { rank: Some(rank) }),
-                    End::Died(cause) => self.forget(peer, &Fault::Dead { rank, cause }),
-                }
+                self.forget(peer, &fault);
             }
         }
     }
 
     /// Returns the peers that have died in the middle of a body.
     pub(super) fn dead_in_a_body(&self, inboxes: &Table<Inbox>) -> Vec<PeerId> {
-        let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
-        let died = ends.iter().filter(|(_, end)| matches!(end, End::Died(_))).map(|(rank, _)| PeerId(*rank));
-        died.filter(|peer| inboxes.get(*peer).is_some_and(Inbox::has_begun)).collect()
+        let mut dead = self.dead();
+        dead.retain(|peer| inboxes.get(*peer).is_some_and(Inbox::has_begun));
+        dead
     }
 
     /// Drops what waits for a peer that takes no more frames, and what will be sent to it: nobody waits for room there.
@@ -102,39 +80,30 @@ impl Engine {
         fetches.into_iter().for_each(|fetch| self.end_fetch(id, fetch));
     }
 
-    /// Has what was just started held against the ends: they may have been acted on a moment before.
-    #[inline]
-    pub(crate) fn recheck(&self) {
-        if self.troubled.load(Ordering::Acquire) {
-            self.recheck.store(true, Ordering::Release);
-        }
-    }
-
-    /// Holds a channel's pending operations against the ends that are known.
+    /// Holds a channel's pending operations against the ends of its members that have not been acted on yet: each kind of
+    /// them is looked through once, however many members those are.
     pub(crate) fn apply_ends(&self, channel: &Channel) {
-        let ends: Vec<(u32, End)> = {
-            let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
-            let here = ends.iter().filter(|(rank, _)| channel.group().rank(PeerId(**rank)).is_some());
-            here.map(|(rank, end)| (*rank, end.clone())).collect()
-        };
+        let Some(due) = channel.ended().take_due() else { return };
         // If members have died, the fault names the earliest death: the other ends are usually its consequences.
-        if ends.iter().any(|(_, end)| matches!(end, End::Died(_)))
+        if due.has_dead
             && let Some(fault) = self.first_death_in(channel)
         {
             return self.fail_channel(channel, &fault);
         }
-        for (rank, end) in &ends {
-            match end {
-                End::Left => {
-                    self.fail_sends(channel, PeerId(*rank));
-                    self.fail_receives(channel, PeerId(*rank));
-                }
-                end if end.is_closing(channel.context) => {
-                    self.fail_sends(channel, PeerId(*rank));
-                    self.fail_posted(channel, PeerId(*rank));
-                }
-                End::Finishing(_) | End::Closing | End::Died(_) => (),
+        let ends = self.closing_among(channel, &due.members);
+        if !ends.is_empty() {
+            self.fail_posted(channel, &ends);
+            // Before the operations: a frame may still hold an operation's memory.
+            for (rank, end) in &ends {
+                let fault = Fault::Left { rank: Some(*rank) };
+                self.end_frames(channel, self.peers.get(PeerId(*rank)), *end == End::Left, &fault);
             }
+            self.end_ops(channel, |op| {
+                let PeerId(rank) = op.peer();
+                // Who is closing still sends the bodies that it has announced.
+                let end = ends.get(&rank).filter(|end| **end == End::Left || !matches!(op, Op::Recv(_)));
+                end.map(|_| Fault::Left { rank: Some(rank) })
+            });
         }
         if self.all_left(channel) {
             let anyone = |p: &Posted| p.pattern.source == ANY_SOURCE;
@@ -158,10 +127,8 @@ impl Engine {
     }
 
     /// Whether all other members have left, or send nothing more.
-    fn all_left(&self, channel: &Channel) -> bool {
-        let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
-        let left = ends.iter().filter(|(_, end)| end.is_closing(channel.context));
-        let gone = left.filter(|(rank, _)| channel.group().rank(PeerId(**rank)).is_some()).count();
+    pub(super) fn all_left(&self, channel: &Channel) -> bool {
+        let gone = channel.ended().closing();
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
 
@@ -181,31 +148,19 @@ impl Engine {
         end_posted(channel, |_| true, fault);
         end_local(channel, fault);
         // Before the operations: a frame may still hold an operation's memory.
-        self.end_frames(channel, |_| true, true, fault);
-        self.end_ops(channel, |_| true, fault);
+        self.end_frames(channel, self.peers.iter(), true, fault);
+        self.end_ops(channel, |_| Some(fault.clone()));
     }
 
-    /// Ends what was sent to a rank that receives nothing more.
-    fn fail_sends(&self, channel: &Channel, peer: PeerId) {
-        let fault = Fault::Left { rank: Some(peer.0) };
-        self.end_frames(channel, |to| to == peer, false, &fault);
-        let sends = |op: &Op| op.peer() == peer && !matches!(op, Op::Recv(_));
-        self.end_ops(channel, sends, &fault);
-    }
-
-    /// Ends the receives from a rank that starts no more messages: those it has sent or announced are here.
-    fn fail_posted(&self, channel: &Channel, peer: PeerId) {
-        let fault = Fault::Left { rank: Some(peer.0) };
-        let rank = channel.group().rank(peer);
-        end_posted(channel, |p| rank.is_some_and(|r| p.pattern.source == r.cast_signed()), &fault);
-    }
-
-    /// Ends what was expected of a rank that has left.
-    fn fail_receives(&self, channel: &Channel, peer: PeerId) {
-        let fault = Fault::Left { rank: Some(peer.0) };
-        self.fail_posted(channel, peer);
-        self.end_frames(channel, |to| to == peer, true, &fault);
-        self.end_ops(channel, |op| op.peer() == peer, &fault);
+    /// Ends the receives from ranks that start no more messages: those they have sent or announced are here.
+    fn fail_posted(&self, channel: &Channel, ends: &HashMap<u32, End>) {
+        let whose = |p: &Posted| channel.peer(p.pattern.source.cast_unsigned()).map(|PeerId(rank)| rank);
+        let ended =
+            channel.matching().take_all_posted(|p| whose(p).is_some_and(|rank| ends.contains_key(&rank)));
+        for posted in ended {
+            let rank = whose(&posted);
+            posted.fail(Fault::Left { rank });
+        }
     }
 
     /// Takes back every receive that has not matched, and what only this rank could receive: it is leaving.
@@ -214,18 +169,25 @@ impl Engine {
         end_local(channel, &Fault::Cancelled);
     }
 
-    fn end_ops(&self, channel: &Channel, which: impl FnMut(&Op) -> bool, fault: &Fault) {
-        let ops = channel.ops().take_all(which, fault);
-        for op in ops {
-            self.fail_op(op, fault.clone());
+    /// Ends the operations of a channel with the faults that `why` gives them.
+    fn end_ops(&self, channel: &Channel, why: impl FnMut(&Op) -> Option<Fault>) {
+        let ops = channel.ops().take_all(why);
+        for (op, fault) in ops {
+            self.fail_op(op, fault);
         }
     }
 
-    /// Ends the messages of a channel that wait for room, and the bodies under way if `streams`.
+    /// Ends the messages of a channel to `peers` that wait for room, and the bodies under way if `streams`.
     ///
     /// Frames that are no messages still go: they may be answers that a peer waits for.
-    fn end_frames(&self, channel: &Channel, which: impl Fn(PeerId) -> bool, streams: bool, fault: &Fault) {
-        for peer in self.peers.iter().filter(|p| which(p.id)) {
+    fn end_frames<'a>(
+        &self,
+        channel: &Channel,
+        peers: impl IntoIterator<Item = &'a Peer>,
+        streams: bool,
+        fault: &Fault,
+    ) {
+        for peer in peers {
             let mut ended = Vec::new();
             let mut out = peer.outbox();
             let was_idle = out.is_idle();
@@ -278,7 +240,7 @@ impl Engine {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
-        if !self.troubled.load(Ordering::Acquire) {
+        if !channel.is_troubled() {
             return Ok(());
         }
         let rank = if pattern.source == ANY_SOURCE {

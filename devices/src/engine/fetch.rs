@@ -80,7 +80,7 @@ impl Engine {
             }
             None => self.answer(from, channel, Kind::Clear, theirs, op),
         }
-        self.recheck();
+        self.recheck(channel, Some(from));
     }
 
     fn start_get(&self, peer: &Peer, fetch: Fetch) {
@@ -218,7 +218,7 @@ impl Engine {
             Back::Failed(op, fault) => op.end(Err(fault)),
             Back::Void { theirs } => {
                 self.answer(from, channel, Kind::Clear, theirs, op);
-                self.recheck();
+                self.recheck(channel, Some(from));
             }
         }
     }

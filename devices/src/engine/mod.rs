@@ -25,6 +25,7 @@ mod channels;
 mod contact;
 mod delivery;
 mod driven;
+mod ends;
 mod failure;
 mod fetch;
 mod inbox;
@@ -42,7 +43,6 @@ mod traffic;
 mod waits;
 mod withdraw;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -64,6 +64,7 @@ use crate::site::Site;
 use crate::wait::Policy;
 use channels::Channels;
 use driven::Tasks;
+use ends::Ends;
 use moves::{Move, Moves};
 use parking::Parking;
 use peer::{NoLink, Peer, Table};
@@ -105,10 +106,8 @@ pub struct Engine {
     /// The peers of these outboxes, each once, and of some that have become idle since.
     busy_peers: Mutex<Vec<PeerId>>,
     /// The ends that are known and have been learned.
-    ends: RwLock<HashMap<u32, End>>,
-    /// Whether there is any.
-    troubled: AtomicBool,
-    /// Whether pending operations must be held against the ends again.
+    ends: RwLock<Ends>,
+    /// Whether there are ends that pending operations must be held against.
     recheck: AtomicBool,
     /// Whether this rank has begun to leave the job.
     leaving: AtomicBool,
@@ -167,7 +166,6 @@ impl Engine {
             busy: AtomicUsize::new(0),
             busy_peers: Mutex::default(),
             ends: RwLock::default(),
-            troubled: AtomicBool::new(false),
             recheck: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -203,7 +201,7 @@ impl Engine {
         for channel in self.all_channels() {
             self.withdraw_receives(&channel);
         }
-        self.recheck();
+        self.recheck_all();
         // What was started since ends at once.
         if self.tasks.are_open() {
             self.drive_all(true);

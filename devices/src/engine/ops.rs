@@ -215,18 +215,19 @@ impl Ops {
         Some((number, self.0.take(number)?))
     }
 
-    /// Takes the operations that `which` picks; one that is lent to a device fails with `fault` when it comes back.
-    pub(crate) fn take_all(&mut self, mut which: impl FnMut(&Op) -> bool, fault: &Fault) -> Vec<Op> {
+    /// Takes the operations that `why` gives a fault; one that is lent to a device fails with it when it comes back.
+    pub(crate) fn take_all(&mut self, mut why: impl FnMut(&Op) -> Option<Fault>) -> Vec<(Op, Fault)> {
         let mut taken = Vec::new();
-        for (number, op) in self.0.iter_mut().filter(|(_, op)| which(op)) {
+        for (number, op) in self.0.iter_mut() {
+            let Some(fault) = why(op) else { continue };
             match op {
                 Op::Recv(Recv { hands: Hands::Lent { fault: failed, .. }, .. }) => {
-                    failed.get_or_insert_with(|| fault.clone());
+                    failed.get_or_insert(fault);
                 }
-                _ => taken.push(number),
+                _ => taken.push((number, fault)),
             }
         }
-        taken.into_iter().filter_map(|number| self.0.take(number)).collect()
+        taken.into_iter().filter_map(|(number, fault)| Some((self.0.take(number)?, fault))).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -287,8 +288,8 @@ mod tests {
         assert!(ops.lend(number, PEER, 0, 60).is_some());
         assert!(ops.get(number, PEER).is_none() && ops.take(number, PEER).is_none());
         assert!(ops.lend(number, PEER, 0, 60).is_none(), "twice");
-        assert!(ops.take_all(|_| true, &FREED).is_empty());
-        assert!(ops.take_all(|_| true, &Fault::Cancelled).is_empty(), "the first fault stays");
+        assert!(ops.take_all(|_| Some(FREED)).is_empty());
+        assert!(ops.take_all(|_| Some(Fault::Cancelled)).is_empty(), "the first fault stays");
         assert!(!ops.is_empty() && completion.outcome().is_none());
         let Back::Failed(op, fault) = ops.take_back(number, PEER, Some(60)) else { panic!("it had failed") };
         assert_eq!(fault, FREED);
@@ -331,7 +332,7 @@ mod tests {
             // The first lending stood for the moves that were to be posted.
             assert!(matches!(ops.take_back(number, PEER, Some(0)), Back::Open));
             if fails {
-                assert!(ops.take_all(|_| true, &FREED).is_empty());
+                assert!(ops.take_all(|_| Some(FREED)).is_empty());
             }
             for (i, len) in [20, 40].into_iter().enumerate() {
                 let landed = (failing != Some(i)).then_some(len);

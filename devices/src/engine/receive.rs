@@ -73,7 +73,7 @@ impl Engine {
         let (ender, completion) = pair();
         matching.post(Posted { pattern, target, ender });
         drop(matching);
-        self.recheck();
+        self.recheck(channel, channel.peer(pattern.source.cast_unsigned()));
         Ok(Started::Pending(completion))
     }
 

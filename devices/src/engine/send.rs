@@ -1,7 +1,6 @@
 //! Starting a message: eager, or announced and fetched; to oneself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use mpj_pool::Access;
 
@@ -54,7 +53,7 @@ impl Engine {
             return self.send_self(channel, message, source, mode);
         }
         let peer = self.peer(id)?;
-        if self.troubled.load(Ordering::Acquire) {
+        if channel.is_troubled() {
             self.refuse_gone(channel, id)?;
         }
         let mut out = peer.outbox();
@@ -90,7 +89,7 @@ impl Engine {
         };
         drop(out);
         if let Started::Pending(_) = started {
-            self.recheck();
+            self.recheck(channel, Some(id));
         }
         Ok(started)
     }
