@@ -7,6 +7,7 @@ use super::lobby::{Lobby, Outcome};
 use super::pipe::Pipe;
 use super::poller::{News, Token};
 use super::reader::{End, Reader};
+use super::stage::Stage;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::sys::{Errno, OwnedFd};
 
@@ -23,6 +24,7 @@ pub(super) struct NioInlet {
     shared: Arc<Shared>,
     pub(super) lobby: Lobby,
     readers: Vec<Option<Box<Reader>>>,
+    stage: Stage,
     standing: usize,
     passes: u32,
     news: Vec<News>,
@@ -34,6 +36,7 @@ impl NioInlet {
             lobby: Lobby::new(Arc::clone(&shared), listener)?,
             shared,
             readers: Vec::new(),
+            stage: Stage::new(),
             standing: 0,
             passes: 0,
             news: Vec::new(),
@@ -44,6 +47,12 @@ impl NioInlet {
     #[cfg(test)]
     pub(super) fn standing(&self) -> usize {
         self.standing
+    }
+
+    /// Returns how many bytes of memory its connections have for what has not come whole.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.readers.iter().flatten().map(|reader| reader.room()).sum()
     }
 
     /// Asks the poller and acts on what it says; reads from connections if `read`. Returns how much happened.
@@ -95,7 +104,7 @@ impl NioInlet {
     #[inline]
     fn read(&mut self, at: usize, sink: &mut dyn Sink) -> usize {
         let Some(Some(reader)) = self.readers.get_mut(at) else { return 0 };
-        match reader.read(sink) {
+        match reader.read(&mut self.stage, sink) {
             Ok(moved) => moved,
             Err(end) => {
                 self.end(at, end, sink);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Link ── frames, one system call each ──►┐        ┌──► Reader ─► Sink
-//!   stage: what the socket did not take     │  Pipe  │    stage: heads and small frames of one read
+//!   stage: what the socket did not take     │  Pipe  │    Stage, one for all: heads and small frames of one read
 //!                                           └─ TCP ──┘    long bodies: read straight to their place
 //!   connect ─► Lobby: handshake, tie-break ──► stands
 //! ```
@@ -27,7 +27,7 @@
 //! | `connect` `attempt` | sockets, and how often a peer is tried |
 //! | `half` `seats` `lobby` | from a socket to a connection that stands |
 //! | `pipe` | the connection of a pair, and its good end |
-//! | `link` `reader` `inlet` | sending, and receiving from one and from all |
+//! | `link` `reader` `stage` `inlet` | sending, and receiving from one and from all |
 //! | `poller` | epoll |
 
 mod attempt;
@@ -44,6 +44,7 @@ mod poller;
 #[allow(unsafe_code, reason = "bodies are read straight to their place")]
 mod reader;
 mod seats;
+mod stage;
 #[cfg(feature = "conformance")]
 pub mod strangers;
 #[cfg(test)]

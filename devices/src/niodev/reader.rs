@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use super::frame::{HEADER, Header, Kind};
 use super::pipe::Pipe;
+use super::stage::{STAGE, Stage};
 use crate::device::{HEAD_MAX, Landing, Sink};
 use crate::sys::{Errno, socket};
 
-/// The bytes of one read at most, unless they go straight to their place.
-const STAGE: usize = 32 << 10;
-
-/// Frames of up to this many bytes wait on the stage until they are whole.
+/// Frames of up to this many bytes are kept until they are whole.
 const SMALL: usize = 8 << 10;
 
 /// The most bytes of one read after a long body: enough for the next head, so that its body can be read straight to its
@@ -31,10 +29,8 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Reader {
     pipe: Arc<Pipe>,
-    stage: Box<[u8]>,
-    /// The part of the stage that was read and not looked at yet.
-    start: usize,
-    end: usize,
+    /// The beginning of a small frame, or of a head, whose rest has not come.
+    kept: Vec<u8>,
     body: Option<Under>,
     /// Whether the last frame was long.
     long: bool,
@@ -58,15 +54,7 @@ unsafe impl Send for Place {}
 
 impl Reader {
     pub(super) fn new(pipe: Arc<Pipe>) -> Self {
-        Reader {
-            pipe,
-            stage: vec![0; STAGE].into_boxed_slice(),
-            start: 0,
-            end: 0,
-            body: None,
-            long: false,
-            farewell: false,
-        }
+        Reader { pipe, kept: Vec::new(), body: None, long: false, farewell: false }
     }
 
     pub(super) fn pipe(&self) -> &Arc<Pipe> {
@@ -78,18 +66,24 @@ impl Reader {
         self.body.is_some()
     }
 
-    /// Reads once, twice when a long body begins, and hands over what came. Returns how much happened: frames, or
-    /// bytes that are not yet one.
+    /// Returns how many bytes of memory it has for what has not come whole.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.kept.capacity()
+    }
+
+    /// Reads once, twice when a long body begins, and hands over what came, by way of the stage. Returns how much happened:
+    /// frames, or bytes that are not yet one.
     #[inline]
-    pub(super) fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, End> {
+    pub(super) fn read(&mut self, stage: &mut Stage, sink: &mut dyn Sink) -> Result<usize, End> {
         if let Some(Under::Into(..)) = self.body {
             return self.read_body(sink);
         }
-        let limit = if self.long && self.body.is_none() { (self.end + HEAD_READ).min(STAGE) } else { STAGE };
-        let Some(count) = self.receive(limit)? else { return Ok(0) };
-        let full = self.end + count == limit;
-        self.end += count;
-        let frames = self.take(sink)?;
+        let kept = self.kept.len();
+        let limit = if self.long && self.body.is_none() { (kept + HEAD_READ).min(STAGE) } else { STAGE };
+        let Some(count) = self.receive(stage, limit)? else { return Ok(0) };
+        let full = kept + count == limit;
+        let frames = self.take(stage, sink)?;
         if self.long && full && self.body.is_none() {
             self.long = false;
         }
@@ -99,13 +93,16 @@ impl Reader {
         Ok(frames.max(1))
     }
 
-    /// Reads to the stage, up to byte `limit` of it.
+    /// Reads to the stage, behind what was kept and up to byte `limit`.
     #[inline]
-    fn receive(&mut self, limit: usize) -> Result<Option<usize>, End> {
+    fn receive(&mut self, stage: &mut Stage, limit: usize) -> Result<Option<usize>, End> {
         let Some(stream) = self.pipe.stream() else { return Ok(None) };
-        match socket::recv(stream, &mut self.stage[self.end..limit]) {
+        match socket::recv(stream, stage.room(self.kept.len(), limit)) {
             Ok(0) => Err(self.ended("its connection was closed")),
-            Ok(count) => Ok(Some(count)),
+            Ok(count) => {
+                stage.fill(&mut self.kept, count);
+                Ok(Some(count))
+            }
             Err(error) => self.failed(error).map(|()| None),
         }
     }
@@ -142,7 +139,7 @@ impl Reader {
 
     #[cold]
     fn ended(&self, why: &str) -> End {
-        let whole = self.body.is_none() && self.start == self.end;
+        let whole = self.body.is_none() && self.kept.is_empty();
         if self.farewell && whole { End::Goodbye } else { End::Lost(why.into()) }
     }
 
@@ -158,34 +155,32 @@ impl Reader {
     }
 
     /// Hands over what is on the stage; returns how many frames.
-    fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, End> {
+    fn take(&mut self, stage: &mut Stage, sink: &mut dyn Sink) -> Result<usize, End> {
         let mut frames = 0;
         loop {
             if self.body.is_some() {
-                frames += self.take_body(sink);
+                frames += self.take_body(stage, sink);
                 if self.body.is_some() {
                     break;
                 }
             }
-            if !self.take_frame(sink, &mut frames)? {
+            if !self.take_frame(stage, sink, &mut frames)? {
                 break;
             }
         }
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.start > 0 {
-            // The beginning of a small frame, or of a head.
-            self.stage.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
+        stage.keep(&mut self.kept);
         Ok(frames)
     }
 
     /// Takes the next frame from the stage; false if it must wait for more.
-    fn take_frame(&mut self, sink: &mut dyn Sink, frames: &mut usize) -> Result<bool, End> {
-        let Reader { stage, start, end, pipe, .. } = self;
-        let there = &stage[*start..*end];
-        let Some((header, rest)) = there.split_first_chunk::<HEADER>() else { return Ok(false) };
+    fn take_frame(
+        &mut self,
+        stage: &mut Stage,
+        sink: &mut dyn Sink,
+        frames: &mut usize,
+    ) -> Result<bool, End> {
+        let pipe = &self.pipe;
+        let Some((header, rest)) = stage.there().split_first_chunk::<HEADER>() else { return Ok(false) };
         let header = Header::parse(header).ok_or_else(|| End::Lost("it sent a malformed frame".into()))?;
         if self.farewell {
             return Err(End::Lost("it sent a frame after its goodbye".into()));
@@ -204,13 +199,13 @@ impl Reader {
             }
         }
         if header.kind != Kind::Data {
-            *start += HEADER;
+            stage.pass(HEADER);
             return Ok(true);
         }
         let Some((head, rest)) = rest.split_at_checked(header.head) else { return Ok(false) };
         if let Some(body) = rest.get(..header.body) {
             sink.frame(pipe.peer, head, body);
-            *start += HEADER + header.head + header.body;
+            stage.pass(HEADER + header.head + header.body);
             *frames += 1;
             return Ok(true);
         }
@@ -222,13 +217,13 @@ impl Reader {
             Landing::Into(to) => Under::Into(Place(to), header.body),
             Landing::Pieces => Under::Pieces(header.body),
         });
-        *start += HEADER + header.head;
+        stage.pass(HEADER + header.head);
         Ok(true)
     }
 
     /// Takes what is on the stage of the body under way; returns how many bodies ended.
-    fn take_body(&mut self, sink: &mut dyn Sink) -> usize {
-        let there = &self.stage[self.start..self.end];
+    fn take_body(&mut self, stage: &mut Stage, sink: &mut dyn Sink) -> usize {
+        let there = stage.there();
         let count = match &mut self.body {
             Some(Under::Into(place, left)) => {
                 let count = there.len().min(*left);
@@ -247,7 +242,7 @@ impl Reader {
             }
             None => 0,
         };
-        self.start += count;
+        stage.pass(count);
         self.end_body(sink)
     }
 }

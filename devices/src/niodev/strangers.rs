@@ -7,25 +7,29 @@ use super::handshake::{Handshake, Identity, Step, Verdict};
 use super::pipe::Pipe;
 use super::poller::Poller;
 use super::reader::{End, Reader};
+use super::stage::Stage;
 use crate::device::{PeerId, Sink};
 use crate::site::JobKey;
 use crate::sys::OwnedFd;
 
 /// The receiving end of a connection that stands.
 #[derive(Debug)]
-pub struct Connection(Reader);
+pub struct Connection {
+    reader: Reader,
+    stage: Stage,
+}
 
 impl Connection {
     /// Takes a socket that does not block, at whose other end is `peer`.
     pub fn new(stream: OwnedFd, peer: u32) -> std::io::Result<Self> {
         let pipe = Pipe::new(PeerId(peer), Arc::new(Poller::new()?));
         pipe.stand(stream);
-        Ok(Connection(Reader::new(Arc::new(pipe))))
+        Ok(Connection { reader: Reader::new(Arc::new(pipe)), stage: Stage::new() })
     }
 
     /// Reads once and hands over what came; `Ok` is how much happened, `Err` the end: whether it was a good one.
     pub fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, bool> {
-        self.0.read(sink).map_err(|end| end == End::Goodbye)
+        self.reader.read(&mut self.stage, sink).map_err(|end| end == End::Goodbye)
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 
 use super::super::frame::{Header, Kind};
+use super::super::stage::STAGE;
 use super::{Rank, intrude, pattern, send, until};
 use crate::device::{Body, Fill, Inlet, Link, Packed, PeerId, PostError};
 
@@ -182,6 +183,38 @@ fn a_goodbye_in_the_middle_is_a_loss() {
     stream.write_all(&Header::data(8, 0).to_bytes()).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].1.contains("goodbye"), "{:?}", rank.got.lost);
+}
+
+/// All connections share one stage: each has memory of its own only while a frame of it is half received.
+#[test]
+fn connections_have_memory_only_for_what_is_half_received() {
+    let mut rank = Rank::new(0, 8);
+    let mut streams: Vec<_> = (1..8).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
+    assert_eq!(rank.inlet.room(), 0, "of {} connections", rank.inlet.standing());
+    let wire = |peer: usize| {
+        let mut wire = Header::data(8, 1000 * peer).to_bytes().to_vec();
+        wire.extend_from_slice(&[peer as u8; 8]);
+        wire.extend_from_slice(&pattern(peer, 1000 * peer));
+        wire
+    };
+    for round in 0..3 {
+        for cut in [0, 3, 20, 900] {
+            for (stream, peer) in streams.iter_mut().zip(1..) {
+                stream.write_all(&wire(peer)[..cut]).unwrap();
+            }
+            // Nothing says when all of it has come but the room that it takes: for all of them less than one stage.
+            until(&mut [&mut rank], |r| r[0].inlet.room() >= 7 * cut);
+            assert!(rank.got.frames.is_empty() && rank.inlet.room() < STAGE);
+            for (stream, peer) in streams.iter_mut().zip(1..) {
+                stream.write_all(&wire(peer)[cut..]).unwrap();
+            }
+            until(&mut [&mut rank], |r| r[0].got.frames.len() == 7);
+            assert_eq!(rank.inlet.room(), 0, "round {round}, {cut} bytes");
+            for (from, head, body) in rank.got.frames.drain(..) {
+                assert!(head == [from as u8; 8] && body == pattern(from as usize, 1000 * from as usize));
+            }
+        }
+    }
 }
 
 /// A dead rank's connection may stay open for ever: what it was sending ends, and only that.
