@@ -1,4 +1,8 @@
 //! Who has died and who has left: the one source every wait looks at.
+//!
+//! A death concerns everybody, and everybody is told and woken. A good end concerns who waits for that rank, if anybody
+//! does: it is kept where it was said, wakes nobody, and is told to those processes that [`ask`](Roster::ask), which is what
+//! an engine does that has looked for messages for some time. So a job whose ranks leave in good order hears of none.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -56,6 +60,10 @@ pub trait Carrier: Send + Sync + fmt::Debug {
     /// If not it comes back by [`Roster::hear`], after what everybody has to know first: one death entails others, and
     /// all shall name the first.
     fn carry(&self, event: &Event) -> bool;
+
+    /// Asks the other processes' ranks for their good ends, which come by [`Roster::hear`] when there are any: deaths come
+    /// unasked. Returns at once; to ask again before the answer has come is to ask once.
+    fn ask(&self);
 }
 
 /// What is known of the ranks' ends, in the order it became known.
@@ -111,7 +119,7 @@ impl Roster {
         events.all.get(seen..).unwrap_or(&[]).to_vec()
     }
 
-    /// Makes a rank's end known, here and by the carrier elsewhere, and wakes everybody.
+    /// Makes a rank's end known, here and by the carrier elsewhere, and wakes everybody if it is a death.
     pub fn report(&self, rank: u32, end: End) {
         let event = Event { rank, end };
         if self.is_news(&event) && self.carrier.get().is_none_or(|carrier| carrier.carry(&event)) {
@@ -127,7 +135,7 @@ impl Roster {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an end known that was reported elsewhere, and wakes everybody.
+    /// Makes an end known that was reported elsewhere, and wakes everybody if it is a death.
     pub fn hear(&self, event: Event) {
         {
             let mut events = self.events();
@@ -140,8 +148,8 @@ impl Roster {
         // Others' loggers are called without the lock.
         if let End::Died(cause) = event.end {
             log::info!("rank {}: {cause}", event.rank);
+            self.wake();
         }
-        self.wake();
     }
 
     /// Makes known that all of these ranks have died, except those whose end is known already.
@@ -168,7 +176,14 @@ impl Roster {
         let _ = self.carrier.set(carrier);
     }
 
-    /// Wakes this doorbell at every event from now on.
+    /// Asks for the good ends that were reported elsewhere; returns at once.
+    pub fn ask(&self) {
+        if let Some(carrier) = self.carrier.get() {
+            carrier.ask();
+        }
+    }
+
+    /// Wakes this doorbell at every death from now on.
     pub fn subscribe(&self, bell: Arc<Doorbell>) {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell);
     }

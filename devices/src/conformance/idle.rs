@@ -43,6 +43,7 @@ pub(super) fn a_rank_that_does_not_poll_stops_nobody(m: &Member) {
     if m.rank == 1 {
         let is_through = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.end != End::Closing);
         while !(2..m.size).all(is_through) {
+            m.roster().ask();
             std::thread::sleep(Duration::from_millis(1));
         }
         for i in 0..UNREAD {

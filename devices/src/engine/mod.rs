@@ -219,8 +219,8 @@ impl Engine {
         self.roster.report(self.site.rank, End::Left);
     }
 
-    /// Drives to their ends the operations that nobody waits for any more. The others hear before that this rank does
-    /// nothing else, so that nobody waits for something else while it is waited for here.
+    /// Drives to their ends the operations that nobody waits for any more. Before that it says that it does nothing else: who
+    /// waits for something else of it, while it is waited for here, asks for that.
     fn finish(&self) {
         let contexts = self.tasks.contexts();
         if contexts.is_empty() {

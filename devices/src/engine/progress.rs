@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::delivery::Delivery;
@@ -17,8 +17,14 @@ use crate::layout::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{Next, Waiter};
 
-/// The longest sleep: news rings the doorbell, this only bounds what a lost ring could cost.
+/// The longest sleep. Frames and deaths ring the doorbell; the good end of a rank does not, and is found after so long.
 const NAP: Duration = Duration::from_millis(100);
+
+/// After so long, and as often, a rank that looks for news asks the other processes who has left.
+const ASK: Duration = Duration::from_millis(100);
+
+/// Passes from one look at the clock to the next.
+const LOOKS: u32 = 16;
 
 /// Passes after which ends are acted on even if frames keep coming.
 const PATIENCE: u32 = 10_000;
@@ -31,6 +37,9 @@ pub(crate) struct Turn {
     /// Events of the roster that were learned.
     pub(crate) seen: usize,
     passes: u32,
+    /// Passes in all, and when others were asked last who has left.
+    looks: u32,
+    asked: Instant,
     /// Room for what a flush ends.
     ended: Vec<Ended>,
     /// Room for the list of peers that a flush goes through.
@@ -39,7 +48,16 @@ pub(crate) struct Turn {
 
 impl Turn {
     pub(crate) fn new(inlets: Vec<Box<dyn Inlet>>, size: u32) -> Self {
-        Turn { inlets, inboxes: Table::new(size), seen: 0, passes: 0, ended: Vec::new(), peers: Vec::new() }
+        Turn {
+            inlets,
+            inboxes: Table::new(size),
+            seen: 0,
+            passes: 0,
+            looks: 0,
+            asked: Instant::now(),
+            ended: Vec::new(),
+            peers: Vec::new(),
+        }
     }
 
     /// Drops the inlets, which write where bodies land, and then what they wrote to.
@@ -87,6 +105,10 @@ impl Engine {
         if self.roster.known() != turn.seen {
             self.learn(turn);
         }
+        turn.looks = turn.looks.wrapping_add(1);
+        if turn.looks.is_multiple_of(LOOKS) {
+            self.ask_for_ends(turn);
+        }
         let Turn { inlets, inboxes, passes, ended, peers, .. } = turn;
         let mut moved = 0;
         for (inlet, copied) in inlets.iter_mut().zip(&self.arrived) {
@@ -111,6 +133,16 @@ impl Engine {
             }
         }
         moved
+    }
+
+    /// Asks who has left, if this was not asked a moment ago. Nobody else says so.
+    #[cold]
+    fn ask_for_ends(&self, turn: &mut Turn) {
+        let now = Instant::now();
+        if now.duration_since(turn.asked) >= ASK {
+            turn.asked = now;
+            self.roster.ask();
+        }
     }
 
     /// Waits until `ready` answers, making progress for all threads of this rank.
@@ -166,6 +198,7 @@ impl Engine {
                         moved_asleep = moved > 0;
                         moved_asleep || value.is_some()
                     });
+                    self.ask_for_ends(turn);
                 }
                 None => self.parking.park(|| {
                     value = ready(state);

@@ -26,6 +26,8 @@ type Get = (Waiting, bool);
 pub(crate) struct Board {
     /// How each rank's part ended, once it has.
     ended: Vec<Option<Ending>>,
+    /// The ranks that have died.
+    dead: Vec<u32>,
     values: HashMap<(u32, String), Vec<u8>>,
     gets: HashMap<(u32, String), Vec<Get>>,
     bells: HashMap<u32, Rc<OwnedFd>>,
@@ -39,6 +41,7 @@ impl Board {
         let ended = (0..size).map(|_| None).collect();
         Board {
             ended,
+            dead: Vec::new(),
             values: HashMap::new(),
             gets: HashMap::new(),
             bells: HashMap::new(),
@@ -94,6 +97,7 @@ impl Board {
             }
             ToLauncher::Hello(_)
             | ToLauncher::Ended { .. }
+            | ToLauncher::Ends
             | ToLauncher::Lost { .. }
             | ToLauncher::Abort { .. }
             | ToLauncher::Waits { .. } => Vec::new(),
@@ -130,6 +134,11 @@ impl Board {
         self.ended.get(rank as usize)?.as_ref()
     }
 
+    /// Returns the ranks that have died.
+    pub(crate) fn dead(&self) -> &[u32] {
+        &self.dead
+    }
+
     /// Takes note of a rank's end; `None` if it was over already, else the answers that wait for that rank no more.
     pub(crate) fn ended(&mut self, rank: u32, end: &Ending) -> Option<Vec<Answer>> {
         let known = self.ended.get_mut(rank as usize)?;
@@ -141,6 +150,9 @@ impl Board {
         }
         if matches!(end, Ending::Finishing(_) | Ending::Closing) {
             return Some(Vec::new());
+        }
+        if let Ending::Died(_) = end {
+            self.dead.push(rank);
         }
         let mut answers = Vec::new();
         let hopeless: Vec<_> = self.gets.keys().filter(|(of, _)| *of == rank).cloned().collect();

@@ -169,10 +169,11 @@ impl Job<'_> {
         ranks.for_each(|rank| self.end(rank, Ending::Died(text.clone())));
     }
 
-    /// Tells everybody of a rank's end.
+    /// Takes note of a rank's end. Everybody is told of a death; a good end is kept for those who ask.
     pub(crate) fn end(&mut self, rank: u32, end: Ending) {
         let Some(answers) = self.board.ended(rank, &end) else { return };
         self.answer(answers);
+        let Ending::Died(_) = end else { return self.ends.add(rank, Instant::now()) };
         // Causes are short: it fits.
         let Ok(news) = frame(&ToProcess::Ended { rank, end }) else { return };
         let others = self.members.iter_mut().filter(|m| m.joined && !m.process.ranks.contains(&rank));

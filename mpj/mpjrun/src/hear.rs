@@ -1,6 +1,7 @@
 //! What the processes of a job say.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use mpj::boot::wire::{Ending, LIMIT, Speaker, ToLauncher, ToProcess, VERSION, Welcome};
 use rustix::event::epoll;
@@ -65,6 +66,7 @@ impl Job<'_> {
                 self.claims.own(index, rank..rank + 1, How::Said(short(cause)));
             }
             ToLauncher::Ended { rank, end } => self.end(rank, end),
+            ToLauncher::Ends => self.ends.ask(index, Instant::now()),
             ToLauncher::Lost { rank, .. } if own.contains(&rank) || rank >= self.plan.size => {
                 return Err(format!("it lost rank {rank}"));
             }
@@ -106,7 +108,7 @@ impl Job<'_> {
         };
         let control = &mut self.members[index].control;
         control.send(&ToProcess::Welcome(welcome), self.segment.clone());
-        for rank in (0..plan.size).filter(|rank| !own.contains(rank)) {
+        for rank in self.board.dead().iter().copied().filter(|rank| !own.contains(rank)) {
             if let Some(end) = self.board.end(rank) {
                 control.send(&ToProcess::Ended { rank, end: end.clone() }, None);
             }

@@ -13,6 +13,7 @@ use rustix::rand::GetRandomFlags;
 use crate::board::Board;
 use crate::claims::Claims;
 use crate::control::Control;
+use crate::ends::Ends;
 use crate::hang::Hang;
 use crate::input;
 use crate::output::{Output, Reader};
@@ -66,6 +67,7 @@ pub(crate) struct Job<'a> {
     pub(crate) epoll: OwnedFd,
     pub(crate) members: Vec<Member>,
     pub(crate) board: Board,
+    pub(crate) ends: Ends,
     pub(crate) identity: (u64, [u8; 32]),
     pub(crate) segment: Option<Rc<OwnedFd>>,
     pub(crate) claims: Claims,
@@ -100,6 +102,7 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
         epoll,
         members: Vec::new(),
         board: Board::new(plan.size),
+        ends: Ends::default(),
         identity: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
         segment: None,
         claims: Claims::default(),
@@ -187,6 +190,7 @@ impl Job<'_> {
             }
             self.weigh();
             self.check_time();
+            self.tell_ends();
             self.flush();
         }
     }
@@ -198,7 +202,14 @@ impl Job<'_> {
         };
         let timeout = self.hang.as_ref().map(|hang| hang.until).or(self.timeout);
         let timeout = timeout.filter(|_| self.stopped.is_none());
-        [phase, timeout, self.notice].into_iter().flatten().min()
+        [phase, timeout, self.notice, self.ends.due()].into_iter().flatten().min()
+    }
+
+    /// Tells of good ends who has asked for them.
+    fn tell_ends(&mut self) {
+        for (index, news) in self.ends.tell(Instant::now(), |rank| self.board.end(rank)) {
+            self.members[index].control.send(&news, None);
+        }
     }
 
     fn check_time(&mut self) {

@@ -8,6 +8,7 @@
 //! | `job` | the loop: what to wait for, signals, deadlines |
 //! | `hear` | what the processes say |
 //! | `claims` | who has failed: what was said, how processes ended, what others noticed |
+//! | `ends` | who has left, for those who ask |
 //! | `memory` | the memory the ranks share, and whether there is enough |
 //! | `control`, `board` | a control socket, and what ranks make known to each other by them |
 //! | `report` | which failure counts, the exit code and the one message |
@@ -16,6 +17,7 @@
 mod board;
 mod claims;
 mod control;
+mod ends;
 mod environment;
 mod hang;
 mod hear;

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use mpj_devices::{
@@ -44,6 +45,8 @@ struct Line {
     socket: UnixStream,
     sending: Mutex<()>,
     own: Range<u32>,
+    /// Whether the launcher was asked for good ends and has not answered.
+    asks: AtomicBool,
 }
 
 impl fmt::Debug for Line {
@@ -129,7 +132,12 @@ impl Control {
         };
         // Ranks of one process meet in its memory; a rank that is alone in the world meets itself.
         let hub = (welcome.here > 1 || welcome.size == 1).then(|| Hub::new(own.clone()));
-        let line = Arc::new(Line { socket, sending: Mutex::new(()), own: own.clone() });
+        let line = Arc::new(Line {
+            socket,
+            sending: Mutex::new(()),
+            own: own.clone(),
+            asks: AtomicBool::new(false),
+        });
         let roster = Arc::new(Roster::default());
         roster.forward(Arc::clone(&line) as _);
         let link = Arc::new(Link {
@@ -174,6 +182,13 @@ impl Carrier for Line {
             // The launcher puts the deaths in one order for all.
             (false, Ending::Died(cause)) => self.send(&ToLauncher::Lost { rank: event.rank, cause }).is_err(),
             (false, _) => true,
+        }
+    }
+
+    fn ask(&self) {
+        if !self.asks.swap(true, Ordering::Relaxed) {
+            // If the launcher is gone everybody elsewhere is dead, which the control thread says.
+            let _ = self.send(&ToLauncher::Ends);
         }
     }
 }
@@ -242,6 +257,16 @@ impl Link {
                     if rank < self.welcome.size && !self.line.own.contains(&rank) =>
                 {
                     self.roster.hear(Event { rank, end: end.into() });
+                }
+                ToProcess::Ends(runs) => {
+                    for run in runs {
+                        let elsewhere = run.ranks().filter(|rank| !self.line.own.contains(rank));
+                        let end = End::from(run.end);
+                        for rank in elsewhere.take_while(|rank| *rank < self.welcome.size) {
+                            self.roster.hear(Event { rank, end: end.clone() });
+                        }
+                    }
+                    self.line.asks.store(false, Ordering::Relaxed);
                 }
                 ToProcess::Waits => self.tell_waits()?,
                 _ => {}

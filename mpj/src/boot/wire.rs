@@ -9,13 +9,16 @@
 //!   Put · Get · Bell · Fence   ─►
 //!                              ◄─   Value · Bell · Fenced, by `id`; a granted doorbell + its eventfd
 //!   Ended · Lost · Abort       ─►
-//!                              ◄─   Ended             of other processes' ranks
+//!                              ◄─   Ended             of other processes' ranks that have died
+//!   Ends                       ─►
+//!                              ◄─   Ends              of ranks that have left, once there are any that were not told
 //!                              ◄─   Waits
 //!   Waits                      ─►                      of each rank here
 //! ```
 //! Descriptors travel beside the first byte of their frame and are taken in the order of the frames that announce one.
 
 use std::fmt;
+use std::ops::Range;
 
 use mpj_devices::End;
 use serde::de::DeserializeOwned;
@@ -36,7 +39,7 @@ const CAUSE: usize = 4096;
 const CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages: raised whenever one of them changes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -65,13 +68,15 @@ impl fmt::Display for Speaker {
 pub enum ToProcess {
     /// The answer to [`ToLauncher::Hello`].
     Welcome(Welcome),
-    /// A rank of another process has come to an end.
+    /// A rank of another process has died.
     Ended {
         /// The rank.
         rank: u32,
         /// How.
         end: Ending,
     },
+    /// The answer to [`ToLauncher::Ends`]: good ends that the process was not told of.
+    Ends(Vec<Run>),
     /// The answer to [`ToLauncher::Get`].
     Value {
         /// The request.
@@ -171,6 +176,9 @@ pub enum ToLauncher {
         /// How.
         end: Ending,
     },
+    /// Asks for the good ends that this process was not told of. It is answered when there are any; to ask again before that
+    /// is to ask once.
+    Ends,
     /// A rank of another process is dead to this one: its connection broke, or it sends nonsense.
     Lost {
         /// The rank.
@@ -216,6 +224,24 @@ pub enum Ending {
     Left,
     /// [`End::Died`].
     Died(String),
+}
+
+/// Ranks that have come to the same end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// The first of them.
+    pub first: u32,
+    /// How many.
+    pub len: u32,
+    /// How they ended.
+    pub end: Ending,
+}
+
+impl Run {
+    /// Returns the ranks; none if there are no such numbers.
+    pub fn ranks(&self) -> Range<u32> {
+        self.first..self.first.checked_add(self.len).unwrap_or(self.first)
+    }
 }
 
 impl From<&End> for Ending {

@@ -135,6 +135,7 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "abort" if me == 1 => world.abort(42, "enough"),
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
         "wait" => wait(world),
+        "left-behind" => left_behind(world),
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),
             3 => std::thread::sleep(Duration::from_secs(1000)),
@@ -191,6 +192,30 @@ fn wait(world: &World) {
     let failed = world.recv(&mut [0u8], (me + 1) % size, 0).unwrap_err();
     say(&format!("rank {me} error: {failed}"));
     leave(1);
+}
+
+/// Rank 0 leaves at once; the others wait for it, each in another way, and say how that ended.
+fn left_behind(world: &World) {
+    if world.rank() == 0 {
+        return;
+    }
+    let began = std::time::Instant::now();
+    let failed = match world.rank() % 4 {
+        // The others leave when they were told.
+        0 => world.recv(&mut [0u8], mpj::Source::Any, 0).unwrap_err(),
+        1 => world.recv(&mut [0u8], 0usize, 0).unwrap_err(),
+        2 => world.probe(0usize, 0).unwrap_err(),
+        _ => loop {
+            match world.iprobe(0usize, 0) {
+                Ok(found) => assert!(found.is_none()),
+                Err(failed) => break failed,
+            }
+        },
+    };
+    assert!(failed.to_string().contains("left"), "{failed}");
+    // 2 s are promised, and the machine may have more to do.
+    assert!(began.elapsed() < Duration::from_secs(6), "after {:?}", began.elapsed());
+    say(&format!("rank {} was told", world.rank()));
 }
 
 /// Rank 1 dies; the others do without the world, and take their time.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::*;
-use crate::boot::wire::Frames;
+use crate::boot::wire::{Frames, Run};
 use crate::config::Config;
 
 struct Launcher {
@@ -194,6 +194,30 @@ fn ends_travel_both_ways_and_not_back() {
     assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 2, end: Ending::Left });
     roster.report(3, End::Died("its connection broke".into()));
     assert_eq!(launcher.hear(), ToLauncher::Lost { rank: 3, cause: "its connection broke".into() });
+}
+
+/// Good ends come when they are asked for, and one question is open at a time.
+#[test]
+fn good_ends_are_asked_for() {
+    let (mut launcher, faces) = join();
+    let roster = faces[0].deaths();
+    let run = |first, len, end| Run { first, len, end };
+    for (runs, known) in [
+        (vec![run(3, 2, Ending::Closing)], 2),
+        // Ranks of this process, and some that are not there, are left out.
+        (vec![run(0, u32::MAX, Ending::Left)], 5),
+        (vec![run(u32::MAX, 2, Ending::Left)], 5),
+    ] {
+        (0..3).for_each(|_| roster.ask());
+        assert_eq!(launcher.hear(), ToLauncher::Ends);
+        launcher.say(&ToProcess::Ends(runs), None);
+        settle(|| roster.known() == known && !faces[0].link.line.asks.load(Ordering::Relaxed));
+    }
+    let ranks: Vec<u32> = roster.since(0).iter().map(|event| event.rank).collect();
+    assert_eq!(ranks, [3, 4, 0, 3, 4]);
+    // The question after the last answer is the next thing that is said.
+    roster.report(1, End::Left);
+    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 1, end: Ending::Left });
 }
 
 #[test]

@@ -1,0 +1,196 @@
+//! Good ends: kept until somebody asks, and told to all who have asked at once.
+//!
+//! Most processes never wait for a rank that has left, so nobody is told unasked. Who asks is told no sooner than
+//! [`DELAY`] after the first end that is news to somebody: by then a job that ends in good order is over, and has not cost
+//! a message more than its ranks said themselves. Otherwise each process that asks gets one answer in that time, however
+//! many ranks have left.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use mpj::boot::wire::{Ending, Run, ToProcess};
+
+/// How long good ends are gathered before they are told.
+const DELAY: Duration = Duration::from_millis(200);
+
+/// So many runs and contexts go into one message, and what the last run adds to that: fewer bytes than a message can have.
+const MOST: usize = 1 << 14;
+
+/// Who has ended well, and who wants to know.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// Whose ends were heard, in order; a rank that closes and leaves is named twice.
+    heard: Vec<u32>,
+    /// By process that has asked: how many of these it was told of.
+    told: HashMap<usize, usize>,
+    /// Processes that have asked and were not answered.
+    asking: BTreeSet<usize>,
+    /// When they are answered.
+    due: Option<Instant>,
+}
+
+impl Ends {
+    /// Takes note of a good end.
+    pub(crate) fn add(&mut self, rank: u32, now: Instant) {
+        self.heard.push(rank);
+        if !self.asking.is_empty() {
+            self.due.get_or_insert(now + DELAY);
+        }
+    }
+
+    /// A process asks for the ends that it was not told of.
+    pub(crate) fn ask(&mut self, process: usize, now: Instant) {
+        self.asking.insert(process);
+        if *self.told.entry(process).or_default() < self.heard.len() {
+            self.due.get_or_insert(now + DELAY);
+        }
+    }
+
+    /// Returns when somebody has to be told.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Returns what processes are to be told now; `end_of` says how a rank has ended.
+    pub(crate) fn tell<'a>(
+        &mut self,
+        now: Instant,
+        end_of: impl Fn(u32) -> Option<&'a Ending>,
+    ) -> Vec<(usize, ToProcess)> {
+        if self.due.is_none_or(|due| now < due) {
+            return Vec::new();
+        }
+        self.due = None;
+        let mut answers = Vec::new();
+        // Most have been told of the same number of ends.
+        let mut news = HashMap::new();
+        for process in std::mem::take(&mut self.asking) {
+            let told = self.told.insert(process, self.heard.len()).unwrap_or_default();
+            let news = news.entry(told).or_insert_with(|| messages(&self.heard[told..], &end_of));
+            if news.is_empty() {
+                self.asking.insert(process);
+            }
+            answers.extend(news.iter().map(|message| (process, message.clone())));
+        }
+        answers
+    }
+}
+
+/// Returns the messages that tell of the last ends of these ranks.
+fn messages<'a>(ranks: &[u32], end_of: impl Fn(u32) -> Option<&'a Ending>) -> Vec<ToProcess> {
+    let ranks: BTreeSet<u32> = ranks.iter().copied().collect();
+    let mut runs: Vec<Run> = Vec::new();
+    for rank in ranks {
+        // Everybody was told of a death, and nothing comes after one.
+        let Some(end) = end_of(rank).filter(|end| !matches!(end, Ending::Died(_))) else { continue };
+        match runs.last_mut().filter(|run| run.ranks().end == rank && run.end == *end) {
+            Some(run) => run.len += 1,
+            None => runs.push(Run { first: rank, len: 1, end: end.clone() }),
+        }
+    }
+    let (mut messages, mut next, mut weight) = (Vec::new(), Vec::new(), 0);
+    for run in runs {
+        weight += match &run.end {
+            Ending::Finishing(contexts) => 1 + contexts.len(),
+            Ending::Closing | Ending::Left | Ending::Died(_) => 1,
+        };
+        next.push(run);
+        if weight >= MOST {
+            messages.push(ToProcess::Ends(std::mem::take(&mut next)));
+            weight = 0;
+        }
+    }
+    if !next.is_empty() {
+        messages.push(ToProcess::Ends(next));
+    }
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANKS: u32 = 64;
+
+    fn run(first: u32, len: u32, end: Ending) -> Run {
+        Run { first, len, end }
+    }
+
+    #[test]
+    fn who_does_not_ask_is_not_told() {
+        let mut ends = Ends::default();
+        let now = Instant::now();
+        (0..RANKS).for_each(|rank| ends.add(rank, now));
+        assert_eq!(ends.due(), None);
+        assert!(ends.tell(now + DELAY, |_| Some(&Ending::Left)).is_empty());
+    }
+
+    /// 64 ranks close and leave one after another while all processes ask for it again and again.
+    #[test]
+    fn who_asks_is_told_once_in_a_while_however_many_leave() {
+        let mut ends = Ends::default();
+        let begun = Instant::now();
+        let (mut count, mut now) = (0, begun);
+        for rank in (0..RANKS).chain(0..RANKS) {
+            (0..RANKS as usize).for_each(|process| ends.ask(process, now));
+            ends.add(rank, now);
+            now += DELAY / 32;
+            let told = ends.tell(now, |rank| if rank < RANKS { Some(&Ending::Left) } else { None });
+            assert!(told.iter().all(|(_, news)| matches!(news, ToProcess::Ends(runs) if runs.len() == 1)));
+            count += told.len();
+        }
+        assert_eq!(
+            count,
+            4 * RANKS as usize,
+            "128 ends in 4 delays, and an answer for each process and delay"
+        );
+    }
+
+    #[test]
+    fn each_end_is_told_once_and_only_the_last_of_a_rank() {
+        let mut ends = Ends::default();
+        let mut last: HashMap<u32, Ending> = HashMap::new();
+        let now = Instant::now();
+        let mut end = |ends: &mut Ends, rank: u32, end: Ending| {
+            last.insert(rank, end);
+            ends.add(rank, now);
+            last.clone()
+        };
+        let finishing = || Ending::Finishing(vec![7]);
+        end(&mut ends, 1, finishing());
+        end(&mut ends, 3, Ending::Closing);
+        end(&mut ends, 3, Ending::Left);
+        end(&mut ends, 5, Ending::Closing);
+        end(&mut ends, 5, Ending::Died("was killed".into()));
+        let known = end(&mut ends, 2, Ending::Left);
+        ends.ask(0, now);
+        assert_eq!(ends.due(), Some(now + DELAY));
+        assert!(ends.tell(now, |rank| known.get(&rank)).is_empty(), "it is gathered first");
+        let all = ToProcess::Ends(vec![run(1, 1, finishing()), run(2, 2, Ending::Left)]);
+        assert_eq!(ends.tell(now + DELAY, |rank| known.get(&rank)), [(0, all)]);
+        ends.ask(0, now);
+        assert_eq!(ends.due(), None, "there is nothing new");
+        let known = end(&mut ends, 1, Ending::Closing);
+        let new = ToProcess::Ends(vec![run(1, 1, Ending::Closing)]);
+        assert_eq!(ends.tell(now + DELAY, |rank| known.get(&rank)), [(0, new)]);
+        assert!(ends.tell(now + DELAY, |rank| known.get(&rank)).is_empty());
+    }
+
+    #[test]
+    fn many_runs_are_told_in_messages_that_can_be_sent() {
+        let contexts: Vec<u64> = (0..1 << 16).map(|i| u64::MAX - i).collect();
+        let finishing = [Ending::Finishing(contexts.clone()), Ending::Finishing(contexts[1..].to_vec())];
+        let ranks: Vec<u32> = (0..4).chain((10..100_000).step_by(2)).collect();
+        let end_of =
+            |rank: u32| if rank < 4 { finishing.get(rank as usize % 2) } else { Some(&Ending::Left) };
+        let messages = messages(&ranks, end_of);
+        let mut told = 0;
+        for message in &messages {
+            mpj::boot::wire::frame(message).unwrap();
+            let ToProcess::Ends(runs) = message else { panic!("{message:?}") };
+            told += runs.iter().map(|run| run.len as usize).sum::<usize>();
+        }
+        assert_eq!(told, ranks.len());
+        assert!(messages.len() < 10);
+    }
+}
