@@ -9,6 +9,7 @@
 //! | [`device`] | the traits a transport implements |
 //! | [`Buf`] | a buffer as its caller describes it: pointer, count, datatype, kind of memory |
 //! | `engine` | channels, outboxes, the progress lock; eager, announced and synchronous messages; failures (`engine/README.md`) |
+//! | `hosts` | which rank runs on which host |
 //! | `matching` | posted receives and early messages, in MPI's order |
 //! | `ring` | the wait-free cache-line ring between two ranks, and fragments for longer bodies (`ring/README.md`) |
 //! | `smdev` | the device of ranks that are threads of one process |
@@ -68,6 +69,7 @@ mod fault;
 mod fence;
 mod group;
 mod header;
+mod hosts;
 #[allow(unsafe_code, reason = "the user's memory, by pointer, count and type")]
 mod layout;
 mod liveness;
@@ -103,6 +105,7 @@ pub use engine::{
 };
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};
+pub use hosts::{HostId, HostRanks, Hosts, HostsError};
 pub use layout::{Envelope, Keep, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};

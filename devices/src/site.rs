@@ -13,7 +13,7 @@ pub struct Site {
     pub rank: u32,
     /// The number of ranks in the world.
     pub size: u32,
-    /// The ranks that share this host's cores, this one among them.
+    /// The ranks on this host, this one among them: they share its cores.
     pub local: u32,
     /// Which of the rank's lanes a device is opened for.
     pub lane: Lane,

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use mpj_devices::config::Config;
-use mpj_devices::{Bells, Doorbell, Hub, Registry, Segment, ShmDriver, Site, SmDriver, Then};
+use mpj_devices::{Bells, Doorbell, HostId, Hosts, Hub, Registry, Segment, ShmDriver, Site, SmDriver, Then};
 
 /// The doorbells of two ranks.
 #[derive(Debug)]
@@ -52,13 +52,14 @@ fn smdev_is_opened_once() {
 fn shmdev_is_opened_once() {
     let memory = Segment::create(2, 8).unwrap();
     let bells = Arc::new(Own((0..2).map(|_| Doorbell::new().unwrap()).collect()));
+    let here = Hosts::one(2).ranks_of(HostId(0));
     let rank = |rank| {
         // SAFETY: the duplicate is attached.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { memory.descriptor() }.try_clone_to_owned();
         let view = Segment::attach(fd.unwrap(), 2).unwrap();
         let bell = Doorbell::with_flag(bells.bell(rank).unwrap(), view.flag(rank));
-        let registry = Registry::empty().with(ShmDriver::new(view, Arc::clone(&bells) as _));
+        let registry = Registry::empty().with(ShmDriver::new(view, here.clone(), Arc::clone(&bells) as _));
         (registry, Site::new(rank, 2, Arc::new(bell)))
     };
     judge("shmdev", &opens([0, 0, 1].map(rank)));

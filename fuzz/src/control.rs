@@ -81,10 +81,9 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
         0 => ToProcess::Welcome(Welcome {
             job: id,
             secret: input.array(),
-            size: input.edge() as u32,
+            hosts: (0..input.below(4)).map(|_| (input.edge() as u32, input.edge() as u32)).collect(),
             first: input.edge() as u32,
             here: input.edge() as u32,
-            local: input.u32(),
             devices: input.flag().then(|| (0..input.below(4)).map(|_| text(input)).collect()),
             segment: input.flag(),
         }),

@@ -7,7 +7,9 @@ use std::sync::{Arc, LazyLock};
 
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{Member, Pinboard, Receiving, Sending};
-use mpj_devices::{Bells, Doorbell, End, Engine, Event, Registry, Roster, Segment, ShmDriver, Site};
+use mpj_devices::{
+    Bells, Doorbell, End, Engine, Event, HostId, Hosts, Registry, Roster, Segment, ShmDriver, Site,
+};
 use mpj_pool::{Shared, SharedView};
 
 use crate::input::Input;
@@ -64,11 +66,16 @@ fn scene() -> Scene {
     let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().expect("a descriptor");
     let bells = Arc::new(Own((0..RANKS).map(|_| Doorbell::new().expect("a descriptor")).collect()));
     let board = Arc::<Pinboard>::default();
+    let here = Hosts::one(RANKS).ranks_of(HostId(0));
     let engines = [0, 1].map(|rank| {
         let segment = Segment::attach(fd(), RANKS).expect("a segment");
         let bell = bells.0[rank as usize].descriptor().expect("a descriptor");
         let bell = Arc::new(Doorbell::with_flag(bell, segment.flag(rank)));
-        let registry = Registry::empty().with(ShmDriver::new(segment, Arc::clone(&bells) as Arc<dyn Bells>));
+        let registry = Registry::empty().with(ShmDriver::new(
+            segment,
+            here.clone(),
+            Arc::clone(&bells) as Arc<dyn Bells>,
+        ));
         let site = Site::new(rank, RANKS, bell);
         let roster = Arc::<Roster>::default();
         let engine = Engine::open(site, &registry, &CONFIG, board.of(rank), Arc::clone(&roster));

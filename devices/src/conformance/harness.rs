@@ -9,8 +9,8 @@ use super::{Case, Member, Pinboard};
 use crate::config::{self, Config};
 use crate::sys::{self, OwnedFd};
 use crate::{
-    Bells, Doorbell, End, Engine, Hub, JobKey, NioDriver, Registry, Roster, Segment, ShmDriver, Site,
-    SmDriver, Then,
+    Bells, Doorbell, End, Engine, HostId, Hosts, Hub, JobKey, NioDriver, Registry, Roster, Segment,
+    ShmDriver, Site, SmDriver, Then,
 };
 
 /// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
@@ -83,6 +83,7 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
         let memory = Segment::create(ranks, config.number(&config::SHM_FRAGMENTS) as u32).unwrap();
         (memory, Arc::new(Eventfds::new(ranks).unwrap()))
     });
+    let here = Hosts::one(ranks).ranks_of(HostId(0));
     let key = Arc::new(JobKey { job: 1, secret: [7; 32] });
     let (done, ends) = channel();
     for rank in 0..ranks {
@@ -90,7 +91,7 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
         let host = host.as_ref().map(|(memory, bells)| (attach(memory, ranks), Arc::clone(bells)));
         let mut all = Registry::empty().with(SmDriver::new(Arc::clone(&hub)));
         if let Some((segment, bells)) = &host {
-            all = all.with(ShmDriver::new(Arc::clone(segment), Arc::clone(bells) as _));
+            all = all.with(ShmDriver::new(Arc::clone(segment), here.clone(), Arc::clone(bells) as _));
         }
         let registry = choose(all.with(NioDriver::new(Arc::clone(&key))));
         let part = Part { rank, size: ranks, board, roster, registry, config, host };

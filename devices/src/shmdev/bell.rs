@@ -14,6 +14,8 @@ pub(super) struct Bell {
     bells: Arc<dyn Bells>,
     segment: Arc<Segment>,
     rank: u32,
+    /// Of the rank among those that share the memory.
+    index: u32,
     state: Mutex<State>,
 }
 
@@ -28,8 +30,8 @@ enum State {
 }
 
 impl Bell {
-    pub(super) fn new(bells: Arc<dyn Bells>, segment: Arc<Segment>, rank: u32) -> Arc<Self> {
-        Arc::new(Bell { bells, segment, rank, state: Mutex::new(State::Absent { why: None }) })
+    pub(super) fn new(bells: Arc<dyn Bells>, segment: Arc<Segment>, rank: u32, index: u32) -> Arc<Self> {
+        Arc::new(Bell { bells, segment, rank, index, state: Mutex::new(State::Absent { why: None }) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -51,7 +53,7 @@ impl Bell {
     }
 
     fn take(&self, fd: Result<OwnedFd, String>) {
-        let ring = |fd| Arc::new(Doorbell::with_flag(fd, self.segment.flag(self.rank)));
+        let ring = |fd| Arc::new(Doorbell::with_flag(fd, self.segment.flag(self.index)));
         let new = fd.map_or_else(|why| State::Absent { why: Some(why) }, |fd| State::Here(ring(fd)));
         let mut state = self.state();
         if let (State::Asked { owed: true }, State::Here(bell)) = (&*state, &new) {
@@ -120,13 +122,13 @@ mod tests {
             let fd = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
             let segment = Segment::attach(fd, 2).unwrap();
             let questions = Arc::<Questions>::default();
-            let bell = Bell::new(Arc::clone(&questions) as _, segment, 1);
+            let bell = Bell::new(Arc::clone(&questions) as _, segment, 7, 1);
             Scene { questions, bell, event: Event::alone().unwrap() }
         }
 
         fn asked(&self) -> Vec<Then<OwnedFd>> {
             let asked = std::mem::take(&mut *self.questions.0.lock().unwrap());
-            asked.into_iter().map(|(rank, then)| (rank == 1).then_some(then).unwrap()).collect()
+            asked.into_iter().map(|(rank, then)| (rank == 7).then_some(then).unwrap()).collect()
         }
 
         fn answer(&self, then: Then<OwnedFd>) {

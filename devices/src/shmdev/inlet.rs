@@ -23,13 +23,14 @@ impl ShmInlet {
     #[cold]
     fn greet(&mut self, hellos: u32) {
         self.seen = hellos;
-        let Place { segment, rank, .. } = &self.place;
-        for from in (0..segment.ranks()).filter(|from| segment.has_said_hello(*from, *rank)) {
-            if self.rings.iter().any(|ring| ring.from().0 == from) {
+        let Place { segment, ranks, index, .. } = &self.place;
+        for (from, rank) in (0..segment.ranks()).zip(ranks.iter()) {
+            let peer = PeerId(rank);
+            if !segment.has_said_hello(from, *index) || self.rings.iter().any(|ring| ring.from() == peer) {
                 continue;
             }
-            let consumer = Consumer::new(segment.ring(from, *rank), Arc::new(segment.fragments(from)));
-            self.rings.push(Incoming::new(PeerId(from), consumer, self.place.bell(from).late()));
+            let consumer = Consumer::new(segment.ring(from, *index), Arc::new(segment.fragments(from)));
+            self.rings.push(Incoming::new(peer, consumer, self.place.bell(peer, from).late()));
         }
     }
 }
@@ -38,7 +39,7 @@ impl ShmInlet {
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
-        let hellos = self.place.segment.hellos(self.place.rank);
+        let hellos = self.place.segment.hellos(self.place.index);
         if hellos != self.seen {
             self.greet(hellos);
         }

@@ -16,6 +16,7 @@ pub use segment::{Segment, SegmentError};
 use crate::config::{Config, Number};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
 use crate::header::SHORT_BODY;
+use crate::hosts::HostRanks;
 use crate::ring::{Area, Receivers, RingLink};
 use crate::site::{Bells, Site};
 use bell::Bell;
@@ -43,6 +44,7 @@ pub const SHM_FRAGMENTS: Number = Number {
 #[derive(Debug)]
 pub struct ShmDriver {
     segment: Arc<Segment>,
+    ranks: HostRanks,
     bells: Arc<dyn Bells>,
 }
 
@@ -50,9 +52,9 @@ impl ShmDriver {
     /// The name of the device.
     pub const NAME: &str = NAME;
 
-    /// Makes the driver of the ranks that share `segment`, and get each other's doorbells from `bells`.
-    pub fn new(segment: Arc<Segment>, bells: Arc<dyn Bells>) -> Self {
-        ShmDriver { segment, bells }
+    /// Makes the driver of `ranks`, those of one host, which share `segment` and get each other's doorbells from `bells`.
+    pub fn new(segment: Arc<Segment>, ranks: HostRanks, bells: Arc<dyn Bells>) -> Self {
+        ShmDriver { segment, ranks, bells }
     }
 }
 
@@ -62,37 +64,41 @@ impl Driver for ShmDriver {
     }
 
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
-        let refuse = |why: &str| OpenError { device: NAME, why: why.into() };
-        let (segment, bells) = (Arc::clone(&self.segment), Arc::clone(&self.bells));
-        if site.rank >= segment.ranks() {
-            return Err(refuse("the shared memory is another job's"));
+        let refuse = |why: String| OpenError { device: NAME, why };
+        let ShmDriver { segment, ranks, bells } = self;
+        let Some(index) = ranks.index_of(site.rank).filter(|_| ranks.len() == segment.ranks()) else {
+            return Err(refuse(format!(
+                "the shared memory is of {} ranks, and not of rank {} and its host's",
+                segment.ranks(),
+                site.rank
+            )));
+        };
+        if !segment.sit_down(index) {
+            return Err(refuse(format!("rank {} has opened shmdev already", site.rank)));
         }
-        if !segment.sit_down(site.rank) {
-            return Err(OpenError {
-                device: NAME,
-                why: format!("rank {} has opened shmdev already", site.rank),
-            });
-        }
-        let area = Arc::new(Area::new(Arc::new(segment.fragments(site.rank)), Receivers::Processes));
+        let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
         let caps = Caps::frames(eager, area.fragment());
-        let place = Place { segment, bells, rank: site.rank };
+        let (segment, ranks, bells) = (Arc::clone(segment), ranks.clone(), Arc::clone(bells));
+        let place = Place { segment, ranks, bells, index };
         let inlet = Box::new(inlet::ShmInlet::new(place.clone()));
         Ok(Opened { device: Box::new(ShmDevice { place, area, caps }), inlet })
     }
 }
 
-/// What both ends need to know.
+/// What both ends need to know. Within the segment a rank is its index among the ranks of its host; everybody else knows it by
+/// its rank in the world.
 #[derive(Clone, Debug)]
 struct Place {
     segment: Arc<Segment>,
+    ranks: HostRanks,
     bells: Arc<dyn Bells>,
-    rank: u32,
+    index: u32,
 }
 
 impl Place {
-    fn bell(&self, rank: u32) -> Arc<Bell> {
-        Bell::new(Arc::clone(&self.bells), Arc::clone(&self.segment), rank)
+    fn bell(&self, peer: PeerId, index: u32) -> Arc<Bell> {
+        Bell::new(Arc::clone(&self.bells), Arc::clone(&self.segment), peer.0, index)
     }
 }
 
@@ -115,7 +121,8 @@ unsafe impl Device for ShmDevice {
     }
 
     fn address(&self) -> Address {
-        Address(self.place.segment.id().to_le_bytes().to_vec())
+        let Place { segment, ranks, .. } = &self.place;
+        Address([&ranks.host().0.to_le_bytes()[..], &segment.id().to_le_bytes()].concat())
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
@@ -123,18 +130,15 @@ unsafe impl Device for ShmDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
-        let Place { segment, rank, .. } = &self.place;
+        let Place { segment, ranks, index, .. } = &self.place;
         let refuse = |why: String| OpenError { device: NAME, why };
-        if peer.0 >= segment.ranks() {
-            return Err(refuse(format!(
-                "{peer:?} has no place in the shared memory of {} ranks",
-                segment.ranks()
-            )));
-        }
-        let bell = self.place.bell(peer.0);
+        let Some(to) = ranks.index_of(peer.0) else {
+            return Err(refuse(format!("{peer:?} is none of the {} ranks of this host", ranks.len())));
+        };
+        let bell = self.place.bell(peer, to);
         bell.ask(false).map_err(refuse)?;
-        let ring = segment.ring(*rank, peer.0);
-        segment.say_hello(*rank, peer.0);
+        let ring = segment.ring(*index, to);
+        segment.say_hello(*index, to);
         Ok(Box::new(RingLink::new(ring, Arc::clone(&self.area), bell.late())))
     }
 }

@@ -1,5 +1,8 @@
 //! The memory of one job on one host: who has said hello to whom, doorbell flags, rings and fragments.
 //!
+//! A *rank* is here the index of a rank among those of this host, and *n* is how many there are: nothing in the memory is counted
+//! by the ranks of the job.
+//!
 //! ```text
 //!  header page (of the storage)
 //!  Plan                    64 B       ranks, cells, fragments: read once, checked, then only the copy is used
@@ -146,7 +149,7 @@ enum Memory {
 }
 
 impl Segment {
-    /// Makes the memory of a job of `ranks` ranks on this host; all of it is there when it returns.
+    /// Makes the memory of a job that has `ranks` ranks on this host; all of it is there when it returns.
     ///
     /// # Errors
     /// No memory, or more ranks than can be counted.

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use mpj::boot::wire::CONTROL;
 use mpj::config::{Config, Names, PREFIX, Parameter};
 
+use crate::hosts::HOST_ID;
 use crate::job::KILL_AFTER;
 use crate::plan::DEV;
 
@@ -20,8 +21,8 @@ pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
     [mpj::config::parameters(), own().to_vec()].concat()
 }
 
-fn own() -> [&'static dyn Parameter; 2] {
-    [&DEV, &KILL_AFTER]
+fn own() -> [&'static dyn Parameter; 3] {
+    [&DEV, &HOST_ID, &KILL_AFTER]
 }
 
 /// The environment, as far as it is not passed on as it is.
@@ -138,6 +139,7 @@ mod tests {
             ("MPJ_ALLREDUCE=rings", "-x MPJ_ALLREDUCE=rings is none of auto, doubling, ring"),
             ("MPJ_ALLREDUCE_RIGN=3", "did you mean MPJ_ALLREDUCE_RING?"),
             ("MPJ_DEV=tokenring", "-x MPJ_DEV=tokenring is not devices, such as auto or shmdev,niodev"),
+            ("MPJ_HOST_ID=a,b", "-x MPJ_HOST_ID=a,b is not hosts and how many ranks each has in turn"),
             ("MPJ_KILL_AFTR=3", "did you mean MPJ_KILL_AFTER?"),
             ("=3", "neither NAME=VALUE nor NAME"),
             ("NO_SUCH_NAME", "the environment has no such variable"),

@@ -96,18 +96,19 @@ impl Job<'_> {
             return self.stop(why);
         }
         let plan = self.plan;
+        let host = plan.placement.host_of(own.start);
+        let segment = self.segments.get(host.0 as usize).cloned().flatten();
         let welcome = Welcome {
             job: self.identity.0,
             secret: self.identity.1,
-            size: plan.size,
+            hosts: plan.placement.hosts.runs().map(|(host, ranks)| (host.0, ranks.len() as u32)).collect(),
             first: own.start,
             here: own.len() as u32,
-            local: plan.size,
             devices: plan.devices.clone(),
-            segment: self.segment.is_some(),
+            segment: segment.is_some(),
         };
         let control = &mut self.members[index].control;
-        control.send(&ToProcess::Welcome(welcome), self.segment.clone());
+        control.send(&ToProcess::Welcome(welcome), segment);
         for rank in self.board.dead().iter().copied().filter(|rank| !own.contains(rank)) {
             if let Some(end) = self.board.end(rank) {
                 control.send(&ToProcess::Ended { rank, end: end.clone() }, None);

@@ -69,7 +69,8 @@ pub(crate) struct Job<'a> {
     pub(crate) board: Board,
     pub(crate) ends: Ends,
     pub(crate) identity: (u64, [u8; 32]),
-    pub(crate) segment: Option<Rc<OwnedFd>>,
+    /// The memory of each host that has some, once a process has joined.
+    pub(crate) segments: Vec<Option<Rc<OwnedFd>>>,
     pub(crate) claims: Claims,
     pub(crate) failures: Vec<Failure>,
     pub(crate) phase: Phase,
@@ -104,7 +105,7 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
         board: Board::new(plan.size),
         ends: Ends::default(),
         identity: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
-        segment: None,
+        segments: Vec::new(),
         claims: Claims::default(),
         failures: Vec::new(),
         phase: Phase::Running,
@@ -135,9 +136,9 @@ impl Job<'_> {
         let terminal = input::is_terminal();
         let spawner = Spawner::new(plan, self.signals.before(), terminal)?;
         // One process's lines cannot mix with another's: it prints for itself.
-        let piped = plan.label || plan.per_process < plan.size;
+        let piped = plan.label || plan.processes.len() > 1;
         let mut output = Output::default();
-        for (index, ranks) in plan.processes().enumerate() {
+        for (index, ranks) in plan.processes.iter().cloned().enumerate() {
             let system =
                 |e: std::io::Error| Refused::new(format!("rank {} could not be started: {e}", ranks.start));
             let (mut process, socket) = spawner.start(ranks.clone(), piped)?;

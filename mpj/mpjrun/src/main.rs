@@ -3,7 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `main`, `spelling` | the command line, and what users of other launchers type |
-//! | `plan`, `environment` | which process gets which ranks and variables, and what may be wrong with that |
+//! | `plan`, `hosts`, `environment` | which process gets which ranks and variables, on which host, and what may be wrong with that |
 //! | `spawn` | starts one process, bound to this one's life |
 //! | `job` | the loop: what to wait for, signals, deadlines |
 //! | `hear` | what the processes say |
@@ -21,6 +21,7 @@ mod ends;
 mod environment;
 mod hang;
 mod hear;
+mod hosts;
 mod input;
 mod job;
 mod memory;
@@ -100,6 +101,8 @@ Exit codes:
 Examples:
   mpjrun -n 4 ./prog input.txt        four processes
   mpjrun -n 4 --dev smdev ./prog      four threads of one process
+  mpjrun -n 5 -x MPJ_HOST_ID=a:2,b:3 ./prog
+                                      as if ranks 0 and 1 ran on one host, and 2 to 4 on another
   mpjrun -n 4 -l -x RUST_BACKTRACE=1 -x MPJ_SPIN=0 ./prog
 
 Standard input goes to rank 0. Parameters are variables of the environment (mpjrun --params).";

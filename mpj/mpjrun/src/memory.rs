@@ -1,11 +1,12 @@
-//! The memory that the ranks of a job share, and whether there is enough: memory that is not there would be found out
+//! The memory that the ranks of a host share, and whether there is enough: memory that is not there would be found out
 //! by whoever the kernel kills for it.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use mpj_devices::{Segment, config};
+use mpj_devices::{HostId, Segment, config};
 use rustix::process::Resource;
 
 use crate::job::Job;
@@ -15,19 +16,28 @@ use crate::report::Refused;
 const HEADER: u64 = 64 << 10;
 
 impl Job<'_> {
-    /// Makes the memory of the job when its first process joins: programs that never do cost nothing.
+    /// Makes the memory of every host when the first process joins: programs that never do cost nothing.
     pub(crate) fn share_memory(&mut self) -> Result<(), Refused> {
-        if self.segment.is_some() || !self.plan.segment() {
-            return Ok(());
+        if self.segments.is_empty() {
+            let segment = |host| self.plan.segment(host).then(|| self.segment(host)).transpose();
+            self.segments = self.plan.placement.ids().map(segment).collect::<Result<_, _>>()?;
         }
-        let (size, fragments) =
-            (self.plan.size, self.plan.environment.config.number(&config::SHM_FRAGMENTS) as u32);
+        Ok(())
+    }
+
+    fn segment(&self, host: HostId) -> Result<Rc<OwnedFd>, Refused> {
+        let placement = &self.plan.placement;
+        let (size, fragments) = (
+            placement.hosts.ranks_of(host).len(),
+            self.plan.environment.config.number(&config::SHM_FRAGMENTS) as u32,
+        );
         let needed = Segment::needed(size, fragments) as u64;
         let refused = |why: &dyn fmt::Display| {
             Refused::new(format!(
-                "no {} MiB of memory for {size} ranks to share: {why}; or set MPJ_SHM_FRAGMENTS lower, or use another \
+                "no {} MiB of memory for {size} ranks{} to share: {why}; or set MPJ_SHM_FRAGMENTS lower, or use another \
                  device (--dev)",
                 needed.div_ceil(1 << 20),
+                placement.of_host(host),
             ))
         };
         if let Some(why) = obstacle(needed + HEADER) {
@@ -38,8 +48,7 @@ impl Job<'_> {
         // SAFETY: the duplicate is handed to the ranks, which attach it.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| refused(&e))?;
-        self.segment = Some(Rc::new(fd));
-        Ok(())
+        Ok(Rc::new(fd))
     }
 }
 

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use mpj::config::{Text, near};
-use mpj_devices::{NioDriver, ShmDriver, SmDriver};
+use mpj_devices::{HostId, NioDriver, ShmDriver, SmDriver};
 
 use crate::environment::Environment;
+use crate::hosts::{HOST_ID, Placement};
 use crate::job::KILL_AFTER;
 use crate::report::Refused;
 use crate::{Cli, OnFailure};
@@ -25,7 +26,10 @@ pub(crate) const DEV: Text = Text {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) size: u32,
-    pub(crate) per_process: u32,
+    /// Which ranks run on which host.
+    pub(crate) placement: Placement,
+    /// The ranks of each process, which all run on one host, in order.
+    pub(crate) processes: Vec<Range<u32>>,
     /// The devices to use; `None` for all there are.
     pub(crate) devices: Option<Vec<String>>,
     pub(crate) environment: Environment,
@@ -66,10 +70,20 @@ impl Plan {
                 "--dev smdev joins threads of one process: leave out --ranks-per-process {per_process}"
             )));
         }
+        let placement = Placement::new(environment.config.text(&HOST_ID), size).map_err(usage)?;
+        let crosses = |names: &Vec<String>| names.iter().any(|name| name == NioDriver::NAME);
+        if placement.hosts.count() > 1 && !devices.as_ref().is_none_or(crosses) {
+            return Err(usage(format!(
+                "--dev {named} reaches no rank on another host, and MPJ_{} names {}: add niodev",
+                HOST_ID.name,
+                placement.hosts.count()
+            )));
+        }
         let mut program = cli.program.into_iter();
         Ok(Plan {
             size,
-            per_process: per_process.min(size),
+            processes: processes(&placement, per_process),
+            placement,
             devices,
             label: cli.label,
             timeout: cli.timeout,
@@ -82,24 +96,31 @@ impl Plan {
         })
     }
 
-    /// Returns the ranks of each process.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = Range<u32>> + use<> {
-        let (size, per) = (self.size, self.per_process);
-        (0..size.div_ceil(per)).map(move |p| p * per..(p * per).saturating_add(per).min(size))
-    }
-
     /// Returns the process of a rank.
     pub(crate) fn process_of(&self, rank: u32) -> usize {
-        (rank / self.per_process) as usize
+        self.processes.partition_point(|ranks| ranks.end <= rank)
     }
 
-    /// Whether the processes share memory.
-    pub(crate) fn segment(&self) -> bool {
+    /// Whether the processes of a host share memory.
+    pub(crate) fn segment(&self, host: HostId) -> bool {
         match &self.devices {
             Some(names) => names.iter().any(|name| name == ShmDriver::NAME),
-            None => self.per_process < self.size,
+            None => {
+                let ranks = self.placement.hosts.ranks_of(host);
+                let process = |index| ranks.rank(index).map(|rank| self.process_of(rank));
+                process(0) != process(ranks.len() - 1)
+            }
         }
     }
+}
+
+/// Deals the ranks in blocks: a process has as many as it may, and none of two hosts.
+fn processes(placement: &Placement, most: u32) -> Vec<Range<u32>> {
+    let deal = |ranks: Range<u32>| {
+        let block = move |first: u32| first..first.saturating_add(most).min(ranks.end);
+        ranks.clone().step_by(most as usize).map(block)
+    };
+    placement.hosts.runs().flat_map(|(_, ranks)| deal(ranks)).collect()
 }
 
 /// Returns the devices a name stands for.
@@ -136,12 +157,33 @@ mod tests {
 
     #[test]
     fn ranks_are_dealt_in_blocks() {
-        let deal =
-            |args: &[&str]| plan(args).unwrap().processes().map(|r| (r.start, r.end)).collect::<Vec<_>>();
+        let deal = |args: &[&str]| {
+            plan(args).unwrap().processes.iter().map(|r| (r.start, r.end)).collect::<Vec<_>>()
+        };
         assert_eq!(deal(&["-n", "3", "p"]), [(0, 1), (1, 2), (2, 3)]);
         assert_eq!(deal(&["-n", "5", "--ranks-per-process", "2", "p"]), [(0, 2), (2, 4), (4, 5)]);
         assert_eq!(deal(&["-n", "5", "--ranks-per-process", "9", "p"]), [(0, 5)]);
         assert_eq!(deal(&["-n", "4", "--dev", "smdev", "p", "-n", "7"]), [(0, 4)]);
+        let on_hosts = ["-n", "8", "-x", "MPJ_HOST_ID=a:3,b:4,a:1", "--ranks-per-process", "2", "p"];
+        assert_eq!(deal(&on_hosts), [(0, 2), (2, 3), (3, 5), (5, 7), (7, 8)]);
+        let plan = plan(&on_hosts).unwrap();
+        let process_of: Vec<usize> = (0..8).map(|rank| plan.process_of(rank)).collect();
+        assert_eq!(process_of, [0, 0, 1, 2, 2, 3, 3, 4]);
+    }
+
+    #[test]
+    fn processes_of_one_host_share_memory_if_there_are_several() {
+        let shared = |hosts: &str, more: &[&str]| {
+            let set = format!("MPJ_HOST_ID={hosts}");
+            let plan = plan(&[&["-n", "6", "-x", &set], more, &["p"]].concat()).unwrap();
+            plan.placement.ids().map(|host| plan.segment(host)).collect::<Vec<_>>()
+        };
+        assert_eq!(shared("a", &[]), [true]);
+        assert_eq!(shared("a", &["--ranks-per-process", "6"]), [false]);
+        assert_eq!(shared("a:1,b:5", &[]), [false, true]);
+        assert_eq!(shared("a:1,b:4,a:1", &["--ranks-per-process", "4"]), [true, false]);
+        assert_eq!(shared("a:1,b:5", &["--dev", "niodev"]), [false, false]);
+        assert_eq!(shared("a:1,b:5", &["--dev", "niodev,shmdev"]), [true, true]);
     }
 
     #[test]
@@ -163,6 +205,15 @@ mod tests {
             (&["-n", "2", "--dev", "s", "p"], "no device is named 's'; there are"),
             (&["-n", "2", "-x", "=A", "p"], "neither NAME=VALUE nor NAME"),
             (&["-n", "2", "-x", "MPJ_SPIN=x", "p"], "not a number"),
+            (&["-n", "2", "-x", "MPJ_HOST_ID=a:1,b:2", "p"], "places 3 ranks, and there are 2"),
+            (
+                &["-n", "2", "-x", "MPJ_HOST_ID=a:1,b", "--dev", "shmdev", "p"],
+                "--dev shmdev reaches no rank on another host, and MPJ_HOST_ID names 2: add niodev",
+            ),
+            (
+                &["-n", "2", "-x", "MPJ_HOST_ID=a:1,b", "--dev", "smdev", "p"],
+                "reaches no rank on another host",
+            ),
             (&["-n", "2", "--grace=-1", "p"], "not a number of seconds"),
             (&["-n", "2", "--flag", "p"], "unexpected argument '--flag'"),
             (&["-n", "2"], "required"),

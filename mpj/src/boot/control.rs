@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use mpj_devices::{
-    Bells, Carrier, Doorbell, End, Engine, Event, Hub, JobKey, NioDriver, Registry, Roster, Segment,
-    ShmDriver, Site, SmDriver, Then,
+    Bells, Carrier, Doorbell, End, Engine, Event, HostId, HostRanks, Hosts, Hub, JobKey, NioDriver, Registry,
+    Roster, Segment, ShmDriver, Site, SmDriver, Then,
 };
 
 use super::ear::{Ear, NO_DESCRIPTOR};
@@ -29,6 +29,9 @@ pub(super) struct Control {
 #[derive(Debug)]
 struct Link {
     welcome: Welcome,
+    hosts: Hosts,
+    /// The ranks of this host.
+    neighbours: HostRanks,
     line: Arc<Line>,
     asked: Mutex<Asked>,
     /// The engines of ranks that have begun.
@@ -102,6 +105,19 @@ fn wait<T: Send + 'static>(ask: impl FnOnce(Then<T>)) -> Result<T, String> {
 
 const CONFUSED: &str = "the launcher gave another answer than was asked for";
 
+/// Returns the hosts of the job and the ranks of this process, which all run on one host.
+fn place(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
+    let runs = welcome.hosts.iter().map(|(host, ranks)| (HostId(*host), *ranks));
+    let hosts =
+        Hosts::from_runs(runs).map_err(|e| format!("the launcher sent a map of hosts that is none: {e}"))?;
+    let own = welcome.first..welcome.first.checked_add(welcome.here).ok_or(CONFUSED)?;
+    let on_one_host = hosts.runs().any(|(_, ranks)| ranks.contains(&own.start) && own.end <= ranks.end);
+    if own.is_empty() || !on_one_host {
+        return Err(CONFUSED.into());
+    }
+    Ok((hosts, own))
+}
+
 impl Control {
     /// Joins the job that this process was started for: the faces of its ranks, or `None` if nobody started it.
     ///
@@ -121,17 +137,17 @@ impl Control {
             (ToProcess::Welcome(welcome), memory) => (welcome, memory),
             _ => return Err(CONFUSED.into()),
         };
-        let own = welcome.first..welcome.first.checked_add(welcome.here).ok_or(CONFUSED)?;
-        if own.is_empty() || own.end > welcome.size {
-            return Err(CONFUSED.into());
-        }
+        let (hosts, own) = place(&welcome)?;
+        let neighbours = hosts.host_of(own.start).map(|host| hosts.ranks_of(host)).ok_or(CONFUSED)?;
         let segment = match (welcome.segment, memory) {
             (false, _) => None,
-            (true, Some(memory)) => Some(Segment::attach(memory, welcome.size).map_err(|e| e.to_string())?),
+            (true, Some(memory)) => {
+                Some(Segment::attach(memory, neighbours.len()).map_err(|e| e.to_string())?)
+            }
             (true, None) => return Err(format!("no memory from the launcher: {NO_DESCRIPTOR}")),
         };
         // Ranks of one process meet in its memory; a rank that is alone in the world meets itself.
-        let hub = (welcome.here > 1 || welcome.size == 1).then(|| Hub::new(own.clone()));
+        let hub = (welcome.here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
         let line = Arc::new(Line {
             socket,
             sending: Mutex::new(()),
@@ -142,6 +158,8 @@ impl Control {
         roster.forward(Arc::clone(&line) as _);
         let link = Arc::new(Link {
             welcome,
+            hosts,
+            neighbours,
             line,
             asked: Mutex::default(),
             engines: Mutex::default(),
@@ -223,7 +241,7 @@ impl Link {
                 break why;
             }
         };
-        let elsewhere = (0..self.welcome.size).filter(|rank| !self.line.own.contains(rank));
+        let elsewhere = (0..self.hosts.size()).filter(|rank| !self.line.own.contains(rank));
         self.roster.report_lost(elsewhere, &why);
         let waiting = {
             let mut asked = self.asked();
@@ -254,7 +272,7 @@ impl Link {
         else {
             match message {
                 ToProcess::Ended { rank, end }
-                    if rank < self.welcome.size && !self.line.own.contains(&rank) =>
+                    if rank < self.hosts.size() && !self.line.own.contains(&rank) =>
                 {
                     self.roster.hear(Event { rank, end: end.into() });
                 }
@@ -262,7 +280,7 @@ impl Link {
                     for run in runs {
                         let elsewhere = run.ranks().filter(|rank| !self.line.own.contains(rank));
                         let end = End::from(run.end);
-                        for rank in elsewhere.take_while(|rank| *rank < self.welcome.size) {
+                        for rank in elsewhere.take_while(|rank| *rank < self.hosts.size()) {
                             self.roster.hear(Event { rank, end: end.clone() });
                         }
                     }
@@ -311,25 +329,25 @@ impl Boot for Control {
         self.rank
     }
 
-    fn size(&self) -> u32 {
-        self.link.welcome.size
+    fn hosts(&self) -> Hosts {
+        self.link.hosts.clone()
     }
 
     fn site(&self) -> Result<Site, String> {
-        let Link { welcome, segment, .. } = &*self.link;
-        let bell = match segment {
+        let Link { hosts, neighbours, segment, .. } = &*self.link;
+        let bell = match segment.as_ref().zip(neighbours.index_of(self.rank)) {
             // Other processes ring it, and look in the memory whether they have to.
-            Some(segment) => {
+            Some((segment, index)) => {
                 let fd = wait(|then| Bells::ask(&*self.link, self.rank, then))?;
-                Doorbell::with_flag(fd, segment.flag(self.rank))
+                Doorbell::with_flag(fd, segment.flag(index))
             }
             None => Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?,
         };
-        Ok(Site { local: welcome.local, ..Site::new(self.rank, welcome.size, Arc::new(bell)) })
+        Ok(Site { local: neighbours.len(), ..Site::new(self.rank, hosts.size(), Arc::new(bell)) })
     }
 
     fn registry(&self) -> Registry {
-        let Link { welcome, hub, segment, .. } = &*self.link;
+        let Link { welcome, neighbours, hub, segment, .. } = &*self.link;
         let key = Arc::new(JobKey { job: welcome.job, secret: welcome.secret });
         let mut registry = Registry::empty();
         registry = match hub {
@@ -337,7 +355,10 @@ impl Boot for Control {
             None => registry.without(SmDriver::NAME, "this process has no other thread ranks"),
         };
         registry = match segment {
-            Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), Arc::clone(&self.link) as _)),
+            Some(segment) => {
+                let bells = Arc::clone(&self.link) as Arc<dyn Bells>;
+                registry.with(ShmDriver::new(Arc::clone(segment), neighbours.clone(), bells))
+            }
             None => registry.without(ShmDriver::NAME, "mpjrun has made no shared memory for this job"),
         };
         registry.with(NioDriver::new(key))
@@ -352,8 +373,10 @@ impl Boot for Control {
     }
 
     fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
+        let Link { neighbours, line, segment, .. } = &*self.link;
         // Who asks for the cards of a process that shares the memory is about to need its doorbell.
-        let bell = key == CARDS && self.link.segment.is_some() && !self.link.line.own.contains(&rank);
+        let shares = segment.is_some() && neighbours.index_of(rank).is_some();
+        let bell = key == CARDS && shares && !line.own.contains(&rank);
         let request = |id| ToLauncher::Get { id, rank, key: key.to_owned(), bell };
         self.link.ask(Question::Value(rank, then), request);
     }

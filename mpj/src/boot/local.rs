@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use mpj_devices::{Doorbell, End, Hub, NioDriver, Registry, Roster, ShmDriver, Site, SmDriver, Then};
+use mpj_devices::{Doorbell, End, Hosts, Hub, NioDriver, Registry, Roster, ShmDriver, Site, SmDriver, Then};
 
 use super::{Boot, Faces};
 
@@ -18,7 +18,7 @@ pub struct Local {
 
 #[derive(Debug)]
 struct Job {
-    size: u32,
+    hosts: Hosts,
     hub: Arc<Hub>,
     roster: Arc<Roster>,
     /// The code of the first rank that aborted the job.
@@ -62,7 +62,8 @@ impl Local {
 impl Job {
     fn new(size: u32) -> Arc<Job> {
         let (hub, roster, board) = (Hub::new(0..size), Arc::default(), Mutex::default());
-        Arc::new(Job { size, hub, roster, aborted: OnceLock::new(), board, news: Condvar::new() })
+        let hosts = Hosts::one(size);
+        Arc::new(Job { hosts, hub, roster, aborted: OnceLock::new(), board, news: Condvar::new() })
     }
 }
 
@@ -71,13 +72,13 @@ impl Boot for Local {
         self.rank
     }
 
-    fn size(&self) -> u32 {
-        self.job.size
+    fn hosts(&self) -> Hosts {
+        self.job.hosts.clone()
     }
 
     fn site(&self) -> Result<Site, String> {
         let bell = Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?;
-        Ok(Site::new(self.rank, self.job.size, Arc::new(bell)))
+        Ok(Site::new(self.rank, self.size(), Arc::new(bell)))
     }
 
     fn registry(&self) -> Registry {
@@ -114,7 +115,7 @@ impl Boot for Local {
         let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
         let round = board.fences;
         board.waiting += 1;
-        if board.waiting == self.job.size {
+        if board.waiting == self.size() {
             board.waiting = 0;
             board.fences += 1;
             self.job.news.notify_all();

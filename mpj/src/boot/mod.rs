@@ -15,7 +15,7 @@ pub mod wire;
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_devices::{Address, Cards, Engine, Registry, Roster, Site, Then};
+use mpj_devices::{Address, Cards, Engine, Hosts, Registry, Roster, Site, Then};
 
 use control::Control;
 pub(crate) use detect::LAUNCHER;
@@ -30,8 +30,16 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns this rank.
     fn rank(&self) -> u32;
 
+    /// Returns which rank runs on which host: the same map at all ranks, and a cheap clone of it.
+    ///
+    /// Ranks on one host are promised nothing but that they may share memory: a job of one machine may be spread over several
+    /// hosts all the same (`MPJ_HOST_ID` of `mpjrun`).
+    fn hosts(&self) -> Hosts;
+
     /// Returns the number of ranks.
-    fn size(&self) -> u32;
+    fn size(&self) -> u32 {
+        self.hosts().size()
+    }
 
     /// Returns the place of this rank; called once.
     ///

@@ -39,7 +39,7 @@ const CAUSE: usize = 4096;
 const CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages: raised whenever one of them changes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -104,31 +104,31 @@ pub enum ToProcess {
     Waits,
 }
 
-/// What a process is told when it joins; nothing in it grows with the number of ranks.
+/// What a process is told when it joins; nothing in it grows with the number of ranks but the runs of the map, of which
+/// launchers that place ranks in blocks make few.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The job.
     pub job: u64,
     /// Known to the ranks of the job and nobody else.
     pub secret: [u8; 32],
-    /// The number of ranks of the job.
-    pub size: u32,
+    /// The ranks of the job by host, in runs as [`Hosts::from_runs`](mpj_devices::Hosts::from_runs) takes them: the number of a
+    /// host, and how many ranks follow each other there.
+    pub hosts: Vec<(u32, u32)>,
     /// The first rank of this process.
     pub first: u32,
     /// How many ranks this process has.
     pub here: u32,
-    /// How many ranks share this host's cores.
-    pub local: u32,
     /// The devices to use, best first; `None` for all there are.
     pub devices: Option<Vec<String>>,
-    /// Whether shared memory comes along.
+    /// Whether shared memory comes along: that of the host of this process.
     pub segment: bool,
 }
 
 impl fmt::Debug for Welcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Welcome { job, size, first, here, .. } = self;
-        write!(f, "Welcome(job {job:x}, {here} ranks of {size} from {first})")
+        let Welcome { job, hosts, first, here, .. } = self;
+        write!(f, "Welcome(job {job:x}, {here} ranks from {first} on, of hosts {hosts:?})")
     }
 }
 

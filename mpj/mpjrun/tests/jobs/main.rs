@@ -8,6 +8,7 @@ mod claims;
 mod collectives;
 mod devices;
 mod ends;
+mod hosts;
 mod io;
 mod job;
 mod late;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         collectives::TESTS,
         devices::TESTS,
         ends::TESTS,
+        hosts::TESTS,
         io::TESTS,
         late::TESTS,
         messages::TESTS,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
-use crate::{collectives, late, messages, parameters};
+use crate::{collectives, hosts, late, messages, parameters};
 
 /// Prints whole lines, which is what the tests read.
 pub(crate) fn say(text: &str) {
@@ -143,6 +143,8 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         },
         "go-on" => go_on(world)?,
         "room" => room(world)?,
+        "pairs" => hosts::pairs(world)?,
+        "mapped" => hosts::mapped(world)?,
         "ways" => parameters::ways(world)?,
         "far-ahead" => collectives::far_ahead(world)?,
         "count" => {

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use mpj_devices::PeerId;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::*;
@@ -41,7 +42,8 @@ impl Launcher {
 }
 
 fn welcome() -> Welcome {
-    Welcome { job: 7, secret: [1; 32], size: 5, first: 1, here: 2, local: 5, devices: None, segment: false }
+    let hosts = vec![(0, 4), (1, 1)];
+    Welcome { job: 7, secret: [1; 32], hosts, first: 1, here: 2, devices: None, segment: false }
 }
 
 fn join() -> (Launcher, Vec<Control>) {
@@ -64,8 +66,10 @@ fn a_process_learns_its_place() {
     let (_launcher, faces) = join();
     let place: Vec<(u32, u32)> = faces.iter().map(|face| (face.rank(), face.size())).collect();
     assert_eq!(place, [(1, 5), (2, 5)]);
+    let hosts = faces[0].hosts();
+    assert_eq!((hosts.count(), hosts.host_of(4), hosts.index_of(4)), (2, Some(HostId(1)), Some(0)));
     let site = faces[1].site().unwrap();
-    assert_eq!((site.rank, site.size, site.local), (2, 5, 5));
+    assert_eq!((site.rank, site.size, site.local), (2, 5, 4));
     let opened = faces[1].registry().open(&site, &Config::default()).unwrap();
     let names: Vec<&str> = opened.opened.iter().map(|opened| opened.device.name()).collect();
     assert_eq!(names, ["smdev", "niodev"]);
@@ -79,6 +83,12 @@ fn a_place_that_cannot_be_is_refused() {
         Welcome { here: 0, ..welcome() },
         Welcome { here: 5, ..welcome() },
         Welcome { first: more, ..welcome() },
+        // Of two hosts, and of maps that are none.
+        Welcome { first: 3, ..welcome() },
+        Welcome { hosts: vec![], ..welcome() },
+        Welcome { hosts: vec![(0, 4), (1, 0)], ..welcome() },
+        Welcome { hosts: vec![(0, 4), (7, 1)], ..welcome() },
+        Welcome { hosts: vec![(0, 4), (1, more)], ..welcome() },
         Welcome { segment: true, ..welcome() },
     ] {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -126,16 +136,48 @@ fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
     assert_eq!(count, 3u64.to_ne_bytes());
 }
 
-#[test]
-fn a_doorbell_comes_with_the_cards() {
+/// Joins a job with memory for so many ranks.
+fn join_with_memory(ranks: u32) -> (Launcher, Result<Vec<Control>, String>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut launcher = Launcher { socket: ours, frames: Frames::default() };
-    let segment = Segment::create(5, 2).unwrap();
+    let launcher = Launcher { socket: ours, frames: Frames::default() };
+    let segment = Segment::create(ranks, 2).unwrap();
     // SAFETY: the duplicate is handed over, and attached there.
     #[expect(unsafe_code, reason = "see above")]
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.say(&ToProcess::Welcome(Welcome { segment: true, ..welcome() }), Some(&memory));
-    let faces = Control::over(theirs, || ()).unwrap();
+    (launcher, Control::over(theirs, || ()))
+}
+
+#[test]
+fn memory_is_that_of_the_ranks_of_one_host() {
+    let why = join_with_memory(5).1.unwrap_err();
+    assert_eq!(why, "shared memory of another job: it has another number of ranks");
+    let (mut launcher, faces) = join_with_memory(4);
+    let faces = faces.unwrap();
+    assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
+    let bell = std::thread::spawn({
+        let face = faces[1].clone();
+        move || face.site().unwrap()
+    });
+    let ToLauncher::Bell { id, rank: 2 } = launcher.hear() else { panic!("its own doorbell") };
+    let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd));
+    let opened = faces[1].registry().open(&bell.join().unwrap(), &Config::default()).unwrap();
+    assert_eq!(opened.refused.len(), 0);
+    let shm = opened.opened.iter().find(|opened| opened.device.name() == ShmDriver::NAME).unwrap();
+    let own = shm.device.address();
+    assert!(shm.device.affinity(&own).is_some());
+    // The same memory at another host would be another one.
+    let mut other = own.clone();
+    other.0[0] ^= 1;
+    assert_eq!(shm.device.affinity(&other), None);
+    assert!(shm.device.connect(PeerId(4), &own).unwrap_err().why.contains("P4 is none of the 4 ranks"));
+}
+
+#[test]
+fn a_doorbell_comes_with_the_cards() {
+    let (mut launcher, faces) = join_with_memory(4);
+    let faces = faces.unwrap();
     assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
 
     let ask_for_bell = |of| {
@@ -146,24 +188,24 @@ fn a_doorbell_comes_with_the_cards() {
     let fd = rustix::event::eventfd(3, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     for given in [Ok(()), Err("there are none".to_owned())] {
         let (tell, told) = mpsc::channel();
-        faces[0].ask(4, CARDS, Box::new(move |answer| tell.send(answer).unwrap()));
-        let ToLauncher::Get { id, rank: 4, bell: true, .. } = launcher.hear() else { panic!("no question") };
+        faces[0].ask(3, CARDS, Box::new(move |answer| tell.send(answer).unwrap()));
+        let ToLauncher::Get { id, rank: 3, bell: true, .. } = launcher.hear() else { panic!("no question") };
         let answer = ToProcess::Value { id, value: Ok(vec![4]), bell: Some(given.clone()) };
         launcher.say(&answer, given.is_ok().then_some(&fd));
         assert_eq!(told.recv().unwrap(), Ok(vec![4]));
-        let bell = ask_for_bell(4).try_recv().expect("it is there");
+        let bell = ask_for_bell(3).try_recv().expect("it is there");
         assert_eq!(bell.map(drop), given);
     }
     // The next one is asked for alone, as is that of a neighbour that cards are not needed of.
-    for of in [4, 2] {
+    for of in [3, 2] {
         let told = ask_for_bell(of);
         let ToLauncher::Bell { id, rank } = launcher.hear() else { panic!("no question") };
         assert_eq!(rank, of);
         launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd));
         told.recv().unwrap().unwrap();
     }
-    // A rank of this process needs no cards to ring, and other keys bring none.
-    for (of, key) in [(2, CARDS), (4, "k")] {
+    // A rank of this process needs no cards to ring, one of another host is not rung, and other keys bring none.
+    for (of, key) in [(2, CARDS), (4, CARDS), (3, "k")] {
         faces[0].ask(of, key, Box::new(drop));
         let ToLauncher::Get { bell: false, .. } = launcher.hear() else { panic!("a bell for {of}") };
     }

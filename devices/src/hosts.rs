@@ -1,0 +1,256 @@
+//! Which rank runs on which host.
+//!
+//! ```text
+//!  ranks   0 1 2   3 4   5 6 7 8   9
+//!  runs   |  a   |  b  |    a    | c |     a = host 0, b = host 1, c = host 2
+//!  index   0 1 2   0 1   3 4 5 6   0       of each rank among those of its host
+//! ```
+//! Launchers place ranks in blocks, so that a map of a hundred thousand ranks is a few hundred runs, and the map is as long as
+//! there are runs. A run is found by bisection; nobody asks for one on a hot path.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A host of a job, by its number: they are numbered from 0 on, in the order of their first ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostId(pub u32);
+
+impl fmt::Debug for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "H{}", self.0)
+    }
+}
+
+/// The hosts of a job and the ranks on them; clones share one map.
+///
+/// ```
+/// use mpj_devices::{HostId, Hosts};
+///
+/// let hosts = Hosts::from_runs([(HostId(0), 3), (HostId(1), 2), (HostId(0), 4)])?;
+/// assert_eq!((hosts.size(), hosts.count()), (9, 2));
+/// assert_eq!((hosts.host_of(6), hosts.index_of(6)), (Some(HostId(0)), Some(4)));
+/// assert_eq!(hosts.ranks_of(HostId(1)).iter().collect::<Vec<_>>(), [3, 4]);
+/// # Ok::<(), mpj_devices::HostsError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hosts {
+    map: Arc<Map>,
+}
+
+/// # Invariants
+/// 1. `runs` is in order of rank, neighbours are on different hosts, and none is empty: the first rank of each is above the one
+///    before it, that of the first is 0, and all are below `size`.
+/// 2. `by_host` has the index of each run once, in the order of hosts and then of ranks; those of host `h` begin at `begins[h]`,
+///    and there is at least one.
+#[derive(PartialEq, Eq)]
+struct Map {
+    size: u32,
+    runs: Vec<Run>,
+    by_host: Vec<u32>,
+    begins: Vec<u32>,
+}
+
+/// Ranks that follow each other on one host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Run {
+    host: HostId,
+    /// The first rank; it ends where the next run begins.
+    first: u32,
+    /// How many ranks its host has in earlier runs.
+    before: u32,
+}
+
+/// Why runs are no map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostsError {
+    /// A run has no rank.
+    Empty {
+        /// Which run, from 0 on.
+        run: usize,
+    },
+    /// A run is of a host whose number leaves one out.
+    Number {
+        /// Which run, from 0 on.
+        run: usize,
+        /// Its host.
+        host: HostId,
+        /// How many hosts there are before.
+        known: u32,
+    },
+    /// There are more ranks than can be counted.
+    Many,
+}
+
+impl fmt::Display for HostsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostsError::Empty { run } => write!(f, "run {run} of the hosts has no rank"),
+            HostsError::Number { run, host, known } => {
+                write!(
+                    f,
+                    "run {run} of the hosts is of host {}, and there are only {known} before it",
+                    host.0
+                )
+            }
+            HostsError::Many => f.write_str("the hosts have more ranks than can be counted"),
+        }
+    }
+}
+
+impl std::error::Error for HostsError {}
+
+impl Hosts {
+    /// Returns the map of a job whose `size` ranks all run on one host.
+    pub fn one(size: u32) -> Self {
+        let runs = (size > 0).then_some(Run { host: HostId(0), first: 0, before: 0 });
+        Hosts { map: Arc::new(Map::new(size, runs.into_iter().collect(), 1)) }
+    }
+
+    /// Makes a map of runs in order of rank: the host, and how many ranks follow each other there. A host may have several
+    /// runs; the first one of a host that was not named before has the next number.
+    ///
+    /// # Errors
+    /// The runs are no map; whatever they are, there is no harm in them.
+    pub fn from_runs(runs: impl IntoIterator<Item = (HostId, u32)>) -> Result<Self, HostsError> {
+        let mut map: Vec<Run> = Vec::new();
+        // How many ranks each host has.
+        let mut ranks: Vec<u32> = Vec::new();
+        let mut size = 0u32;
+        for (run, (host, len)) in runs.into_iter().enumerate() {
+            let known = ranks.len() as u32;
+            if len == 0 {
+                return Err(HostsError::Empty { run });
+            }
+            if host.0 > known {
+                return Err(HostsError::Number { run, host, known });
+            }
+            if host.0 == known {
+                ranks.push(0);
+            }
+            let first = size;
+            size = size.checked_add(len).ok_or(HostsError::Many)?;
+            let of_host = &mut ranks[host.0 as usize];
+            if map.last().is_none_or(|last| last.host != host) {
+                map.push(Run { host, first, before: *of_host });
+            }
+            *of_host += len;
+        }
+        Ok(Hosts { map: Arc::new(Map::new(size, map, ranks.len())) })
+    }
+
+    /// Returns the number of ranks, of all hosts.
+    pub fn size(&self) -> u32 {
+        self.map.size
+    }
+
+    /// Returns the number of hosts.
+    pub fn count(&self) -> u32 {
+        self.map.begins.len() as u32
+    }
+
+    /// Returns the host of a rank, if there is such a rank.
+    pub fn host_of(&self, rank: u32) -> Option<HostId> {
+        self.map.run_of(rank).map(|run| run.host)
+    }
+
+    /// Returns the index of a rank among the ranks of its host, if there is such a rank.
+    pub fn index_of(&self, rank: u32) -> Option<u32> {
+        self.map.run_of(rank).map(|run| run.before + (rank - run.first))
+    }
+
+    /// Returns the ranks of a host: none if there is no such host.
+    pub fn ranks_of(&self, host: HostId) -> HostRanks {
+        HostRanks { map: Arc::clone(&self.map), host }
+    }
+
+    /// Returns the runs, as [`from_runs`](Self::from_runs) takes them, with neighbours on one host put together.
+    pub fn runs(&self) -> impl Iterator<Item = (HostId, Range<u32>)> {
+        (0..self.map.runs.len()).map(|run| (self.map.runs[run].host, self.map.ranks(run)))
+    }
+}
+
+impl fmt::Debug for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.runs()).finish()
+    }
+}
+
+impl Map {
+    fn new(size: u32, runs: Vec<Run>, hosts: usize) -> Self {
+        let mut by_host: Vec<u32> = (0..runs.len() as u32).collect();
+        // It keeps the order of the runs of one host.
+        by_host.sort_by_key(|run| runs[*run as usize].host);
+        let begin = |host: u32| by_host.partition_point(|run| runs[*run as usize].host.0 < host) as u32;
+        let begins = (0..hosts.min(runs.len()) as u32).map(begin).collect();
+        Map { size, runs, by_host, begins }
+    }
+
+    fn run_of(&self, rank: u32) -> Option<&Run> {
+        let after = self.runs.partition_point(|run| run.first <= rank);
+        (rank < self.size).then(|| &self.runs[after - 1])
+    }
+
+    fn ranks(&self, run: usize) -> Range<u32> {
+        self.runs[run].first..self.runs.get(run + 1).map_or(self.size, |next| next.first)
+    }
+
+    /// Returns the indices of a host's runs, in order.
+    fn of(&self, host: HostId) -> &[u32] {
+        let at = |host: usize| self.begins.get(host).map_or(self.by_host.len(), |begin| *begin as usize);
+        let host = host.0 as usize;
+        &self.by_host[at(host)..at(host.saturating_add(1))]
+    }
+}
+
+/// The ranks of one host, in order: each has an index among them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HostRanks {
+    map: Arc<Map>,
+    host: HostId,
+}
+
+#[expect(clippy::len_without_is_empty, reason = "a host without ranks is none of the job's")]
+impl HostRanks {
+    /// Returns the host.
+    pub fn host(&self) -> HostId {
+        self.host
+    }
+
+    /// Returns how many ranks run there.
+    pub fn len(&self) -> u32 {
+        self.map.of(self.host).last().map_or(0, |last| {
+            let run = *last as usize;
+            self.map.runs[run].before + self.map.ranks(run).len() as u32
+        })
+    }
+
+    /// Returns the rank of an index, if there are so many.
+    pub fn rank(&self, index: u32) -> Option<u32> {
+        let runs = self.map.of(self.host);
+        let after = runs.partition_point(|run| self.map.runs[*run as usize].before <= index);
+        let run = runs[..after].last()?;
+        let rank =
+            self.map.runs[*run as usize].first.checked_add(index - self.map.runs[*run as usize].before)?;
+        self.map.ranks(*run as usize).contains(&rank).then_some(rank)
+    }
+
+    /// Returns the index of a rank among these, if it is one of them.
+    pub fn index_of(&self, rank: u32) -> Option<u32> {
+        let run = self.map.run_of(rank).filter(|run| run.host == self.host)?;
+        Some(run.before + (rank - run.first))
+    }
+
+    /// Returns the ranks, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.map.of(self.host).iter().flat_map(|run| self.map.ranks(*run as usize))
+    }
+}
+
+impl fmt::Debug for HostRanks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs = self.map.of(self.host).iter().map(|run| self.map.ranks(*run as usize));
+        write!(f, "{:?}", self.host)?;
+        f.debug_list().entries(runs).finish()
+    }
+}

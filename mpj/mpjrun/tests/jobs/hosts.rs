@@ -1,0 +1,183 @@
+//! Jobs on several hosts, which this one plays: memory inside of a host, TCP between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use mpj::{Error, World};
+use mpj_devices::conformance::CASES;
+use mpj_devices::{Segment, config};
+
+use super::Test;
+use super::job::{kill, mpjrun, pid, run, start, watch};
+use super::program::say;
+use super::programs::PROGRAMS;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("each_pair_of_ranks_goes_by_the_device_of_its_hosts", each_pair),
+    ("the_suite_passes_on_hosts", the_suite_passes_on_hosts),
+    ("programs_run_on_hosts", programs_run_on_hosts),
+    ("a_rank_killed_on_one_host_is_an_error_on_the_others", killed),
+    ("memory_is_of_the_ranks_of_one_host", memory),
+    ("a_host_is_refused_by_its_name", refused),
+];
+
+/// Uneven numbers of ranks on two and three hosts, also on one that is named twice: the parameter, and the host of each rank.
+const PLACED: [(&str, &str); 4] =
+    [("a:2,b:3", "aabbb"), ("a:4,b", "aaaab"), ("a:1,b:3,c", "abbbc"), ("a:1,b:1,a:2,c", "abaac")];
+
+fn on(hosts: &str, ranks: usize) -> String {
+    format!("-n {ranks} -x MPJ_HOST_ID={hosts}")
+}
+
+/// Sends a message from each rank to each other, and says which devices have moved it.
+pub(crate) fn pairs(world: &World) -> Result<(), Error> {
+    let me = world.rank();
+    let sent = || world.stats().devices.into_iter().map(|(name, moved)| (name, moved.eager.number));
+    for from in 0..world.size() {
+        for to in (0..world.size()).filter(|to| *to != from) {
+            if me == from {
+                let before: BTreeMap<_, _> = sent().collect();
+                world.ssend(&[from as u64, to as u64], to, 3)?;
+                let by: Vec<_> = sent().filter(|(name, now)| before.get(name) != Some(now)).collect();
+                let [(name, _)] = by[..] else { panic!("by one device: {by:?}") };
+                say(&format!("pair {from} {to} {name}"));
+            } else if me == to {
+                let mut got = [0u64; 2];
+                world.recv(&mut got, from, 3)?;
+                assert_eq!(got, [from as u64, to as u64]);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn each_pair() {
+    for (hosts, of_rank) in PLACED {
+        let host = |rank: usize| of_rank.as_bytes()[rank];
+        for threads in [1, 2] {
+            let ended = run(&format!("{} --ranks-per-process {threads}", on(hosts, of_rank.len())), "pairs");
+            assert_eq!(ended.code, Some(0), "{ended:#?}");
+            let said: BTreeSet<&str> =
+                ended.out.iter().filter_map(|line| line.strip_prefix("pair ")).collect();
+            // A process has ranks of one run of one host: they are dealt from the start of each run.
+            let process = |rank: usize| {
+                let begin =
+                    (0..rank).rev().find(|other| host(*other) != host(rank)).map_or(0, |last| last + 1);
+                (begin, (rank - begin) / threads)
+            };
+            let device = |from, to| match (host(from) == host(to), process(from) == process(to)) {
+                (true, true) => "smdev",
+                (true, false) => "shmdev",
+                (false, _) => "niodev",
+            };
+            let ranks = 0..of_rank.len();
+            let pairs = ranks.clone().flat_map(|from| ranks.clone().map(move |to| (from, to)));
+            let wanted: Vec<String> = pairs
+                .filter(|(from, to)| from != to)
+                .map(|(from, to)| format!("{from} {to} {}", device(from, to)))
+                .collect();
+            assert_eq!(said, wanted.iter().map(String::as_str).collect(), "{hosts} × {threads}");
+        }
+    }
+}
+
+fn the_suite_passes_on_hosts() {
+    for case in CASES {
+        for ranks in case.ranks.iter().copied().filter(|ranks| *ranks > 1) {
+            let hosts = match ranks {
+                2 => "a:1,b",
+                3 => "a:2,b",
+                _ => "a:1,b:1,a:1,c",
+            };
+            // Cases take their lengths from the devices there are: a rank that is alone on its host has shmdev, too, if
+            // it is asked for.
+            let args = "--dev shmdev,niodev --on-failure=continue";
+            let mut command = mpjrun(&format!("{} {args}", on(hosts, ranks as usize)));
+            command.arg(std::env::current_exe().unwrap()).args(["rank", &format!("case:{}", case.name)]);
+            let ended = watch(&mut command).0.end();
+            let done = ended.out.iter().filter(|line| line.starts_with("done")).count();
+            assert_eq!(done, ranks as usize, "{} on {ranks} ranks of {hosts}: {ended:?}", case.name);
+        }
+    }
+}
+
+fn programs_run_on_hosts() {
+    for (hosts, of_rank) in [PLACED[0], PLACED[3]] {
+        let ranks = of_rank.len();
+        for (name, _) in PROGRAMS {
+            let ended = run(&on(hosts, ranks), &format!("messages:{name}"));
+            let done = ended.out.iter().filter(|line| line.ends_with("is through")).count();
+            assert_eq!((ended.code, done), (Some(0), ranks), "{name} on {hosts}: {ended:#?}");
+        }
+        // Everybody is told of collectives that do not fit.
+        let ended = run(&on(hosts, ranks), "lengths");
+        let done = ended.out.iter().filter(|line| line.ends_with("programs")).count();
+        assert_eq!((ended.code, done), (Some(0), ranks), "on {hosts}: {ended:#?}");
+    }
+}
+
+fn killed() {
+    for (hosts, of_rank) in PLACED {
+        let ranks = of_rank.len();
+        let job = start(&on(hosts, ranks), "wait");
+        let there = job.lines(ranks, " is ");
+        let victim = there.iter().find(|line| line.contains("rank 1 ")).map(|line| pid(line)).unwrap();
+        let at = Instant::now();
+        kill(victim, "-KILL");
+        let errors = job.lines(ranks - 1, "error: ");
+        // 2 s is what is promised; a loaded machine gets three times that.
+        assert!(at.elapsed() < 3 * Duration::from_secs(2), "{:?}", at.elapsed());
+        assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
+        job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
+    }
+}
+
+/// Says which shared memory this process has mapped: its inode, and its bytes.
+pub(crate) fn mapped(world: &World) -> Result<(), Error> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let maps: Vec<String> = maps
+        .lines()
+        .filter(|line| line.contains("memfd:mpj-pool"))
+        .map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (begin, end) = fields[0].split_once('-').unwrap();
+            let address = |hex| u64::from_str_radix(hex, 16).unwrap();
+            format!("{} {}", fields[4], address(end) - address(begin))
+        })
+        .collect();
+    say(&format!("memory of {}: {}", world.rank(), maps.join(" and ")));
+    world.barrier()
+}
+
+fn memory() {
+    /// What the storage has before the memory itself.
+    const HEADER: u64 = 4096;
+    for (hosts, of_rank) in PLACED {
+        let ended = run(&on(hosts, of_rank.len()), "mapped");
+        assert_eq!(ended.code, Some(0), "{ended:#?}");
+        let of = |rank: usize| {
+            let begin = format!("memory of {rank}: ");
+            ended.out.iter().find_map(|line| line.strip_prefix(&begin)).unwrap()
+        };
+        for (rank, host) in of_rank.chars().enumerate() {
+            let neighbours = of_rank.chars().filter(|other| *other == host).count();
+            if neighbours == 1 {
+                assert_eq!(of(rank), "", "rank {rank} of {hosts} has nobody to share with");
+                continue;
+            }
+            let needed = Segment::needed(neighbours as u32, config::SHM_FRAGMENTS.default as u32) as u64;
+            let bytes: u64 = of(rank).split(' ').nth(1).unwrap().parse().unwrap();
+            assert_eq!(bytes, needed.next_multiple_of(4096) + HEADER, "rank {rank} of {hosts}");
+            for (other, its_host) in of_rank.chars().enumerate() {
+                assert_eq!(of(rank) == of(other), host == its_host, "ranks {rank} and {other} of {hosts}");
+            }
+        }
+    }
+}
+
+fn refused() {
+    let fragments = "-x MPJ_SHM_FRAGMENTS=65536";
+    run(&format!("{} {fragments}", on("a:1,b", 65)), "fine")
+        .expect(1, &["MiB of memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "--dev"]);
+    run(&on("a:2,b:2", 5), "fine").expect(2, &["MPJ_HOST_ID=a:2,b:2 places 4 ranks, and there are 5"]);
+}
