@@ -69,6 +69,36 @@ fn a_view_answers_only_for_what_is_inside() {
     }
 }
 
+/// Returns the bytes of memory behind a segment's file.
+fn behind(view: &SharedView) -> u64 {
+    // SAFETY: the duplicate is asked for its state.
+    let fd = unsafe { view.descriptor() }.try_clone_to_owned().unwrap();
+    File::from(fd).metadata().map(|file| std::os::unix::fs::MetadataExt::blocks(&file) * 512).unwrap()
+}
+
+#[test]
+fn memory_is_behind_what_is_reserved() {
+    const MIB: usize = 1 << 20;
+    let layout = Shared::lay_out(16 * MIB).unwrap();
+    assert!(behind(&layout) <= 4096, "its header alone");
+    // SAFETY: the duplicate is attached.
+    let view = Shared::attach(unsafe { layout.descriptor() }.try_clone_to_owned().unwrap()).unwrap();
+    view.reserve(3 * MIB, MIB).unwrap();
+    let reserved = behind(&layout);
+    assert!((MIB as u64..=MIB as u64 + 2 * 4096).contains(&reserved), "{reserved}");
+    // It is there for all, and again changes nothing.
+    let byte = layout.at(3 * MIB + 5, 1).unwrap();
+    // SAFETY: `at` has checked the range; nothing else uses the byte.
+    unsafe { byte.write_volatile(7) };
+    view.reserve(3 * MIB, MIB).unwrap();
+    view.reserve(0, 0).unwrap();
+    // SAFETY: as above.
+    assert_eq!((unsafe { view.at(3 * MIB + 5, 1).unwrap().read_volatile() }, behind(&view)), (7, reserved));
+    for (offset, len) in [(16 * MIB, 1), (0, 16 * MIB + 1), (usize::MAX, 1), (1, usize::MAX)] {
+        assert_eq!(view.reserve(offset, len), Err(StorageError::Size { asked: len, most: 16 * MIB }));
+    }
+}
+
 #[test]
 fn two_processes_share_a_block() {
     // Cargo builds the example beside the tests, unless it was told to build this test alone.

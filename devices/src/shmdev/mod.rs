@@ -73,6 +73,9 @@ impl Driver for ShmDriver {
                 site.rank
             )));
         };
+        segment
+            .reserve(index)
+            .map_err(|e| refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS lower")))?;
         if !segment.sit_down(index) {
             return Err(refuse(format!("rank {} has opened shmdev already", site.rank)));
         }

@@ -11,6 +11,10 @@
 //!  by pair:   ring s → r              64 B × (4 + cells)
 //!  by rank:   fragments               32 KiB × fragments
 //! ```
+//! The launcher reserves what comes before the rings, which anybody may write to before its owner has come. A rank reserves
+//! the rings that it sends by, and its fragments, when it opens the device: it writes there first, and so the memory is near
+//! its own processor.
+//!
 //! Everything is at a fixed offset that both sides compute from the plan; no offset is ever read from the memory.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -115,9 +119,13 @@ impl Plan {
         self.hellos() + self.ranks as usize * self.hello_bytes()
     }
 
+    /// Bytes of the rings that one rank sends by, which lie in a row.
+    fn row_bytes(&self) -> usize {
+        self.ranks as usize * Ring::bytes(self.cells)
+    }
+
     fn areas(&self) -> usize {
-        let ranks = self.ranks as usize;
-        (self.rings() + ranks * ranks * Ring::bytes(self.cells)).next_multiple_of(4096)
+        (self.rings() + self.ranks as usize * self.row_bytes()).next_multiple_of(4096)
     }
 
     fn area_bytes(&self) -> usize {
@@ -137,29 +145,23 @@ impl Plan {
 #[derive(Debug)]
 pub struct Segment {
     plan: Plan,
-    memory: Memory,
-}
-
-#[derive(Debug)]
-enum Memory {
-    /// The launcher's, to hand over.
-    Own(Shared),
-    /// A rank's.
-    View(SharedView),
+    memory: SharedView,
 }
 
 impl Segment {
-    /// Makes the memory of a job that has `ranks` ranks on this host; all of it is there when it returns.
+    /// Makes the memory of a job that has `ranks` ranks on this host. Of the memory only what comes before the
+    /// rings is there when it returns; ranks reserve the rest.
     ///
     /// # Errors
     /// No memory, or more ranks than can be counted.
     pub fn create(ranks: u32, fragments: u32) -> Result<Self, SegmentError> {
         let plan = Plan::new(ranks, fragments);
         plan.check(ranks)?;
-        let memory = Shared::create(plan.bytes()).map_err(SegmentError::Storage)?;
+        let memory = Shared::lay_out(plan.bytes()).map_err(SegmentError::Storage)?;
+        memory.reserve(0, plan.rings()).map_err(SegmentError::Storage)?;
         // SAFETY: the first line of the memory is the plan's, and nobody else has the memory yet.
-        unsafe { mpj_pool::Storage::base(&memory).cast::<Plan>().write(plan) };
-        Ok(Segment { plan, memory: Memory::Own(memory) })
+        unsafe { memory.base().cast::<Plan>().write(plan) };
+        Ok(Segment { plan, memory })
     }
 
     /// Attaches the memory that came by descriptor.
@@ -174,10 +176,10 @@ impl Segment {
         let plan = unsafe { plan.read() };
         plan.check(ranks)?;
         view.at(0, plan.bytes()).ok_or(short)?;
-        Ok(Arc::new(Segment { plan, memory: Memory::View(view) }))
+        Ok(Arc::new(Segment { plan, memory: view }))
     }
 
-    /// Returns the bytes of memory that [`create`](Self::create) takes.
+    /// Returns the bytes of memory that a segment takes when all ranks have reserved theirs.
     pub fn needed(ranks: u32, fragments: u32) -> usize {
         Plan::new(ranks, fragments).bytes()
     }
@@ -193,12 +195,8 @@ impl Segment {
     /// It and every duplicate of it are handed over, attached ([`attach`](Self::attach), here or in another process) or
     /// read from, and nothing else.
     pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
-        match &self.memory {
-            // SAFETY: the caller's promise.
-            Memory::Own(memory) => unsafe { memory.descriptor() },
-            // SAFETY: as above.
-            Memory::View(view) => unsafe { view.descriptor() },
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.descriptor() }
     }
 
     pub(crate) fn ranks(&self) -> u32 {
@@ -207,19 +205,12 @@ impl Segment {
 
     /// Returns what tells this memory from any other on the host.
     pub(crate) fn id(&self) -> u64 {
-        match &self.memory {
-            Memory::Own(memory) => memory.epoch(),
-            Memory::View(view) => view.epoch(),
-        }
+        self.memory.epoch()
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
-        let base = match &self.memory {
-            Memory::Own(memory) => mpj_pool::Storage::base(memory),
-            Memory::View(view) => view.base(),
-        };
         // SAFETY: callers compute offsets from the plan, which invariant 1 says lie inside.
-        unsafe { base.add(offset) }
+        unsafe { self.memory.base().add(offset) }
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
@@ -246,6 +237,22 @@ impl Segment {
     /// Takes a rank's desk, once for the life of the job: its rings have one end each. Returns whether it was free.
     pub(super) fn sit_down(&self, rank: u32) -> bool {
         self.word(self.desk(rank) + 2 * LINE).swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Puts memory behind what a rank writes first: the rings that it sends by, and its fragments. The rank itself calls it,
+    /// before anything else here but its doorbell.
+    ///
+    /// # Errors
+    /// The host has no more memory.
+    pub(super) fn reserve(&self, rank: u32) -> Result<(), SegmentError> {
+        let (plan, index) = (&self.plan, rank as usize);
+        let _ = self.desk(rank);
+        let row = (plan.rings() + index * plan.row_bytes(), plan.row_bytes());
+        let area = (plan.areas() + index * plan.area_bytes(), plan.area_bytes());
+        [row, area]
+            .into_iter()
+            .try_for_each(|(at, len)| self.memory.reserve(at, len))
+            .map_err(SegmentError::Storage)
     }
 
     fn hello(&self, to: u32, from: u32) -> &AtomicU32 {
@@ -276,8 +283,8 @@ impl Segment {
     /// Returns the ring from one rank to another; each side makes its own end of it, once.
     pub(crate) fn ring(self: &Arc<Self>, from: u32, to: u32) -> Arc<Ring> {
         let _ = (self.desk(from), self.desk(to));
-        let pair = from as usize * self.plan.ranks as usize + to as usize;
-        let at = self.at(self.plan.rings() + pair * Ring::bytes(self.plan.cells));
+        let row = self.plan.rings() + from as usize * self.plan.row_bytes();
+        let at = self.at(row + to as usize * Ring::bytes(self.plan.cells));
         // SAFETY: invariants 1 and 2: the ring's lines are its own, zero at first, and live as long as the segment.
         Arc::new(unsafe { Ring::at(at, self.plan.cells, Arc::clone(self) as _) })
     }

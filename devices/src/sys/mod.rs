@@ -8,7 +8,8 @@
 //!   descriptor is readable or time is up, `clear` makes it unreadable. A signal before the wait ends the wait;
 //! * `membarrier`: `register` says whether `run` will work in this process, `run` makes every thread of every registered
 //!   process pass a full fence, or says that it did not: then both sides of a doorbell fence for themselves;
-//! * `Shared`, `SharedView`: memory that several processes map and nobody can truncate, as in `mpj-pool`;
+//! * `Shared`, `SharedView`: memory that several processes map and nobody can truncate, and of which each reserves what it
+//!   uses, as in `mpj-pool`;
 //!   `HAS_SHARED_MEMORY`: whether there is such memory at all;
 //! * `Poll`: which of many sockets are readable or writable, level-triggered, itself a descriptor that is readable when
 //!   there is news;

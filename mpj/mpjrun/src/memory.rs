@@ -19,13 +19,16 @@ impl Job<'_> {
     /// Makes the memory of every host when the first process joins: programs that never do cost nothing.
     pub(crate) fn share_memory(&mut self) -> Result<(), Refused> {
         if self.segments.is_empty() {
-            let segment = |host| self.plan.segment(host).then(|| self.segment(host)).transpose();
+            let mut promised = 0;
+            let segment =
+                |host| self.plan.segment(host).then(|| self.segment(host, &mut promised)).transpose();
             self.segments = self.plan.placement.ids().map(segment).collect::<Result<_, _>>()?;
         }
         Ok(())
     }
 
-    fn segment(&self, host: HostId) -> Result<Rc<OwnedFd>, Refused> {
+    /// Makes the memory of one host beside what others were promised: the ranks have not reserved it yet.
+    fn segment(&self, host: HostId, promised: &mut u64) -> Result<Rc<OwnedFd>, Refused> {
         let placement = &self.plan.placement;
         let (size, fragments) = (
             placement.hosts.ranks_of(host).len(),
@@ -40,7 +43,8 @@ impl Job<'_> {
                 placement.of_host(host),
             ))
         };
-        if let Some(why) = obstacle(needed + HEADER) {
+        *promised += needed + HEADER;
+        if let Some(why) = obstacle(needed + HEADER, *promised) {
             return Err(refused(&why));
         }
         let segment =
@@ -52,8 +56,8 @@ impl Job<'_> {
     }
 }
 
-/// Returns why this process cannot have so many bytes, and what to do about it.
-fn obstacle(needed: u64) -> Option<String> {
+/// Returns why a file of `size` bytes, or `needed` bytes of memory for all of them, cannot be had, and what to do about it.
+fn obstacle(size: u64, needed: u64) -> Option<String> {
     let short = |left: &u64| *left < needed;
     if let Some(left) = available().filter(short) {
         return Some(format!("{} are available: free some", mib(left)));
@@ -65,7 +69,9 @@ fn obstacle(needed: u64) -> Option<String> {
         return Some(format!("the limit of {} leaves {}: raise it", group.display(), mib(left)));
     }
     let limit = rustix::process::getrlimit(Resource::Fsize).current;
-    limit.filter(short).map(|limit| format!("a file may have {}: raise the limit (ulimit -f)", mib(limit)))
+    limit
+        .filter(|limit| *limit < size)
+        .map(|limit| format!("a file may have {}: raise the limit (ulimit -f)", mib(limit)))
 }
 
 fn mib(bytes: u64) -> String {
@@ -204,7 +210,7 @@ mod tests {
 
     #[test]
     fn this_process_has_room_for_a_page() {
-        assert_eq!(obstacle(4096), None);
-        assert!(obstacle(1 << 60).is_some());
+        assert_eq!(obstacle(4096, 4096), None);
+        assert!(obstacle(4096, 1 << 60).is_some());
     }
 }

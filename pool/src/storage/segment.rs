@@ -97,6 +97,25 @@ impl SharedView {
         (end <= self.size).then(|| unsafe { self.base().add(offset) })
     }
 
+    /// Puts memory behind `len` bytes at `offset` of a segment that was [laid out](crate::Shared::lay_out) without; bytes that
+    /// have some keep it, and what is in them. The memory comes from the node of the processor that this runs on, unless the
+    /// process has another policy.
+    ///
+    /// # Errors
+    /// [`StorageError::Size`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no more.
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
+    pub fn reserve(&self, offset: usize, len: usize) -> Result<(), StorageError> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        if len == 0 {
+            return Ok(());
+        }
+        self.at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        let at = (HEADER + offset) as u64;
+        // A signal undoes what the call has done so far.
+        rustix::io::retry_on_intr(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, at, len as u64))
+            .map_err(|error| StorageError::os(len, "fallocate", error))
+    }
+
     /// Returns the descriptor to pass to a further peer.
     ///
     /// # Safety

@@ -50,17 +50,24 @@ impl Shared {
     /// # Errors
     /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more.
     pub fn create(len: usize) -> Result<Shared, StorageError> {
-        let size = whole_pages(len, HEADER, SharedView::MOST)?;
-        let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("mpj-pool", flags).map_err(os("memfd_create"))?;
-        let total = (HEADER + size) as u64;
         // Extends the file and backs it with memory, so that a full host is an error here and not a signal later.
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, total).map_err(os("fallocate"))?;
-        let header = Header { size: size as u64, epoch: new_epoch() };
-        rustix::io::pwrite(&fd, &header.encode(), 0).map_err(os("pwrite"))?;
-        rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(os("fcntl"))?;
-        Ok(Shared { view: SharedView::map(fd, size, header.epoch, true)? })
+        let extend = |fd: &OwnedFd, total| {
+            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, total)
+                .map_err(|error| StorageError::os(len, "fallocate", error))
+        };
+        Ok(Shared { view: make(len, extend, true)? })
+    }
+
+    /// Makes a segment of `len` bytes, rounded up to a multiple of 4096, all of them zero and without memory behind them: who is
+    /// about to use a part of it [reserves](SharedView::reserve) that part, and so gets memory near its own processor.
+    ///
+    /// # Errors
+    /// As of [`create`](Self::create).
+    pub fn lay_out(len: usize) -> Result<SharedView, StorageError> {
+        let extend = |fd: &OwnedFd, total| {
+            rustix::fs::ftruncate(fd, total).map_err(|error| StorageError::os(len, "ftruncate", error))
+        };
+        make(len, extend, false)
     }
 
     /// Maps a segment that another process, or another part of this one, has made.
@@ -99,6 +106,23 @@ impl Shared {
         // SAFETY: the caller's promise.
         unsafe { self.view.descriptor() }
     }
+}
+
+/// Makes a sealed memfd of a header and `len` bytes, and maps it; `extend` gives it its length.
+fn make(
+    len: usize,
+    extend: impl FnOnce(&OwnedFd, u64) -> Result<(), StorageError>,
+    now: bool,
+) -> Result<SharedView, StorageError> {
+    let size = whole_pages(len, HEADER, SharedView::MOST)?;
+    let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("mpj-pool", flags).map_err(os("memfd_create"))?;
+    extend(&fd, (HEADER + size) as u64)?;
+    let header = Header { size: size as u64, epoch: new_epoch() };
+    rustix::io::pwrite(&fd, &header.encode(), 0).map_err(os("pwrite"))?;
+    rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(os("fcntl"))?;
+    SharedView::map(fd, size, header.epoch, now)
 }
 
 // SAFETY: 1: invariant 1 of SharedView: the mapping is whole, and the seals keep it so; it is unmapped with the value.
