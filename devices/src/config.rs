@@ -11,7 +11,7 @@ use std::fmt;
 
 pub use crate::engine::CREDIT;
 pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
-pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS};
+pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_RINGS};
 pub use crate::smdev::{SM_EAGER, SM_FRAGMENTS};
 pub use crate::wait::{SPIN, YIELD};
 pub use parameter::{Choice, Number, Parameter, Text, Value};
@@ -29,6 +29,7 @@ pub const PARAMETERS: &[&dyn Parameter] = &[
     &SM_FRAGMENTS,
     &SHM_EAGER,
     &SHM_FRAGMENTS,
+    &SHM_RINGS,
     &NIO_EAGER,
     &NIO_FRAGMENT,
     &NIO_HOST,

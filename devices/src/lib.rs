@@ -99,7 +99,7 @@ pub use completion::{Completion, Outcome, Started};
 pub use device::{
     Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink,
 };
-pub use doorbell::{Doorbell, Flag};
+pub use doorbell::Doorbell;
 pub use engine::{
     Cards, Channel, Count, Driven, Engine, Local, Message, Mode, Stats, Traffic, Wait, Waiting,
 };
@@ -115,5 +115,5 @@ pub use niodev::NioDriver;
 pub use niodev::strangers;
 pub use registry::{Openings, Registry};
 pub use shmdev::{Segment, SegmentError, ShmDriver};
-pub use site::{Bells, JobKey, Lane, Site, Then};
+pub use site::{JobKey, Lane, Site, Then};
 pub use smdev::{Hub, SmDriver};

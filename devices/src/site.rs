@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::doorbell::Doorbell;
-use crate::sys::OwnedFd;
 
 /// The place of one rank.
 #[derive(Clone, Debug)]
@@ -44,12 +43,6 @@ impl Site {
 
 /// What is called with an answer of the start-up service, once, on any thread; or dropped if there will be none.
 pub type Then<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
-
-/// Hands out descriptors of other processes' doorbells, one at a time and when they are first needed.
-pub trait Bells: Send + Sync + fmt::Debug {
-    /// Asks for a descriptor of the eventfd of a rank; returns at once. `then` may be called before that.
-    fn ask(&self, rank: u32, then: Then<OwnedFd>);
-}
 
 /// The identity of a job and the secret its ranks share.
 #[derive(Clone, PartialEq, Eq)]

@@ -7,21 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use mpj_devices::config::Config;
-use mpj_devices::{Bells, Doorbell, Driver, HostId, Hosts, OpenError, Segment, ShmDriver, Site, Then};
+use mpj_devices::{Doorbell, Driver, HostId, Hosts, OpenError, Segment, ShmDriver, Site};
 
-const FRAGMENTS: u32 = 64;
+/// So many has each rank, where few share a host.
+const FRAGMENTS: u64 = 64;
 /// Bytes of a fragment.
 const FRAGMENT: u64 = 32 << 10;
-
-/// Doorbells that cannot be had.
-#[derive(Debug)]
-struct Nobody;
-
-impl Bells for Nobody {
-    fn ask(&self, _rank: u32, then: Then<OwnedFd>) {
-        then(Err("nobody rings".into()));
-    }
-}
 
 fn duplicate(segment: &Segment) -> OwnedFd {
     // SAFETY: the duplicate is attached, or asked for its state.
@@ -41,13 +32,13 @@ fn open(segment: &Segment, rank: u32) -> Result<mpj_devices::Opened, OpenError> 
     let ranks = hosts.ranks_of(hosts.host_of(rank).unwrap());
     let view = Segment::attach(duplicate(segment), 5).unwrap();
     let site = Site::new(rank, hosts.size(), Arc::new(Doorbell::new().unwrap()));
-    ShmDriver::new(view, ranks, Arc::new(Nobody)).open(&site, &Config::default())
+    ShmDriver::new(view, ranks).open(&site, &Config::default())
 }
 
 #[test]
 fn each_rank_reserves_its_own_part() {
-    let segment = Segment::create(5, FRAGMENTS).unwrap();
-    let own = u64::from(FRAGMENTS) * FRAGMENT;
+    let segment = Segment::create(5, &Config::default()).unwrap();
+    let own = FRAGMENTS * FRAGMENT;
     let mut before = behind(&segment);
     assert!(before < own / 8, "{before} bytes before any rank has come");
     let opened: Vec<_> = (2..7)
@@ -59,24 +50,24 @@ fn each_rank_reserves_its_own_part() {
             opened
         })
         .collect();
-    let whole = Segment::needed(5, FRAGMENTS) as u64;
+    let whole = Segment::needed(5, &Config::default()) as u64;
     assert!((whole..=whole + 2 * 4096).contains(&before), "{before} of {whole}");
     drop(opened);
 }
 
 #[test]
 fn a_rank_of_another_host_is_refused() {
-    let segment = Segment::create(5, 2).unwrap();
+    let segment = Segment::create(5, &Config::default()).unwrap();
     let why = open(&segment, 0).unwrap_err().why;
     assert_eq!(why, "the shared memory is of 5 ranks, and not of rank 0 and its host's");
 }
 
 #[test]
 fn a_card_is_of_one_memory() {
-    let segment = Segment::create(5, 2).unwrap();
+    let segment = Segment::create(5, &Config::default()).unwrap();
     let (two, six) = (open(&segment, 2).unwrap(), open(&segment, 6).unwrap());
     assert_eq!(two.device.address(), six.device.address());
     assert!(two.device.affinity(&six.device.address()).is_some());
-    let other = Segment::create(5, 2).unwrap();
+    let other = Segment::create(5, &Config::default()).unwrap();
     assert_eq!(two.device.affinity(&open(&other, 6).unwrap().device.address()), None);
 }

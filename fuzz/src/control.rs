@@ -77,7 +77,7 @@ fn ending(input: &mut Input<'_>) -> Ending {
 fn to_process(input: &mut Input<'_>) -> ToProcess {
     let id = input.edge();
     let done = |input: &mut Input<'_>| if input.flag() { Ok(()) } else { Err(text(input)) };
-    match input.below(5) {
+    match input.below(4) {
         0 => ToProcess::Welcome(Welcome {
             job: id,
             secret: input.array(),
@@ -88,26 +88,21 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
             segment: input.flag(),
         }),
         1 => ToProcess::Ended { rank: id as u32, end: ending(input) },
-        2 if input.flag() => ToProcess::Value { id, value: Err(text(input)), bell: None },
-        2 => {
-            let value = Ok(input.bytes(50).to_vec());
-            ToProcess::Value { id, value, bell: input.flag().then(|| done(input)) }
-        }
-        3 => ToProcess::Bell { id, given: done(input) },
+        2 if input.flag() => ToProcess::Value { id, value: Err(text(input)) },
+        2 => ToProcess::Value { id, value: Ok(input.bytes(50).to_vec()) },
         _ => ToProcess::Fenced { id, met: done(input) },
     }
 }
 
 fn to_launcher(input: &mut Input<'_>) -> ToLauncher {
     let (id, rank) = (input.edge(), input.edge() as u32);
-    match input.below(8) {
+    match input.below(7) {
         0 => ToLauncher::Hello(Speaker { version: id as u32, of: text(input) }),
         1 => ToLauncher::Put { rank, key: text(input), value: input.bytes(50).to_vec() },
-        2 => ToLauncher::Get { id, rank, key: text(input), bell: input.flag() },
-        3 => ToLauncher::Bell { id, rank },
-        4 => ToLauncher::Fence { id },
-        5 => ToLauncher::Ended { rank, end: ending(input) },
-        6 => ToLauncher::Lost { rank, cause: text(input) },
+        2 => ToLauncher::Get { id, rank, key: text(input) },
+        3 => ToLauncher::Fence { id },
+        4 => ToLauncher::Ended { rank, end: ending(input) },
+        5 => ToLauncher::Lost { rank, cause: text(input) },
         _ => ToLauncher::Abort { rank, code: id as i32, why: text(input) },
     }
 }

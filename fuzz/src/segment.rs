@@ -1,40 +1,25 @@
 //! Two ranks that talk through shared memory, and somebody who writes over its words.
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
-use std::os::fd::OwnedFd;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{Member, Pinboard, Receiving, Sending};
-use mpj_devices::{
-    Bells, Doorbell, End, Engine, Event, HostId, Hosts, Registry, Roster, Segment, ShmDriver, Site,
-};
+use mpj_devices::{Doorbell, End, Engine, Event, HostId, Hosts, Registry, Roster, Segment, ShmDriver, Site};
 use mpj_pool::{Shared, SharedView};
 
 use crate::input::Input;
 
 const RANKS: u32 = 2;
-const FRAGMENTS: u32 = 2;
 
-/// Where the words are: the plan, desks, hellos, then a ring for each pair (`devices/src/shmdev/segment.rs`).
-const DESKS: usize = 64;
-const HELLOS: usize = DESKS + RANKS as usize * 256;
-const RINGS: usize = HELLOS + RANKS as usize * 64;
-const LINES: usize = 4 + 256;
+/// Words in front of the cells of a ring, and cells that the first rounds use.
+const WORDS: usize = 4;
+const CELLS: usize = 24;
 
 /// Passes in which everything that can move has moved.
 const PASSES: usize = 40;
-
-/// The doorbells of both ranks, which never sleep here.
-#[derive(Debug)]
-struct Own(Vec<Doorbell>);
-
-impl Bells for Own {
-    fn ask(&self, rank: u32, then: Box<dyn FnOnce(Result<OwnedFd, String>) + Send>) {
-        then(self.0[rank as usize].descriptor().map_err(|e| e.to_string()));
-    }
-}
 
 /// One rank, with what it knows of the other's end.
 struct Rank {
@@ -53,39 +38,38 @@ impl Rank {
 struct Scene {
     ranks: [Rank; 2],
     view: SharedView,
+    /// Where desks and contacts are, and the rings of each rank.
+    desks: Range<usize>,
+    rings: Vec<Range<usize>>,
 }
 
 fn scene() -> Scene {
     static CONFIG: LazyLock<Config> = LazyLock::new(|| {
         let mut config = Config::default();
         config.set(&config::CREDIT, 1 << 16).expect("within its range");
+        config.set(&config::SHM_FRAGMENTS, 2).expect("within its range");
         config
     });
-    let memory = Segment::create(RANKS, FRAGMENTS).expect("memory");
+    let memory = Segment::create(RANKS, &CONFIG).expect("memory");
     // SAFETY: the duplicates are attached; who writes over the words does so through a view, as a hostile rank might.
     let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().expect("a descriptor");
-    let bells = Arc::new(Own((0..RANKS).map(|_| Doorbell::new().expect("a descriptor")).collect()));
     let board = Arc::<Pinboard>::default();
     let here = Hosts::one(RANKS).ranks_of(HostId(0));
     let engines = [0, 1].map(|rank| {
         let segment = Segment::attach(fd(), RANKS).expect("a segment");
-        let bell = bells.0[rank as usize].descriptor().expect("a descriptor");
-        let bell = Arc::new(Doorbell::with_flag(bell, segment.flag(rank)));
-        let registry = Registry::empty().with(ShmDriver::new(
-            segment,
-            here.clone(),
-            Arc::clone(&bells) as Arc<dyn Bells>,
-        ));
+        let bell = Arc::new(Doorbell::new().expect("a descriptor"));
+        let registry = Registry::empty().with(ShmDriver::new(segment, here.clone()));
         let site = Site::new(rank, RANKS, bell);
         let roster = Arc::<Roster>::default();
         let engine = Engine::open(site, &registry, &CONFIG, board.of(rank), Arc::clone(&roster));
-        (engine.expect("a segment and doorbells"), roster)
+        (engine.expect("a segment and a doorbell"), roster)
     });
     let ranks = engines.map(|(engine, roster)| {
         let member = Member::join(engine).expect("a channel");
         Rank { member, roster, sends: Vec::new(), receives: Vec::new() }
     });
-    Scene { ranks, view: Shared::attach(fd()).expect("the same memory") }
+    let (desks, rings) = memory.words();
+    Scene { ranks, view: Shared::attach(fd()).expect("the same memory"), desks, rings }
 }
 
 fn body(seed: u8, len: usize) -> Vec<u8> {
@@ -101,14 +85,14 @@ impl Scene {
 
     /// Writes over one word of the memory: one that counts or labels, or any.
     fn overwrite(&self, input: &mut Input<'_>) {
-        let ring = RINGS + input.below(4) * LINES * 64;
+        let ring = self.rings[input.below(2)].clone();
         let at = match input.below(8) {
-            0 => DESKS + input.below((RINGS - DESKS) / 8) * 8,
-            1 | 2 => ring + input.below(4) * 64,
+            0 => self.desks.start + input.below(self.desks.len() / 8) * 8,
+            1 | 2 => ring.start + input.below(WORDS) * 64,
             // A cell in use, by the first rounds.
-            3..6 => ring + (4 + input.below(24)) * 64,
-            6 => ring + (4 + input.below(24)) * 64 + input.below(8) * 8,
-            _ => RINGS + input.below(4 * LINES * 8) * 8,
+            3..6 => ring.start + (WORDS + input.below(CELLS)) * 64,
+            6 => ring.start + (WORDS + input.below(CELLS)) * 64 + input.below(8) * 8,
+            _ => ring.start + input.below(ring.len() / 8) * 8,
         };
         let word = self.view.at(at, 8).expect("inside").cast::<AtomicU64>();
         // SAFETY: `at` vouches for the word, which is aligned; the others use it as atomics, or copy it.

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 
 use mpj_devices::Segment;
+use mpj_devices::config::Config;
 use mpj_pool::{Shared, StorageError};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -71,7 +72,7 @@ pub fn shared(bytes: &[u8]) {
 }
 
 /// What a job's memory looks like.
-static JOB: LazyLock<Segment> = LazyLock::new(|| Segment::create(2, 2).expect("memory"));
+static JOB: LazyLock<Segment> = LazyLock::new(|| Segment::create(2, &Config::default()).expect("memory"));
 
 /// The beginning of a good file: a header, and the plan of a job.
 fn header(job: bool, len: u64) -> Vec<u8> {

@@ -6,11 +6,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::{Case, Member, Pinboard};
-use crate::config::{self, Config};
-use crate::sys::{self, OwnedFd};
+use crate::config::Config;
+use crate::sys;
 use crate::{
-    Bells, Doorbell, End, Engine, HostId, Hosts, Hub, JobKey, NioDriver, Registry, Roster, Segment,
-    ShmDriver, Site, SmDriver, Then,
+    Doorbell, End, Engine, HostId, Hosts, Hub, JobKey, NioDriver, Registry, Roster, Segment, ShmDriver, Site,
+    SmDriver,
 };
 
 /// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
@@ -25,25 +25,6 @@ struct Part {
     roster: Arc<Roster>,
     registry: Registry,
     config: Config,
-    /// What ranks that are processes would share, where the system has it.
-    host: Option<(Arc<Segment>, Arc<Eventfds>)>,
-}
-
-/// The doorbells of all ranks, as a launcher would hand them out.
-#[derive(Debug)]
-struct Eventfds(Vec<OwnedFd>);
-
-impl Eventfds {
-    fn new(ranks: u32) -> std::io::Result<Self> {
-        (0..ranks).map(|_| Doorbell::new()?.descriptor()).collect::<Result<_, _>>().map(Eventfds)
-    }
-}
-
-impl Bells for Eventfds {
-    fn ask(&self, rank: u32, then: Then<OwnedFd>) {
-        let fd = self.0.get(rank as usize).ok_or_else(|| format!("no rank {rank}"));
-        then(fd.and_then(|fd| fd.try_clone().map_err(|e| e.to_string())));
-    }
 }
 
 /// Maps the job's memory once for each rank, as processes would.
@@ -56,14 +37,8 @@ fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
 
 impl Part {
     fn run(self, case: &Case) {
-        let Part { rank, size, board, roster, registry, config, host } = self;
-        let bell = match host {
-            Some((segment, bells)) => {
-                Doorbell::with_flag(bells.0[rank as usize].try_clone().unwrap(), segment.flag(rank))
-            }
-            None => Doorbell::new().unwrap(),
-        };
-        let site = Site::new(rank, size, Arc::new(bell));
+        let Part { rank, size, board, roster, registry, config } = self;
+        let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
         let engine = Engine::open(site, &registry, &config, board.of(rank), roster).unwrap();
         let member = Member::join(engine).unwrap();
         (case.run)(&member);
@@ -79,22 +54,19 @@ impl Part {
 /// If a rank panics, or if the case does not end in 60 seconds; the message names the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
-    let host = sys::HAS_SHARED_MEMORY.then(|| {
-        let memory = Segment::create(ranks, config.number(&config::SHM_FRAGMENTS) as u32).unwrap();
-        (memory, Arc::new(Eventfds::new(ranks).unwrap()))
-    });
+    // What ranks that are processes would share, where the system has it.
+    let memory = sys::HAS_SHARED_MEMORY.then(|| Segment::create(ranks, config).unwrap());
     let here = Hosts::one(ranks).ranks_of(HostId(0));
     let key = Arc::new(JobKey { job: 1, secret: [7; 32] });
     let (done, ends) = channel();
     for rank in 0..ranks {
         let (board, roster, config) = (Arc::clone(&board), Arc::clone(&roster), config.clone());
-        let host = host.as_ref().map(|(memory, bells)| (attach(memory, ranks), Arc::clone(bells)));
         let mut all = Registry::empty().with(SmDriver::new(Arc::clone(&hub)));
-        if let Some((segment, bells)) = &host {
-            all = all.with(ShmDriver::new(Arc::clone(segment), here.clone(), Arc::clone(bells) as _));
+        if let Some(memory) = &memory {
+            all = all.with(ShmDriver::new(attach(memory, ranks), here.clone()));
         }
         let registry = choose(all.with(NioDriver::new(Arc::clone(&key))));
-        let part = Part { rank, size: ranks, board, roster, registry, config, host };
+        let part = Part { rank, size: ranks, board, roster, registry, config };
         let done = done.clone();
         let thread = std::thread::Builder::new().name(format!("{}/{rank}", case.name));
         let _detached = thread.spawn(move || play(part, case, &done)).unwrap();

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex, lock};
-use crate::sys::{BorrowedFd, OwnedFd};
+use crate::sys::BorrowedFd;
 
 #[derive(Debug)]
 pub(super) struct Event {
@@ -13,16 +13,8 @@ pub(super) struct Event {
 }
 
 impl Event {
-    pub(super) fn alone() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Event { count: Mutex::new(0), news: Condvar::new() })
-    }
-
-    pub(super) fn new(_fd: OwnedFd) -> Self {
-        Event { count: Mutex::new(0), news: Condvar::new() }
-    }
-
-    pub(super) fn share(&self) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 
     pub(super) fn signal(&self) {

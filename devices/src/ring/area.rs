@@ -32,7 +32,8 @@ use super::{Malformed, Owner};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, lock};
 
-/// Fragments that a peer is sent in turn while they come back in time: few enough to stay in the sender's cache.
+/// Fragments that a peer is sent in turn while they come back in time, where there are twice as many: few enough to stay in the
+/// sender's cache.
 const ROUND: usize = 8;
 
 /// The part of the fragments that goes only to peers that hold none.
@@ -150,6 +151,7 @@ struct Hand {
     free: Vec<u32>,
     loans: Vec<Loan>,
     reserve: usize,
+    round: usize,
 }
 
 /// What one peer holds.
@@ -184,7 +186,8 @@ impl Area {
     /// Makes what lends the fragments of `memory`; one for it.
     pub(crate) fn new(memory: Arc<Fragments>, receivers: Receivers) -> Self {
         let free = (0..memory.count).rev().collect();
-        let hand = Hand { free, loans: Vec::new(), reserve: (memory.count / RESERVE) as usize };
+        let (reserve, round) = ((memory.count / RESERVE) as usize, ROUND.min(memory.count as usize / 2));
+        let hand = Hand { free, loans: Vec::new(), reserve, round };
         Area { memory, receivers, hand: Mutex::new(hand) }
     }
 
@@ -238,7 +241,7 @@ impl Hand {
     #[inline]
     fn take(&mut self, to: usize, receivers: Receivers) -> Result<Lent, Malformed> {
         let loan = &mut self.loans[to];
-        if loan.returned == loan.back && loan.out.len() >= ROUND {
+        if loan.returned == loan.back && loan.out.len() >= self.round {
             loan.look()?;
         }
         let index = match loan.oldest() {
@@ -309,6 +312,9 @@ impl Loan {
 
     /// Moves to `free` what the peer has returned, or all of it if the peer reads no more.
     fn collect(&mut self, free: &mut Vec<u32>, receivers: Receivers) {
+        if self.out.is_empty() {
+            return;
+        }
         // SYNC ring-gone (acquire)
         let is_gone = self.ring.gone().load(Ordering::Acquire) != 0;
         if is_gone || (self.is_retired && receivers == Receivers::Processes) {

@@ -1,29 +1,25 @@
 //! The receiving end of a ring, for an [`Inlet`](crate::device::Inlet).
 
-use super::{Consumer, LateBell, Malformed};
+use super::{Bell, Consumer, Malformed};
 use crate::device::{PeerId, Sink};
 
 /// Cells taken from one ring before the next ring has its turn.
-const TURN: usize = 64;
+pub(crate) const TURN: usize = 64;
 
 /// A ring that starts at a peer and ends here.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct Incoming<B> {
     from: PeerId,
     consumer: Consumer,
-    /// The sender's doorbell, rung when it waits for room.
-    bell: LateBell,
+    /// The sender's, which is woken when it waits for room.
+    bell: B,
     /// Whether the sender has written what makes no sense: the ring is not read any more.
     is_over: bool,
 }
 
-impl Incoming {
-    pub(crate) fn new(from: PeerId, consumer: Consumer, bell: LateBell) -> Self {
+impl<B: Bell> Incoming<B> {
+    pub(crate) fn new(from: PeerId, consumer: Consumer, bell: B) -> Self {
         Incoming { from, consumer, bell, is_over: false }
-    }
-
-    pub(crate) fn from(&self) -> PeerId {
-        self.from
     }
 
     /// Hands the frames of the ring to a sink; returns how many cells they took.
@@ -41,9 +37,7 @@ impl Incoming {
                 }
             }
         }
-        if consumer.is_awaited()
-            && let Some(bell) = bell.get()
-        {
+        if consumer.is_awaited() {
             bell.wake();
         }
         cells

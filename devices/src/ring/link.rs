@@ -1,55 +1,26 @@
 //! The sending end of a ring as a [`Link`].
 
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::area::{Borrower, Lent};
 use super::memory::{INLINE, Ring};
-use super::{Area, Malformed, Producer};
+use super::{Area, Bell, Malformed, Producer};
 use crate::copy;
 use crate::device::{Body, Link, PostError};
-use crate::doorbell::Doorbell;
-
-/// A doorbell that is looked for when it is first needed: `find` returns it, or sees to it that whoever brings it rings
-/// it then.
-pub(crate) struct LateBell {
-    known: Option<Arc<Doorbell>>,
-    find: Box<dyn Fn() -> Option<Arc<Doorbell>> + Send>,
-}
-
-impl LateBell {
-    pub(crate) fn new(find: impl Fn() -> Option<Arc<Doorbell>> + Send + 'static) -> Self {
-        LateBell { known: None, find: Box::new(find) }
-    }
-
-    #[inline]
-    pub(crate) fn get(&mut self) -> Option<&Doorbell> {
-        if self.known.is_none() {
-            self.known = (self.find)();
-        }
-        self.known.as_deref()
-    }
-}
-
-impl fmt::Debug for LateBell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LateBell").field(&self.known).finish()
-    }
-}
 
 /// Bytes of a body that rather goes in a few cells than waits for a fragment to come back.
 const SHORT: usize = 4 * INLINE;
 
 /// The ring to one peer.
 #[derive(Debug)]
-pub(crate) struct RingLink {
+pub(crate) struct RingLink<B> {
     producer: Producer,
     area: Arc<Area>,
     borrower: Borrower,
     /// A frame under way in pieces: nothing else goes before it is through.
     cut: Option<Cut>,
-    bell: LateBell,
+    bell: B,
 }
 
 /// A frame for which there was no fragment.
@@ -60,9 +31,9 @@ struct Cut {
     sent: usize,
 }
 
-impl RingLink {
+impl<B: Bell> RingLink<B> {
     /// Makes the sending end of `ring` a link; there is one for a ring.
-    pub(crate) fn new(ring: Arc<Ring>, area: Arc<Area>, bell: LateBell) -> Self {
+    pub(crate) fn new(ring: Arc<Ring>, area: Arc<Area>, bell: B) -> Self {
         let borrower = area.open(Arc::clone(&ring));
         RingLink { producer: Producer::new(ring), area, borrower, cut: None, bell }
     }
@@ -87,8 +58,8 @@ impl RingLink {
         if !is_full {
             self.cut = None;
         }
-        if moved && let Some(bell) = self.bell.get() {
-            bell.ring();
+        if moved {
+            self.bell.ring();
         }
         Ok(is_full)
     }
@@ -114,7 +85,7 @@ impl From<Malformed> for PostError {
     }
 }
 
-impl Link for RingLink {
+impl<B: Bell> Link for RingLink<B> {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         if (self.cut.is_some() && self.send_pieces()?) || !self.producer.has_room()? {
@@ -145,9 +116,7 @@ impl Link for RingLink {
         } else {
             return Err(PostError::Unsupported);
         }
-        if let Some(bell) = self.bell.get() {
-            bell.ring();
-        }
+        self.bell.ring();
         Ok(())
     }
 

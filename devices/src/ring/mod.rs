@@ -18,6 +18,7 @@
 //! each side waits for the other without a lost wake-up.
 
 mod area;
+mod bell;
 mod consumer;
 mod hint;
 mod inlet;
@@ -31,9 +32,10 @@ mod producer;
 mod tests;
 
 pub(crate) use area::{Area, Fragments, Receivers};
+pub(crate) use bell::Bell;
 pub(crate) use consumer::Consumer;
-pub(crate) use inlet::Incoming;
-pub(crate) use link::{LateBell, RingLink};
+pub(crate) use inlet::{Incoming, TURN};
+pub(crate) use link::RingLink;
 pub(crate) use malformed::Malformed;
 pub(crate) use memory::{INLINE, Ring};
 pub(crate) use producer::Producer;

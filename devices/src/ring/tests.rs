@@ -5,12 +5,24 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::memory::{Form, Label};
-use super::{Area, Consumer, Fragments, LateBell, Malformed, Producer, Receivers, Ring, RingLink};
+use super::{Area, Bell, Consumer, Fragments, Malformed, Producer, Receivers, Ring};
 use crate::device::{Body, Link, PostError};
 use crate::sync::atomic::Ordering;
 
 const CELLS: u32 = 64;
 const FRAGMENT: u32 = 4096;
+
+/// The other end is always awake.
+#[derive(Debug)]
+struct Awake;
+
+impl Bell for Awake {
+    fn ring(&mut self) {}
+
+    fn wake(&mut self) {}
+}
+
+type RingLink = super::RingLink<Awake>;
 
 fn area(count: u32, receivers: Receivers) -> Arc<Area> {
     Arc::new(Area::new(Arc::new(Fragments::new(count, FRAGMENT).unwrap()), receivers))
@@ -20,7 +32,7 @@ fn area(count: u32, receivers: Receivers) -> Arc<Area> {
 fn peer(area: &Arc<Area>) -> (RingLink, Consumer, Arc<Ring>) {
     let ring = Arc::new(Ring::new(CELLS));
     let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(area.memory()));
-    (RingLink::new(Arc::clone(&ring), Arc::clone(area), LateBell::new(|| None)), consumer, ring)
+    (RingLink::new(Arc::clone(&ring), Arc::clone(area), Awake), consumer, ring)
 }
 
 fn pair() -> (Producer, Consumer) {

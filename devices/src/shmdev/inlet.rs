@@ -1,37 +1,129 @@
 //! The receiving end for all processes that have sent to this one.
+//!
+//! A rank that few have sent to polls their rings. One that many have sent to has each set a bit when it writes, and looks at
+//! those rings alone (`desk`): what it costs to look for news no longer grows with the number of rings.
 
 use std::sync::Arc;
 
 use super::Place;
+use super::bell::Bell;
+use super::desk::set;
 use crate::device::{Inlet, PeerId, Sink};
-use crate::ring::{Consumer, Incoming};
+use crate::fence;
+use crate::ring::{Consumer, Incoming, TURN};
+
+/// The most rings that are polled.
+const POLLED: usize = 8;
 
 /// All rings that end here and are in use.
 #[derive(Debug)]
 pub(super) struct ShmInlet {
     place: Place,
-    seen: u32,
-    rings: Vec<Incoming>,
+    rings: Vec<Incoming<Bell>>,
+    /// By index of the sender.
+    senders: Vec<Sender>,
+    /// Whether senders set their bits.
+    by_calls: bool,
+    /// Rings that may not be empty, one bit each: their senders' were set, and they were not found empty since.
+    due: Vec<u64>,
+}
+
+/// What is known of a rank that may send.
+#[derive(Clone, Copy, Debug)]
+enum Sender {
+    Unknown,
+    /// Which of the rings is its.
+    Known(usize),
+    /// It has written what makes no sense.
+    Lost,
 }
 
 impl ShmInlet {
     pub(super) fn new(place: Place) -> Self {
-        ShmInlet { place, seen: 0, rings: Vec::new() }
+        let ranks = place.segment.ranks();
+        let due = vec![0; ranks.div_ceil(u64::BITS) as usize];
+        let senders = vec![Sender::Unknown; ranks as usize];
+        ShmInlet { place, rings: Vec::new(), senders, by_calls: false, due }
     }
 
-    /// Takes in the senders that have said hello since the last time.
-    #[cold]
-    fn greet(&mut self, hellos: u32) {
-        self.seen = hellos;
-        let Place { segment, ranks, index, .. } = &self.place;
-        for (from, rank) in (0..segment.ranks()).zip(ranks.iter()) {
-            let peer = PeerId(rank);
-            if !segment.has_said_hello(from, *index) || self.rings.iter().any(|ring| ring.from() == peer) {
-                continue;
+    /// Looks what those want who have set a bit of one word; returns the bits of those that have a ring.
+    fn hear(&mut self, word: usize, sink: &mut dyn Sink) -> u64 {
+        let mut rings = 0;
+        let first = word as u32 * u64::BITS;
+        for bit in set(self.place.occupant.desk.take_calls(word)) {
+            if self.meet(first + bit, sink) {
+                rings |= 1 << bit;
             }
-            let consumer = Consumer::new(segment.ring(from, *index), Arc::new(segment.fragments(from)));
-            self.rings.push(Incoming::new(peer, consumer, self.place.bell(peer, from).late()));
+            if self.place.occupant.has_asked() {
+                self.place.occupant.look_for_card(first + bit);
+            }
         }
+        rings
+    }
+
+    /// Opens the ring from a rank, if that is new; returns whether there is one.
+    fn meet(&mut self, from: u32, sink: &mut dyn Sink) -> bool {
+        let Some(sender) = self.senders.get_mut(from as usize) else { return false };
+        match sender {
+            Sender::Known(_) => return true,
+            Sender::Lost => return false,
+            Sender::Unknown => {}
+        }
+        let Place { segment, ranks, occupant } = &self.place;
+        let Some(peer) = ranks.rank(from).map(PeerId) else { return false };
+        match segment.find(from, occupant.index) {
+            None => return false,
+            Some(Err(why)) => {
+                *sender = Sender::Lost;
+                sink.lost(peer, &why);
+                return false;
+            }
+            Some(Ok(ring)) => {
+                *sender = Sender::Known(self.rings.len());
+                let consumer = Consumer::new(ring, Arc::new(segment.fragments(from)));
+                self.rings.push(Incoming::new(peer, consumer, self.place.bell(from)));
+            }
+        }
+        true
+    }
+
+    /// Opens rings that are new, and stops polling if they are many.
+    #[cold]
+    fn greet(&mut self, sink: &mut dyn Sink) {
+        for word in 0..self.due.len() {
+            self.hear(word, sink);
+        }
+        if self.rings.len() > POLLED {
+            self.place.occupant.desk.ask_for_calls();
+            fence::heavy();
+            self.by_calls = true;
+            // Who has not seen that has set no bit.
+            for (from, sender) in (0u32..).zip(&self.senders) {
+                if let Sender::Known(_) = sender {
+                    self.due[(from / u64::BITS) as usize] |= 1 << (from % u64::BITS);
+                }
+            }
+        }
+    }
+
+    /// Takes what has come to the rings whose bits are set.
+    fn answer(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut moved = 0;
+        for word in 0..self.due.len() {
+            self.due[word] |= self.hear(word, sink);
+            for bit in set(self.due[word]) {
+                let Some(Sender::Known(ring)) = self.senders.get(word * u64::BITS as usize + bit as usize)
+                else {
+                    continue;
+                };
+                let cells = self.rings[*ring].drain(sink);
+                moved += cells;
+                if cells < TURN {
+                    self.due[word] &= !(1 << bit);
+                }
+            }
+        }
+        moved
     }
 }
 
@@ -39,10 +131,16 @@ impl ShmInlet {
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
-        let hellos = self.place.segment.hellos(self.place.index);
-        if hellos != self.seen {
-            self.greet(hellos);
+        if !self.by_calls && self.place.occupant.desk.is_called() {
+            self.greet(sink);
         }
-        self.rings.iter_mut().map(|ring| ring.drain(sink)).sum()
+        let moved = match self.by_calls {
+            true => self.answer(sink),
+            false => self.rings.iter_mut().map(|ring| ring.drain(sink)).sum(),
+        };
+        if moved > 0 {
+            self.place.occupant.disarm();
+        }
+        moved
     }
 }

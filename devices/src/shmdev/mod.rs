@@ -3,10 +3,18 @@
 //! As in `smdev` a short message is one cache line in the ring of the pair, and longer ones go through fragments; but
 //! nothing is copied from one process to another directly: long messages are two copies, pipelined, the sender's into
 //! a fragment and the receiver's out of it. `README.md` in this folder says how two ranks meet, what the memory costs and
-//! why there is no single copy by the kernel; `segment` says what lies where.
+//! why there is no single copy by the kernel.
+//!
+//! Within the segment a rank is its *index* among the ranks of its host; everybody else knows it by its rank in the world.
 
 mod bell;
+mod desk;
+mod heap;
 mod inlet;
+#[cfg(all(test, loom))]
+mod model;
+mod occupant;
+mod plan;
 mod segment;
 
 use std::sync::Arc;
@@ -18,9 +26,13 @@ use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Op
 use crate::header::SHORT_BODY;
 use crate::hosts::HostRanks;
 use crate::ring::{Area, Receivers, RingLink};
-use crate::site::{Bells, Site};
+use crate::site::Site;
+use crate::sync::{Mutex, lock};
+use crate::sys::BorrowedFd;
 use bell::Bell;
-use segment::FRAGMENT;
+use heap::Heap;
+use occupant::Occupant;
+use plan::FRAGMENT;
 
 const NAME: &str = "shmdev";
 
@@ -37,7 +49,16 @@ pub const SHM_FRAGMENTS: Number = Number {
     name: "SHM_FRAGMENTS",
     default: 64,
     range: (2, 1 << 16),
-    help: "fragments a rank of shmdev has for messages on their way, each as long as SHM_EAGER may be; read by the launcher",
+    help: "fragments a rank of shmdev has for messages on their way, each as long as SHM_EAGER may be; fewer unless set when \
+           more than 16 ranks share a host; read by the launcher",
+};
+
+/// The room that a rank of shmdev has for rings.
+pub const SHM_RINGS: Number = Number {
+    name: "SHM_RINGS",
+    default: 0,
+    range: (0, 1 << 20),
+    help: "KiB a rank of shmdev has for the rings to its peers; 0 for as much as all peers need; read by the launcher",
 };
 
 /// The driver of `shmdev`.
@@ -45,16 +66,15 @@ pub const SHM_FRAGMENTS: Number = Number {
 pub struct ShmDriver {
     segment: Arc<Segment>,
     ranks: HostRanks,
-    bells: Arc<dyn Bells>,
 }
 
 impl ShmDriver {
     /// The name of the device.
     pub const NAME: &str = NAME;
 
-    /// Makes the driver of `ranks`, those of one host, which share `segment` and get each other's doorbells from `bells`.
-    pub fn new(segment: Arc<Segment>, ranks: HostRanks, bells: Arc<dyn Bells>) -> Self {
-        ShmDriver { segment, ranks, bells }
+    /// Makes the driver of `ranks`, those of one host, which share `segment`.
+    pub fn new(segment: Arc<Segment>, ranks: HostRanks) -> Self {
+        ShmDriver { segment, ranks }
     }
 }
 
@@ -65,7 +85,7 @@ impl Driver for ShmDriver {
 
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
-        let ShmDriver { segment, ranks, bells } = self;
+        let (segment, ranks) = (Arc::clone(&self.segment), self.ranks.clone());
         let Some(index) = ranks.index_of(site.rank).filter(|_| ranks.len() == segment.ranks()) else {
             return Err(refuse(format!(
                 "the shared memory is of {} ranks, and not of rank {} and its host's",
@@ -73,35 +93,31 @@ impl Driver for ShmDriver {
                 site.rank
             )));
         };
-        segment
-            .reserve(index)
-            .map_err(|e| refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS lower")))?;
-        if !segment.sit_down(index) {
-            return Err(refuse(format!("rank {} has opened shmdev already", site.rank)));
-        }
+        segment.reserve(index).map_err(|e| {
+            refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower"))
+        })?;
+        let occupant = segment.occupy(index).map_err(|e| refuse(format!("rank {}: {e}", site.rank)))?;
         let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
         let caps = Caps::frames(eager, area.fragment());
-        let (segment, ranks, bells) = (Arc::clone(segment), ranks.clone(), Arc::clone(bells));
-        let place = Place { segment, ranks, bells, index };
+        let heap = Mutex::new(Heap::new(segment.plan()));
+        let place = Place { segment, ranks, occupant };
         let inlet = Box::new(inlet::ShmInlet::new(place.clone()));
-        Ok(Opened { device: Box::new(ShmDevice { place, area, caps }), inlet })
+        Ok(Opened { device: Box::new(ShmDevice { place, heap, area, caps }), inlet })
     }
 }
 
-/// What both ends need to know. Within the segment a rank is its index among the ranks of its host; everybody else knows it by
-/// its rank in the world.
+/// What both ends need to know.
 #[derive(Clone, Debug)]
 struct Place {
     segment: Arc<Segment>,
     ranks: HostRanks,
-    bells: Arc<dyn Bells>,
-    index: u32,
+    occupant: Arc<Occupant>,
 }
 
 impl Place {
-    fn bell(&self, peer: PeerId, index: u32) -> Arc<Bell> {
-        Bell::new(Arc::clone(&self.bells), Arc::clone(&self.segment), peer.0, index)
+    fn bell(&self, index: u32) -> Bell {
+        Bell::new(Arc::clone(&self.occupant), self.segment.desk(index))
     }
 }
 
@@ -109,6 +125,7 @@ impl Place {
 #[derive(Debug)]
 struct ShmDevice {
     place: Place,
+    heap: Mutex<Heap>,
     area: Arc<Area>,
     caps: Caps,
 }
@@ -133,15 +150,27 @@ unsafe impl Device for ShmDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
-        let Place { segment, ranks, index, .. } = &self.place;
+        let Place { segment, ranks, occupant } = &self.place;
         let refuse = |why: String| OpenError { device: NAME, why };
         let Some(to) = ranks.index_of(peer.0) else {
             return Err(refuse(format!("{peer:?} is none of the {} ranks of this host", ranks.len())));
         };
-        let bell = self.place.bell(peer, to);
-        bell.ask(false).map_err(refuse)?;
-        let ring = segment.ring(*index, to);
-        segment.say_hello(*index, to);
-        Ok(Box::new(RingLink::new(ring, Arc::clone(&self.area), bell.late())))
+        let contact = lock(&self.heap).take().ok_or_else(|| {
+            let kib = (segment.plan().lines as usize * plan::LINE) >> 10;
+            refuse(format!(
+                "there is no room for a ring to one more peer in {kib} KiB: raise MPJ_{}, or leave it unset",
+                SHM_RINGS.name
+            ))
+        })?;
+        let ring = segment
+            .lay(occupant.index, to, contact)
+            .ok_or_else(|| refuse(format!("there is a ring to {peer:?} already")))?;
+        let bell = self.place.bell(to);
+        bell.call();
+        Ok(Box::new(RingLink::new(ring, Arc::clone(&self.area), bell)))
+    }
+
+    fn arm(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.place.occupant.arm())
     }
 }

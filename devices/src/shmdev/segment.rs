@@ -1,34 +1,36 @@
-//! The memory of one job on one host: who has said hello to whom, doorbell flags, rings and fragments.
+//! The memory of one job on one host: desks, contacts, and each rank's part for rings and fragments.
 //!
-//! A *rank* is here the index of a rank among those of this host, and *n* is how many there are: nothing in the memory is counted
-//! by the ranks of the job.
+//! A rank is known here by its index among the ranks of the host: nothing in the memory is counted by the ranks of the job.
 //!
 //! ```text
 //!  header page (of the storage)
-//!  Plan                    64 B       ranks, cells, fragments: read once, checked, then only the copy is used
-//!  by rank:   Desk         256 B      doorbell flag, count of new senders, whether somebody sits there
-//!             hello        n words    hello[s] = 1: the ring from s to this rank is in use
-//!  by pair:   ring s → r              64 B × (4 + cells)
-//!  by rank:   fragments               32 KiB × fragments
+//!  Plan                    64 B           ranks, fragments, lines: read once, checked, then only the copy is used
+//!  by rank:   Desk         576 B + bits   by which the others reach it (`desk`)
+//!  by pair:   contact      4 B            which ring goes from s to this rank, once there is one (`plan`)
+//!  by rank:   rings        64 B × lines   of which the rank makes the rings that it sends by (`heap`)
+//!             fragments    32 KiB × fragments
 //! ```
 //! The launcher reserves what comes before the rings, which anybody may write to before its owner has come. A rank reserves
-//! the rings that it sends by, and its fragments, when it opens the device: it writes there first, and so the memory is near
-//! its own processor.
+//! its own part when it opens the device: it writes there first, and so the memory is near its own processor.
 //!
-//! Everything is at a fixed offset that both sides compute from the plan; no offset is ever read from the memory.
+//! All but the rings is at a place that follows from the plan. Where a ring is its sender says, in one word that the receiver
+//! reads once and checks: it lies among the lines of that sender, and so apart from the rings of all others.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
+use std::collections::HashMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use mpj_pool::StorageError;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::SHM_FRAGMENTS;
-use crate::doorbell::Flag;
+use super::desk::{Card, Desk};
+use super::occupant::{Ask, Occupant};
+use super::plan::{Contact, LINE, Plan};
+use crate::config::Config;
+use crate::fence::Light;
 use crate::ring::{Fragments, Ring};
+use crate::sync::{Mutex, lock};
 use crate::sys::{BorrowedFd, OwnedFd, Shared, SharedView};
 
 /// Why the memory of a job could not be made or used.
@@ -54,89 +56,6 @@ impl fmt::Display for SegmentError {
 
 impl std::error::Error for SegmentError {}
 
-const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x02");
-const LINE: usize = 64;
-
-/// How the memory is laid out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Plan {
-    magic: u64,
-    ranks: u32,
-    cells: u32,
-    fragments: u32,
-    fragment: u32,
-}
-
-/// Bytes of a fragment.
-pub(super) const FRAGMENT: u32 = 32 << 10;
-
-/// The sizes that fragments of a segment of this version may have.
-const FRAGMENT_SIZES: RangeInclusive<u32> = 4096..=1 << 20;
-const _: () = assert!(*FRAGMENT_SIZES.start() <= FRAGMENT && FRAGMENT <= *FRAGMENT_SIZES.end());
-
-/// Bytes of a rank's desk.
-const DESK: usize = 4 * LINE;
-
-impl Plan {
-    /// The plan for so many ranks: rings get shorter when there are many, so that all of them stay within megabytes.
-    fn new(ranks: u32, fragments: u32) -> Self {
-        let cells = (4096 / ranks.max(1)).next_power_of_two().clamp(16, 256);
-        Plan { magic: MAGIC, ranks, cells, fragments, fragment: FRAGMENT }
-    }
-
-    fn check(&self, ranks: u32) -> Result<(), SegmentError> {
-        let wrong = |why| Err(SegmentError::Plan { why });
-        if self.magic != MAGIC {
-            return wrong("it has another version");
-        }
-        if self.ranks != ranks {
-            return wrong("it has another number of ranks");
-        }
-        if !self.cells.is_power_of_two() || !(16..=4096).contains(&self.cells) {
-            return wrong("its rings make no sense");
-        }
-        let (least, most) = SHM_FRAGMENTS.range;
-        if !(least..=most).contains(&u64::from(self.fragments)) || !FRAGMENT_SIZES.contains(&self.fragment) {
-            return wrong("its fragments make no sense");
-        }
-        Ok(())
-    }
-
-    fn desks(&self) -> usize {
-        LINE
-    }
-
-    fn hellos(&self) -> usize {
-        self.desks() + self.ranks as usize * DESK
-    }
-
-    fn hello_bytes(&self) -> usize {
-        (self.ranks as usize * 4).next_multiple_of(LINE)
-    }
-
-    fn rings(&self) -> usize {
-        self.hellos() + self.ranks as usize * self.hello_bytes()
-    }
-
-    /// Bytes of the rings that one rank sends by, which lie in a row.
-    fn row_bytes(&self) -> usize {
-        self.ranks as usize * Ring::bytes(self.cells)
-    }
-
-    fn areas(&self) -> usize {
-        (self.rings() + self.ranks as usize * self.row_bytes()).next_multiple_of(4096)
-    }
-
-    fn area_bytes(&self) -> usize {
-        Fragments::bytes(self.fragments, self.fragment)
-    }
-
-    fn bytes(&self) -> usize {
-        self.areas() + self.ranks as usize * self.area_bytes()
-    }
-}
-
 /// The memory that the processes of one job share on one host.
 ///
 /// # Invariants
@@ -146,22 +65,24 @@ impl Plan {
 pub struct Segment {
     plan: Plan,
     memory: SharedView,
+    /// The ranks of this process that have opened the device.
+    occupants: Mutex<HashMap<u32, Weak<Occupant>>>,
 }
 
 impl Segment {
-    /// Makes the memory of a job that has `ranks` ranks on this host. Of the memory only what comes before the
-    /// rings is there when it returns; ranks reserve the rest.
+    /// Makes the memory of a job that has `ranks` ranks on this host. What others write before its owner has come is there
+    /// when it returns; the rest each rank reserves when it opens the device.
     ///
     /// # Errors
     /// No memory, or more ranks than can be counted.
-    pub fn create(ranks: u32, fragments: u32) -> Result<Self, SegmentError> {
-        let plan = Plan::new(ranks, fragments);
+    pub fn create(ranks: u32, config: &Config) -> Result<Self, SegmentError> {
+        let plan = Plan::new(ranks, config);
         plan.check(ranks)?;
         let memory = Shared::lay_out(plan.bytes()).map_err(SegmentError::Storage)?;
-        memory.reserve(0, plan.rings()).map_err(SegmentError::Storage)?;
+        memory.reserve(0, plan.part(0).start).map_err(SegmentError::Storage)?;
         // SAFETY: the first line of the memory is the plan's, and nobody else has the memory yet.
         unsafe { memory.base().cast::<Plan>().write(plan) };
-        Ok(Segment { plan, memory })
+        Ok(Segment { plan, memory, occupants: Mutex::default() })
     }
 
     /// Attaches the memory that came by descriptor.
@@ -176,12 +97,12 @@ impl Segment {
         let plan = unsafe { plan.read() };
         plan.check(ranks)?;
         view.at(0, plan.bytes()).ok_or(short)?;
-        Ok(Arc::new(Segment { plan, memory: view }))
+        Ok(Arc::new(Segment { plan, memory: view, occupants: Mutex::default() }))
     }
 
     /// Returns the bytes of memory that a segment takes when all ranks have reserved theirs.
-    pub fn needed(ranks: u32, fragments: u32) -> usize {
-        Plan::new(ranks, fragments).bytes()
+    pub fn needed(ranks: u32, config: &Config) -> usize {
+        Plan::new(ranks, config).bytes()
     }
 
     /// Returns the bytes of memory it takes.
@@ -199,101 +120,139 @@ impl Segment {
         unsafe { self.memory.descriptor() }
     }
 
-    pub(crate) fn ranks(&self) -> u32 {
+    /// Returns where the desks and contacts are, and behind them the rings of each rank, for who writes over them.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn words(&self) -> (std::ops::Range<usize>, Vec<std::ops::Range<usize>>) {
+        let Plan { ranks, .. } = self.plan;
+        let rings = (0..ranks).map(|index| self.plan.rings(index)).collect();
+        (self.plan.desk(0)..self.plan.contact(0, ranks), rings)
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(super) fn ranks(&self) -> u32 {
         self.plan.ranks
     }
 
     /// Returns what tells this memory from any other on the host.
-    pub(crate) fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> u64 {
         self.memory.epoch()
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
-        // SAFETY: callers compute offsets from the plan, which invariant 1 says lie inside.
+        // SAFETY: callers take offsets from the plan, which invariant 1 says lie inside.
         unsafe { self.memory.base().add(offset) }
     }
 
-    fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: invariants 1 and 2: the word lies inside, is aligned, and is only used as an atomic.
-        unsafe { self.at(offset).cast::<AtomicU32>().as_ref() }
+    fn assert_index(&self, index: u32) {
+        assert!(index < self.plan.ranks, "index {index} of {}", self.plan.ranks);
     }
 
-    fn desk(&self, rank: u32) -> usize {
-        assert!(rank < self.plan.ranks, "rank {rank} of {}", self.plan.ranks);
-        self.plan.desks() + rank as usize * DESK
+    /// Returns a rank's desk.
+    pub(super) fn desk(self: &Arc<Self>, index: u32) -> Desk {
+        self.assert_index(index);
+        // SAFETY: invariants 1 and 2: a desk lies there, and the segment is held.
+        unsafe { Desk::at(self.at(self.plan.desk(index)), self.plan.ranks, Arc::clone(self) as _) }
     }
 
-    /// Returns the word that says whether a rank sleeps, for its doorbell.
-    pub fn flag(self: &Arc<Self>, rank: u32) -> Flag {
-        let word = NonNull::from(self.word(self.desk(rank)));
-        // SAFETY: invariant 2, and the segment is held.
-        unsafe { Flag::lent(word, Arc::clone(self) as _) }
-    }
-
-    fn callers(&self, rank: u32) -> &AtomicU32 {
-        self.word(self.desk(rank) + LINE)
-    }
-
-    /// Takes a rank's desk, once for the life of the job: its rings have one end each. Returns whether it was free.
-    pub(super) fn sit_down(&self, rank: u32) -> bool {
-        self.word(self.desk(rank) + 2 * LINE).swap(1, Ordering::Relaxed) == 0
-    }
-
-    /// Puts memory behind what a rank writes first: the rings that it sends by, and its fragments. The rank itself calls it,
-    /// before anything else here but its doorbell.
+    /// Puts memory behind a rank's part: the rings that it sends by, and its fragments. The rank itself calls it, before it
+    /// takes its desk.
     ///
     /// # Errors
     /// The host has no more memory.
-    pub(super) fn reserve(&self, rank: u32) -> Result<(), SegmentError> {
-        let (plan, index) = (&self.plan, rank as usize);
-        let _ = self.desk(rank);
-        let row = (plan.rings() + index * plan.row_bytes(), plan.row_bytes());
-        let area = (plan.areas() + index * plan.area_bytes(), plan.area_bytes());
-        [row, area]
-            .into_iter()
-            .try_for_each(|(at, len)| self.memory.reserve(at, len))
-            .map_err(SegmentError::Storage)
+    pub(super) fn reserve(&self, index: u32) -> Result<(), SegmentError> {
+        self.assert_index(index);
+        let part = self.plan.part(index);
+        self.memory.reserve(part.start, part.len()).map_err(SegmentError::Storage)
     }
 
-    fn hello(&self, to: u32, from: u32) -> &AtomicU32 {
-        assert!(from < self.plan.ranks, "rank {from} of {}", self.plan.ranks);
-        let _ = self.desk(to);
-        self.word(self.plan.hellos() + to as usize * self.plan.hello_bytes() + from as usize * 4)
+    /// Seats a rank of this process at its desk, once for the life of the job.
+    pub(super) fn occupy(self: &Arc<Self>, index: u32) -> Result<Arc<Occupant>, String> {
+        let occupant = Arc::new(Occupant::take(index, self.desk(index))?);
+        lock(&self.occupants).insert(index, Arc::downgrade(&occupant));
+        Ok(occupant)
     }
 
-    /// Tells `to` that the ring from `from` is in use; once.
-    pub(crate) fn say_hello(&self, from: u32, to: u32) {
-        self.hello(to, from).store(1, Ordering::Relaxed);
-        // SYNC segment-hello (release)
-        self.callers(to).fetch_add(1, Ordering::Release);
+    fn occupant(&self, index: u32) -> Option<Arc<Occupant>> {
+        lock(&self.occupants).get(&index)?.upgrade()
     }
 
-    /// Returns how many senders have said hello to `rank`.
-    #[inline]
-    pub(crate) fn hellos(&self, rank: u32) -> u32 {
-        // SYNC segment-hello (acquire)
-        self.callers(rank).load(Ordering::Acquire)
+    /// Makes the card of a rank of this process known to those who share the memory.
+    pub fn put_card(self: &Arc<Self>, index: u32, card: &[u8]) {
+        let askers = self.desk(index).put_card(card);
+        let occupant = self.occupant(index);
+        for asker in askers.into_iter().filter(|asker| *asker < self.plan.ranks) {
+            let desk = self.desk(asker);
+            // A rank that has not opened the device has nothing to wake others by: they look when their nap ends.
+            if desk.call(index, Light::new())
+                && let Some(occupant) = &occupant
+            {
+                occupant.wake(&desk);
+            }
+        }
     }
 
-    /// Returns whether `from` has said hello to `to`.
-    pub(crate) fn has_said_hello(&self, from: u32, to: u32) -> bool {
-        self.hello(to, from).load(Ordering::Relaxed) != 0
+    /// Asks for the card of a rank that shares the memory, in the name of the rank `asker` of this process; returns at once.
+    /// `then` is called when the card is there, on any thread, also on this one at once, or with `None` if it has to be had
+    /// by another way. It is dropped if there will be none.
+    ///
+    /// # Errors
+    /// `then`, if the asker does not use the memory, or there is no such rank.
+    pub fn ask_card(self: &Arc<Self>, asker: u32, of: u32, then: Ask) -> Result<(), Ask> {
+        if of >= self.plan.ranks {
+            return Err(then);
+        }
+        match (self.desk(of).card(), self.occupant(asker)) {
+            (Some(Card::Here(card)), _) => then(Some(card)),
+            (Some(Card::Elsewhere), _) | (None, None) => return Err(then),
+            (None, Some(occupant)) => occupant.ask(of, self.desk(of), then),
+        }
+        Ok(())
     }
 
-    /// Returns the ring from one rank to another; each side makes its own end of it, once.
-    pub(crate) fn ring(self: &Arc<Self>, from: u32, to: u32) -> Arc<Ring> {
-        let _ = (self.desk(from), self.desk(to));
-        let row = self.plan.rings() + from as usize * self.plan.row_bytes();
-        let at = self.at(row + to as usize * Ring::bytes(self.plan.cells));
-        // SAFETY: invariants 1 and 2: the ring's lines are its own, zero at first, and live as long as the segment.
-        Arc::new(unsafe { Ring::at(at, self.plan.cells, Arc::clone(self) as _) })
+    fn contact(&self, from: u32, to: u32) -> &AtomicU32 {
+        self.assert_index(from);
+        self.assert_index(to);
+        let at = self.at(self.plan.contact(from, to)).cast::<AtomicU32>();
+        // SAFETY: invariants 1 and 2: the word lies inside, is aligned, and is only used as an atomic.
+        unsafe { at.as_ref() }
+    }
+
+    fn ring(self: &Arc<Self>, from: u32, contact: Contact) -> Arc<Ring> {
+        let at = self.at(self.plan.rings(from).start + contact.line as usize * LINE);
+        // SAFETY: invariants 1 and 2: the lines are the sender's, zero at first, and live as long as the segment.
+        Arc::new(unsafe { Ring::at(at, contact.cells, Arc::clone(self) as _) })
+    }
+
+    /// Says that a ring goes from one rank to another, and returns it; `None` if there is one already. The lines were the
+    /// sender's to give.
+    pub(super) fn lay(self: &Arc<Self>, from: u32, to: u32, contact: Contact) -> Option<Arc<Ring>> {
+        // SYNC segment-contact (release)
+        let before = self.contact(from, to).swap(contact.word(), Ordering::Release);
+        (before == 0).then(|| self.ring(from, contact))
+    }
+
+    /// Returns the ring that goes from one rank to another, if the sender has made one; the receiver asks once for it.
+    ///
+    /// # Errors
+    /// What the sender has written makes no sense.
+    pub(super) fn find(self: &Arc<Self>, from: u32, to: u32) -> Option<Result<Arc<Ring>, String>> {
+        // SYNC segment-contact (acquire)
+        let word = self.contact(from, to).load(Ordering::Acquire);
+        let contact = || Contact::of(word, self.plan.lines).map(|contact| self.ring(from, contact));
+        let wrong =
+            || format!("it wrote a malformed place of a ring: {word:#x}, with {} lines", self.plan.lines);
+        (word != 0).then(|| contact().ok_or_else(wrong))
     }
 
     /// Returns a rank's fragments.
-    pub(crate) fn fragments(self: &Arc<Self>, rank: u32) -> Fragments {
-        let _ = self.desk(rank);
-        let at = self.at(self.plan.areas() + rank as usize * self.plan.area_bytes());
-        // SAFETY: as for `ring`.
+    pub(super) fn fragments(self: &Arc<Self>, index: u32) -> Fragments {
+        self.assert_index(index);
+        let at = self.at(self.plan.fragments(index));
+        // SAFETY: invariants 1 and 2: the fragments are that rank's, and live as long as the segment.
         unsafe { Fragments::at(at, self.plan.fragments, self.plan.fragment, Arc::clone(self) as _) }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use crate::device::{PeerId, Token};
 use crate::doorbell::Doorbell;
 use crate::ring::Incoming;
+use crate::smdev::bell::LateBell;
 use crate::smdev::offer::Offers;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -33,7 +34,7 @@ pub(super) struct Port {
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Rings of peers that have connected.
-    pub(super) rings: Vec<Incoming>,
+    pub(super) rings: Vec<Incoming<LateBell>>,
     /// What peers do not reach any more.
     pub(super) quiet: Vec<Token>,
 }
@@ -67,7 +68,7 @@ impl Hub {
     }
 
     /// Gives `to` the receiving end of a ring; a rank that has left takes none.
-    pub(super) fn deliver(&self, to: PeerId, ring: Incoming) -> Result<(), String> {
+    pub(super) fn deliver(&self, to: PeerId, ring: Incoming<LateBell>) -> Result<(), String> {
         self.port(to.0)?.deliver(|news| news.rings.push(ring));
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::bell::LateBell;
 use super::hub::{News, Port};
 use crate::device::{Inlet, Sink};
 use crate::ring::Incoming;
@@ -11,7 +12,7 @@ use crate::ring::Incoming;
 pub(super) struct SmInlet {
     port: Arc<Port>,
     seen: usize,
-    rings: Vec<Incoming>,
+    rings: Vec<Incoming<LateBell>>,
 }
 
 impl SmInlet {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::Hub;
+use super::bell::LateBell;
 use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token};
 use crate::ring::RingLink;
 
 /// The sending end to one peer.
 #[derive(Debug)]
 pub(super) struct SmLink {
-    pub(super) ring: RingLink,
+    pub(super) ring: RingLink<LateBell>,
     pub(super) hub: Arc<Hub>,
 }
 

@@ -4,6 +4,7 @@
 //! through a fragment; above it the receiver copies once, straight from the sender's buffer to its own, whatever the
 //! layout of either ([`get`](crate::device::Link::get)).
 
+mod bell;
 mod hub;
 mod inlet;
 mod link;
@@ -22,8 +23,9 @@ use crate::device::{
 };
 use crate::doorbell::Doorbell;
 use crate::header::SHORT_BODY;
-use crate::ring::{Area, Consumer, Fragments, Incoming, LateBell, Receivers, Ring, RingLink};
+use crate::ring::{Area, Consumer, Fragments, Incoming, Receivers, Ring, RingLink};
 use crate::site::Site;
+use bell::LateBell;
 use hub::Port;
 use link::{Key, SmLink};
 

@@ -4,8 +4,10 @@
 //! * `OwnedFd`, `BorrowedFd`: descriptors, which a process can hand to another;
 //! * `Errno`: error numbers, with the names that `niodev` tells apart, which turn into `io::Error`; `NOT_SUPPORTED`: the
 //!   number of that error;
-//! * `Event`: a counter that other processes may have too; `signal` makes it readable, `wait` sleeps until it or another
-//!   descriptor is readable or time is up, `clear` makes it unreadable. A signal before the wait ends the wait;
+//! * `Event`: a counter of this process; `signal` makes it readable, `wait` sleeps until it or another descriptor is
+//!   readable or time is up, `clear` makes it unreadable. A signal before the wait ends the wait;
+//! * `Wakeup`: what another process makes readable that knows its `name`, a number; `send` does so for any name, `clear`
+//!   makes one's own unreadable. A name that nobody has is no error;
 //! * `membarrier`: `register` says whether `run` will work in this process, `run` makes every thread of every registered
 //!   process pass a full fence, or says that it did not: then both sides of a doorbell fence for themselves;
 //! * `Shared`, `SharedView`: memory that several processes map and nobody can truncate, and of which each reserves what it

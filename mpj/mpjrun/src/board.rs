@@ -1,27 +1,20 @@
 //! What ranks make known to each other before they can send messages.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 use mpj::boot::wire::{Ending, ToLauncher, ToProcess};
-use rustix::event::EventfdFlags;
 
-/// A message to a process, by its index, and a descriptor to go with it.
+/// A message to a process, by its index.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) to: usize,
     pub(crate) message: ToProcess,
-    pub(crate) fd: Option<Rc<OwnedFd>>,
 }
 
 /// A request that waits: the process and the request's number.
 type Waiting = (usize, u64);
 
-/// A request for a value, and whether the rank's doorbell shall come along.
-type Get = (Waiting, bool);
-
-/// Keys, doorbells, fences, ends.
+/// Keys, fences, ends.
 #[derive(Debug)]
 pub(crate) struct Board {
     /// How each rank's part ended, once it has.
@@ -29,8 +22,7 @@ pub(crate) struct Board {
     /// The ranks that have died.
     dead: Vec<u32>,
     values: HashMap<(u32, String), Vec<u8>>,
-    gets: HashMap<(u32, String), Vec<Get>>,
-    bells: HashMap<u32, Rc<OwnedFd>>,
+    gets: HashMap<(u32, String), Vec<Waiting>>,
     fence: Vec<Waiting>,
     /// Why no fence can be passed any more.
     blocked: Option<String>,
@@ -44,7 +36,6 @@ impl Board {
             dead: Vec::new(),
             values: HashMap::new(),
             gets: HashMap::new(),
-            bells: HashMap::new(),
             fence: Vec::new(),
             blocked: None,
         }
@@ -56,38 +47,30 @@ impl Board {
 
     /// Answers a request of process `from`, now or later.
     pub(crate) fn request(&mut self, from: usize, request: ToLauncher) -> Vec<Answer> {
-        let answer = |message, fd| vec![Answer { to: from, message, fd }];
+        let answer = |message| vec![Answer { to: from, message }];
         match request {
             ToLauncher::Put { rank, key, value } => {
                 let key = (rank, key);
                 let waiting = self.gets.remove(&key).unwrap_or_default();
                 self.values.insert(key, value.clone());
-                waiting.into_iter().map(|get| self.value(rank, value.clone(), get)).collect()
+                waiting.into_iter().map(|get| reply(get, Ok(value.clone()))).collect()
             }
-            ToLauncher::Get { id, rank, key, bell } => {
+            ToLauncher::Get { id, rank, key } => {
                 let key = (rank, key);
-                let why = match (self.values.get(&key), self.ended.get(rank as usize)) {
-                    (Some(value), _) => {
-                        let value = value.clone();
-                        return vec![self.value(rank, value, ((from, id), bell))];
-                    }
-                    (None, None) => format!("there is no rank {rank} among {}", self.size()),
-                    (None, Some(Some(end))) => never(rank, end),
+                let found = match (self.values.get(&key), self.ended.get(rank as usize)) {
+                    (Some(value), _) => Ok(value.clone()),
+                    (None, None) => Err(format!("there is no rank {rank} among {}", self.size())),
+                    (None, Some(Some(end))) => Err(never(rank, end)),
                     (None, Some(None)) => {
-                        self.gets.entry(key).or_default().push(((from, id), bell));
+                        self.gets.entry(key).or_default().push((from, id));
                         return Vec::new();
                     }
                 };
-                vec![no_value((from, id), why)]
-            }
-            ToLauncher::Bell { id, rank } => {
-                let bell = self.bell(rank);
-                let given = bell.as_ref().map(|_| ()).map_err(Clone::clone);
-                answer(ToProcess::Bell { id, given }, bell.ok())
+                vec![reply((from, id), found)]
             }
             ToLauncher::Fence { id } => {
                 if let Some(why) = &self.blocked {
-                    return answer(ToProcess::Fenced { id, met: Err(why.clone()) }, None);
+                    return answer(ToProcess::Fenced { id, met: Err(why.clone()) });
                 }
                 self.fence.push((from, id));
                 if self.fence.len() < self.ended.len() {
@@ -104,29 +87,9 @@ impl Board {
         }
     }
 
-    fn value(&mut self, rank: u32, value: Vec<u8>, ((to, id), bell): Get) -> Answer {
-        let bell = bell.then(|| self.bell(rank));
-        let given = bell.as_ref().map(|bell| bell.as_ref().map(|_| ()).map_err(Clone::clone));
-        let message = ToProcess::Value { id, value: Ok(value), bell: given };
-        Answer { to, message, fd: bell.and_then(Result::ok) }
-    }
-
     fn open_fence(&mut self, met: Result<(), String>) -> Vec<Answer> {
-        let reply = |(to, id)| Answer { to, message: ToProcess::Fenced { id, met: met.clone() }, fd: None };
+        let reply = |(to, id)| Answer { to, message: ToProcess::Fenced { id, met: met.clone() } };
         self.fence.drain(..).map(reply).collect()
-    }
-
-    fn bell(&mut self, rank: u32) -> Result<Rc<OwnedFd>, String> {
-        if rank >= self.size() {
-            return Err(format!("there is no rank {rank} among {}", self.size()));
-        }
-        if let Some(bell) = self.bells.get(&rank) {
-            return Ok(Rc::clone(bell));
-        }
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let bell = Rc::new(bell.map_err(|e| format!("no doorbell for rank {rank}: {e}"))?);
-        self.bells.insert(rank, Rc::clone(&bell));
-        Ok(bell)
     }
 
     /// Returns how a rank's part ended.
@@ -158,7 +121,7 @@ impl Board {
         let hopeless: Vec<_> = self.gets.keys().filter(|(of, _)| *of == rank).cloned().collect();
         for key in hopeless {
             let waiting = self.gets.remove(&key).unwrap_or_default();
-            answers.extend(waiting.into_iter().map(|(waiting, _)| no_value(waiting, never(rank, end))));
+            answers.extend(waiting.into_iter().map(|waiting| reply(waiting, Err(never(rank, end)))));
         }
         let why = never(rank, end);
         answers.extend(self.open_fence(Err(why.clone())));
@@ -167,8 +130,8 @@ impl Board {
     }
 }
 
-fn no_value((to, id): Waiting, why: String) -> Answer {
-    Answer { to, message: ToProcess::Value { id, value: Err(why), bell: None }, fd: None }
+fn reply((to, id): Waiting, value: Result<Vec<u8>, String>) -> Answer {
+    Answer { to, message: ToProcess::Value { id, value } }
 }
 
 fn never(rank: u32, end: &Ending) -> String {
@@ -191,7 +154,7 @@ mod tests {
     }
 
     fn get(id: u64, rank: u32) -> ToLauncher {
-        ToLauncher::Get { id, rank, key: "k".into(), bell: false }
+        ToLauncher::Get { id, rank, key: "k".into() }
     }
 
     #[test]
@@ -220,23 +183,5 @@ mod tests {
         assert!(board.request(0, ToLauncher::Fence { id: 5 }).is_empty());
         assert_eq!(board.ended(1, &Ending::Left).unwrap().len(), 1);
         assert_eq!(board.request(0, ToLauncher::Fence { id: 6 }).len(), 1);
-    }
-
-    #[test]
-    fn one_doorbell_a_rank() {
-        let mut board = Board::new(2);
-        let fd = |answers: Vec<Answer>| answers.into_iter().next().unwrap().fd;
-        let first = fd(board.request(0, ToLauncher::Bell { id: 1, rank: 1 })).unwrap();
-        let second = fd(board.request(1, ToLauncher::Bell { id: 1, rank: 1 })).unwrap();
-        assert!(Rc::ptr_eq(&first, &second));
-        assert!(fd(board.request(1, ToLauncher::Bell { id: 2, rank: 2 })).is_none());
-        // It comes with a value, too, at once or later.
-        let get = |id| ToLauncher::Get { id, rank: 1, key: "k".into(), bell: true };
-        assert!(board.request(0, get(3)).is_empty());
-        let put = ToLauncher::Put { rank: 1, key: "k".into(), value: vec![7] };
-        for answers in [board.request(1, put), board.request(0, get(4))] {
-            assert_eq!(value(&answers), [(0, Ok(vec![7]))]);
-            assert!(Rc::ptr_eq(&first, &fd(answers).unwrap()));
-        }
     }
 }

@@ -18,10 +18,6 @@ const LOOK: usize = 4 << 20;
 /// The most bytes that are kept for a process: far more than a stopped one is told of the others.
 const UNREAD: usize = 64 << 20;
 
-/// The bytes that the kernel keeps for a process, which rounds this up to a handful of messages: descriptors that were
-/// sent and not taken count against our own limit (`ulimit -n`), and some ask for those of all others at once.
-const KEPT: usize = 1;
-
 /// One control socket.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -45,7 +41,6 @@ struct Frame {
 impl Control {
     pub(crate) fn new(socket: UnixStream) -> std::io::Result<Control> {
         socket.set_nonblocking(true)?;
-        rustix::net::sockopt::set_socket_send_buffer_size(&socket, KEPT)?;
         Ok(Control {
             socket,
             frames: Frames::default(),
@@ -138,7 +133,7 @@ impl Control {
                     self.unread -= sent;
                 }
                 Err(Errno::INTR) => continue,
-                // No room there; or too many descriptors are under way to all, until some are taken.
+                // No room there; or too many descriptors are under way to processes that have not joined.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => return true,
                 Err(_) => {
                     self.waiting.clear();
@@ -170,51 +165,5 @@ fn transmit(socket: &UnixStream, frame: &Frame) -> Result<usize, Errno> {
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-
-    use super::*;
-
-    /// Takes all messages that are there; returns how many descriptors came with them.
-    fn take(socket: &UnixStream) -> usize {
-        let mut count = 0;
-        loop {
-            let (mut bytes, mut space) =
-                ([0; 4096], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
-            let mut beside = RecvAncillaryBuffer::new(&mut space);
-            let into = &mut [std::io::IoSliceMut::new(&mut bytes)];
-            match rustix::net::recvmsg(socket, into, &mut beside, RecvFlags::DONTWAIT) {
-                Err(Errno::AGAIN) => return count,
-                got => assert!(got.unwrap().bytes > 0),
-            }
-            let rights = |message| match message {
-                RecvAncillaryMessage::ScmRights(fds) => fds.count(),
-                _ => 0,
-            };
-            count += beside.drain().map(rights).sum::<usize>();
-        }
-    }
-
-    #[test]
-    fn few_descriptors_are_under_way_to_who_takes_none() {
-        const MANY: usize = 300;
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut control = Control::new(ours).unwrap();
-        let fd = Rc::new(OwnedFd::from(UnixStream::pair().unwrap().0));
-        for id in 0..MANY as u64 {
-            control.send(&ToProcess::Bell { id, given: Ok(()) }, Some(Rc::clone(&fd)));
-        }
-        assert!(control.flush());
-        let first = take(&theirs);
-        assert!((1..=16).contains(&first), "{first} descriptors were under way");
-        let mut came = first;
-        while control.flush() {
-            came += take(&theirs);
-        }
-        assert_eq!(came + take(&theirs), MANY);
     }
 }

@@ -118,8 +118,8 @@ impl Job<'_> {
     }
 
     pub(crate) fn answer(&mut self, answers: Vec<Answer>) {
-        for Answer { to, message, fd } in answers {
-            self.members[to].control.send(&message, fd);
+        for Answer { to, message } in answers {
+            self.members[to].control.send(&message, None);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use mpj_devices::{HostId, Segment, config};
+use mpj_devices::{HostId, Segment};
 use rustix::process::Resource;
 
 use crate::job::Job;
@@ -30,15 +30,12 @@ impl Job<'_> {
     /// Makes the memory of one host beside what others were promised: the ranks have not reserved it yet.
     fn segment(&self, host: HostId, promised: &mut u64) -> Result<Rc<OwnedFd>, Refused> {
         let placement = &self.plan.placement;
-        let (size, fragments) = (
-            placement.hosts.ranks_of(host).len(),
-            self.plan.environment.config.number(&config::SHM_FRAGMENTS) as u32,
-        );
-        let needed = Segment::needed(size, fragments) as u64;
+        let (size, config) = (placement.hosts.ranks_of(host).len(), &self.plan.environment.config);
+        let needed = Segment::needed(size, config) as u64;
         let refused = |why: &dyn fmt::Display| {
             Refused::new(format!(
-                "no {} MiB of memory for {size} ranks{} to share: {why}; or set MPJ_SHM_FRAGMENTS lower, or use another \
-                 device (--dev)",
+                "no {} MiB of memory for {size} ranks{} to share: {why}; or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower, \
+                 or use another device (--dev)",
                 needed.div_ceil(1 << 20),
                 placement.of_host(host),
             ))
@@ -47,8 +44,7 @@ impl Job<'_> {
         if let Some(why) = obstacle(needed + HEADER, *promised) {
             return Err(refused(&why));
         }
-        let segment =
-            Segment::create(size, fragments).map_err(|e| refused(&format_args!("{e}; free some")))?;
+        let segment = Segment::create(size, config).map_err(|e| refused(&format_args!("{e}; free some")))?;
         // SAFETY: the duplicate is handed to the ranks, which attach it.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| refused(&e))?;

@@ -49,10 +49,7 @@ impl<'a> Spawner<'a> {
     /// Sees to it that there are descriptors enough. With `input`, rank 0 gets a pipe as its standard input.
     pub(crate) fn new(plan: &'a Plan, mask: Mask, input: bool) -> Result<Self, Refused> {
         let processes = plan.processes.len() as u64;
-        let placement = &plan.placement;
-        let sharing = placement.ids().filter(|host| plan.segment(*host));
-        let bells: u64 = sharing.map(|host| u64::from(placement.hosts.ranks_of(host).len())).sum();
-        let needed = DESCRIPTORS + 4 * processes + bells;
+        let needed = DESCRIPTORS + 4 * processes;
         let now = rustix::process::getrlimit(Resource::Nofile);
         let mut limit = None;
         if now.current.is_some_and(|current| current < needed) {

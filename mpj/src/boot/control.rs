@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::Write;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use mpj_devices::{
-    Bells, Carrier, Doorbell, End, Engine, Event, HostId, HostRanks, Hosts, Hub, JobKey, NioDriver, Registry,
+    Carrier, Doorbell, End, Engine, Event, HostId, HostRanks, Hosts, Hub, JobKey, NioDriver, Registry,
     Roster, Segment, ShmDriver, Site, SmDriver, Then,
 };
 
@@ -36,8 +35,6 @@ struct Link {
     asked: Mutex<Asked>,
     /// The engines of ranks that have begun.
     engines: Mutex<Vec<(u32, Weak<Engine>)>>,
-    /// Doorbells that came with the cards of their ranks and were not taken.
-    bells: Mutex<HashMap<u32, Result<OwnedFd, String>>>,
     roster: Arc<Roster>,
     hub: Option<Arc<Hub>>,
     segment: Option<Arc<Segment>>,
@@ -68,9 +65,7 @@ struct Asked {
 
 /// Who waits for an answer.
 enum Question {
-    /// For a value of this rank.
-    Value(u32, Then<Vec<u8>>),
-    Bell(Then<OwnedFd>),
+    Value(Then<Vec<u8>>),
     Fence(Then<()>),
 }
 
@@ -78,7 +73,6 @@ impl fmt::Debug for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Question::Value(..) => "Value",
-            Question::Bell(_) => "Bell",
             Question::Fence(_) => "Fence",
         })
     }
@@ -89,7 +83,6 @@ impl Question {
         match self {
             // Its rank has ended, or is lost with the launcher: the roster says so.
             Question::Value(..) => (),
-            Question::Bell(then) => then(Err(why)),
             Question::Fence(then) => then(Err(why)),
         }
     }
@@ -163,7 +156,6 @@ impl Control {
             line,
             asked: Mutex::default(),
             engines: Mutex::default(),
-            bells: Mutex::default(),
             roster,
             hub,
             segment,
@@ -233,10 +225,20 @@ impl Link {
         }
     }
 
+    /// Returns the memory of this host and the index of a rank there, if it is one of those that share it.
+    fn shared(&self, rank: u32) -> Option<(&Arc<Segment>, u32)> {
+        self.segment.as_ref().zip(self.neighbours.index_of(rank))
+    }
+
+    /// Asks the launcher for the value of a rank's key.
+    fn ask_for(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
+        self.ask(Question::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
+    }
+
     /// Hears the launcher until it goes.
     fn listen(&self, mut ear: Ear) {
         let why = loop {
-            let heard = ear.next(&self.line.socket).and_then(|(message, fd)| self.take(message, fd));
+            let heard = ear.next(&self.line.socket).and_then(|(message, _)| self.take(message));
             if let Err(why) = heard {
                 break why;
             }
@@ -266,10 +268,8 @@ impl Link {
         Ok(())
     }
 
-    fn take(&self, message: ToProcess, fd: Option<OwnedFd>) -> Result<(), String> {
-        let (ToProcess::Value { id, .. } | ToProcess::Bell { id, .. } | ToProcess::Fenced { id, .. }) =
-            message
-        else {
+    fn take(&self, message: ToProcess) -> Result<(), String> {
+        let (ToProcess::Value { id, .. } | ToProcess::Fenced { id, .. }) = message else {
             match message {
                 ToProcess::Ended { rank, end }
                     if rank < self.hosts.size() && !self.line.own.contains(&rank) =>
@@ -293,34 +293,14 @@ impl Link {
         };
         let question = self.asked().waiting.remove(&id);
         match (question, message) {
-            (Some(Question::Value(rank, then)), ToProcess::Value { value: Ok(value), bell, .. }) => {
-                if let Some(given) = bell {
-                    let bell = given.and_then(|()| fd.ok_or(NO_DESCRIPTOR.into()));
-                    self.bells.lock().unwrap_or_else(PoisonError::into_inner).insert(rank, bell);
-                }
-                then(Ok(value));
-            }
+            (Some(Question::Value(then)), ToProcess::Value { value: Ok(value), .. }) => then(Ok(value)),
             (Some(question @ Question::Value(..)), ToProcess::Value { value: Err(why), .. }) => {
                 question.fail(why)
-            }
-            (Some(Question::Bell(then)), ToProcess::Bell { given, .. }) => {
-                then(given.and_then(|()| fd.ok_or(NO_DESCRIPTOR.into())));
             }
             (Some(Question::Fence(then)), ToProcess::Fenced { met, .. }) => then(met),
             _ => return Err(CONFUSED.into()),
         }
         Ok(())
-    }
-}
-
-impl Bells for Link {
-    fn ask(&self, rank: u32, then: Then<OwnedFd>) {
-        // Whose cards were asked for has sent its doorbell along.
-        let came = self.bells.lock().unwrap_or_else(PoisonError::into_inner).remove(&rank);
-        match came {
-            Some(bell) => then(bell),
-            None => self.ask(Question::Bell(then), |id| ToLauncher::Bell { id, rank }),
-        }
     }
 }
 
@@ -334,15 +314,8 @@ impl Boot for Control {
     }
 
     fn site(&self) -> Result<Site, String> {
-        let Link { hosts, neighbours, segment, .. } = &*self.link;
-        let bell = match segment.as_ref().zip(neighbours.index_of(self.rank)) {
-            // Other processes ring it, and look in the memory whether they have to.
-            Some((segment, index)) => {
-                let fd = wait(|then| Bells::ask(&*self.link, self.rank, then))?;
-                Doorbell::with_flag(fd, segment.flag(index))
-            }
-            None => Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?,
-        };
+        let Link { hosts, neighbours, .. } = &*self.link;
+        let bell = Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?;
         Ok(Site { local: neighbours.len(), ..Site::new(self.rank, hosts.size(), Arc::new(bell)) })
     }
 
@@ -355,10 +328,7 @@ impl Boot for Control {
             None => registry.without(SmDriver::NAME, "this process has no other thread ranks"),
         };
         registry = match segment {
-            Some(segment) => {
-                let bells = Arc::clone(&self.link) as Arc<dyn Bells>;
-                registry.with(ShmDriver::new(Arc::clone(segment), neighbours.clone(), bells))
-            }
+            Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), neighbours.clone())),
             None => registry.without(ShmDriver::NAME, "mpjrun has made no shared memory for this job"),
         };
         registry.with(NioDriver::new(key))
@@ -369,16 +339,24 @@ impl Boot for Control {
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
+        if let (CARDS, Some((segment, index))) = (key, self.link.shared(self.rank)) {
+            segment.put_card(index, value);
+        }
         self.link.line.send(&ToLauncher::Put { rank: self.rank, key: key.to_owned(), value: value.to_vec() })
     }
 
     fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
-        let Link { neighbours, line, segment, .. } = &*self.link;
-        // Who asks for the cards of a process that shares the memory is about to need its doorbell.
-        let shares = segment.is_some() && neighbours.index_of(rank).is_some();
-        let bell = key == CARDS && shares && !line.own.contains(&rank);
-        let request = |id| ToLauncher::Get { id, rank, key: key.to_owned(), bell };
-        self.link.ask(Question::Value(rank, then), request);
+        // Cards of those who share the memory lie in it. What has no room there is asked for as of anybody else.
+        let shared = self.link.shared(rank).zip(self.link.shared(self.rank)).filter(|_| key == CARDS);
+        let Some(((segment, of), (_, asker))) = shared else { return self.link.ask_for(rank, key, then) };
+        let link = Arc::clone(&self.link);
+        let read = Box::new(move |card: Option<Vec<u8>>| match card {
+            Some(card) => then(Ok(card)),
+            None => link.ask_for(rank, CARDS, then),
+        });
+        if let Err(read) = segment.ask_card(asker, of, read) {
+            read(None);
+        }
     }
 
     fn fence(&self) -> Result<(), String> {

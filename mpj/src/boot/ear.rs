@@ -30,13 +30,7 @@ impl Ear {
     pub(super) fn next(&mut self, socket: &UnixStream) -> Result<(ToProcess, Option<OwnedFd>), String> {
         loop {
             if let Some(message) = self.frames.next().map_err(|e| format!("the launcher sent {e}"))? {
-                let announced = match &message {
-                    ToProcess::Welcome(welcome) => welcome.segment,
-                    ToProcess::Bell { given, .. } | ToProcess::Value { bell: Some(given), .. } => {
-                        given.is_ok()
-                    }
-                    _ => false,
-                };
+                let announced = matches!(&message, ToProcess::Welcome(welcome) if welcome.segment);
                 let fd = if announced { self.fds.pop_front().flatten() } else { None };
                 return Ok((message, fd));
             }

@@ -6,8 +6,8 @@
 //!   process                         launcher
 //!   Hello, with its version    ─►
 //!                              ◄─   Welcome           + the descriptor of the shared memory, if `segment`
-//!   Put · Get · Bell · Fence   ─►
-//!                              ◄─   Value · Bell · Fenced, by `id`; a granted doorbell + its eventfd
+//!   Put · Get · Fence          ─►
+//!                              ◄─   Value · Fenced, by `id`
 //!   Ended · Lost · Abort       ─►
 //!                              ◄─   Ended             of other processes' ranks that have died
 //!   Ends                       ─►
@@ -15,7 +15,7 @@
 //!                              ◄─   Waits
 //!   Waits                      ─►                      of each rank here
 //! ```
-//! Descriptors travel beside the first byte of their frame and are taken in the order of the frames that announce one.
+//! A descriptor travels beside the first byte of its frame.
 
 use std::fmt;
 use std::ops::Range;
@@ -39,7 +39,7 @@ const CAUSE: usize = 4096;
 const CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages: raised whenever one of them changes.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -83,15 +83,6 @@ pub enum ToProcess {
         id: u64,
         /// The value, or why there will be none.
         value: Result<Vec<u8>, String>,
-        /// Whether the rank's eventfd came along, if there is a value and it was asked for.
-        bell: Option<Result<(), String>>,
-    },
-    /// The answer to [`ToLauncher::Bell`].
-    Bell {
-        /// The request.
-        id: u64,
-        /// Whether the eventfd came along.
-        given: Result<(), String>,
     },
     /// The answer to [`ToLauncher::Fence`].
     Fenced {
@@ -154,15 +145,6 @@ pub enum ToLauncher {
         rank: u32,
         /// The key.
         key: String,
-        /// Whether the rank's doorbell shall come along.
-        bell: bool,
-    },
-    /// Asks for a rank's doorbell.
-    Bell {
-        /// The request.
-        id: u64,
-        /// The rank.
-        rank: u32,
     },
     /// One rank of this process has come to the fence.
     Fence {

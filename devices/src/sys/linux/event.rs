@@ -10,14 +10,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 pub(crate) struct Event(OwnedFd);
 
 impl Event {
-    /// Makes one that nobody else has.
-    pub(crate) fn alone() -> io::Result<Self> {
+    /// Makes one.
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Event(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    /// Returns the one of this descriptor.
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        Event(fd)
     }
 
     /// Makes it readable.
@@ -36,14 +31,9 @@ impl Event {
         let _ = rustix::event::poll(&mut fds, Some(&limit));
     }
 
-    /// Makes it unreadable again; returns whether it was readable.
-    pub(crate) fn clear(&self) -> bool {
+    /// Makes it unreadable again.
+    pub(crate) fn clear(&self) {
         // Nothing to read (EAGAIN) means that the limit or another descriptor ended the sleep.
-        rustix::io::read(&self.0, &mut [0u8; 8]).is_ok()
-    }
-
-    /// Returns a descriptor of it for somebody else.
-    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
-        self.0.try_clone()
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }

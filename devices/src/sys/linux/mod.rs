@@ -1,14 +1,16 @@
-//! Linux: eventfd, memfd, epoll, membarrier.
+//! Linux: eventfd, memfd, epoll, membarrier, abstract sockets.
 
 mod event;
 pub(crate) mod membarrier;
 mod poll;
 pub(crate) mod socket;
+mod wakeup;
 
 pub(crate) use event::Event;
 pub(crate) use mpj_pool::{Shared, SharedView};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use rustix::io::Errno;
+pub(crate) use wakeup::Wakeup;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 

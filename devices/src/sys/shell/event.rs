@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::sys::{BorrowedFd, OwnedFd};
+use crate::sys::BorrowedFd;
 
 #[derive(Debug, Default)]
 pub(crate) struct Event {
@@ -13,17 +13,8 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    pub(crate) fn alone() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Event::default())
-    }
-
-    /// Nobody can have such a descriptor, as [`share`](Self::share) gives none.
-    pub(crate) fn new(_fd: OwnedFd) -> Self {
-        Event::default()
-    }
-
-    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 
     pub(crate) fn signal(&self) {
@@ -37,7 +28,7 @@ impl Event {
         let _ = self.news.wait_timeout_while(signalled, limit, |signalled| !*signalled);
     }
 
-    pub(crate) fn clear(&self) -> bool {
-        std::mem::take(&mut *self.signalled.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn clear(&self) {
+        *self.signalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 }

@@ -5,11 +5,13 @@ mod event;
 mod memory;
 mod poll;
 pub(crate) mod socket;
+mod wakeup;
 
 pub(crate) use errno::Errno;
 pub(crate) use event::Event;
 pub(crate) use memory::{Shared, SharedView};
 pub(crate) use poll::{Interest, Poll, Readiness};
+pub(crate) use wakeup::Wakeup;
 
 /// Several processes can map one memory.
 #[cfg(feature = "conformance")]

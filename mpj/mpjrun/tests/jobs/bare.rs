@@ -143,7 +143,7 @@ impl Bare {
 
     /// Asks for nothing in particular, for as long as somebody listens.
     fn talk(&self) {
-        let request = ToLauncher::Get { id: 7, rank: 0, key: String::new(), bell: false };
+        let request = ToLauncher::Get { id: 7, rank: 0, key: String::new() };
         let requests = frame(&request).unwrap().repeat(10_000);
         let mut reader = self.socket.try_clone().unwrap();
         // Answers are taken, so that nothing ever blocks.
@@ -155,7 +155,7 @@ impl Bare {
     fn ask_and_not_read(&self) {
         let (rank, key) = (self.me, "k".to_owned());
         self.say(&[ToLauncher::Put { rank, key: key.clone(), value: vec![7; 1_000_000] }]);
-        let gets = (0..1000).map(|id| ToLauncher::Get { id, rank, key: key.clone(), bell: false });
+        let gets = (0..1000).map(|id| ToLauncher::Get { id, rank, key: key.clone() });
         self.say(&gets.collect::<Vec<_>>());
         std::thread::sleep(Duration::from_secs(100));
     }

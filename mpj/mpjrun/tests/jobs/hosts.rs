@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use mpj::{Error, World};
+use mpj_devices::Segment;
+use mpj_devices::config::Config;
 use mpj_devices::conformance::CASES;
-use mpj_devices::{Segment, config};
 
 use super::Test;
 use super::job::{kill, mpjrun, pid, run, start, watch};
@@ -165,7 +166,7 @@ fn memory() {
                 assert_eq!(of(rank), "", "rank {rank} of {hosts} has nobody to share with");
                 continue;
             }
-            let needed = Segment::needed(neighbours as u32, config::SHM_FRAGMENTS.default as u32) as u64;
+            let needed = Segment::needed(neighbours as u32, &Config::default()) as u64;
             let bytes: u64 = of(rank).split(' ').nth(1).unwrap().parse().unwrap();
             assert_eq!(bytes, needed.next_multiple_of(4096) + HEADER, "rank {rank} of {hosts}");
             for (other, its_host) in of_rank.chars().enumerate() {

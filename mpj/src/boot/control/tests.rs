@@ -1,7 +1,7 @@
 //! A rank's side of the control socket, against a launcher that the test plays.
 
 use std::io::{IoSlice, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -109,21 +109,15 @@ fn ask(face: &Control, of: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
 fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
     let (mut launcher, faces) = join();
     let told = [ask(&faces[0], 3), ask(&faces[1], 4), ask(&faces[0], 0)];
-    let (tell, bell) = mpsc::channel();
-    Bells::ask(&*faces[0].link, 4, Box::new(move |fd| tell.send(fd).unwrap()));
-    let mut asked: Vec<ToLauncher> = (0..4).map(|_| launcher.hear()).collect();
+    let mut asked: Vec<ToLauncher> = (0..3).map(|_| launcher.hear()).collect();
     assert!(told.iter().all(|told| told.try_recv() == Err(mpsc::TryRecvError::Empty)));
     asked.reverse();
-    let fd = rustix::event::eventfd(3, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     for request in asked {
         match request {
-            ToLauncher::Bell { id, rank: 4 } => {
-                launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd))
-            }
-            ToLauncher::Get { id, rank, key, bell: false } => {
+            ToLauncher::Get { id, rank, key } => {
                 assert_eq!(key, "k");
                 let value = if rank == 0 { Err("it has ended".into()) } else { Ok(vec![rank as u8]) };
-                launcher.say(&ToProcess::Value { id, value, bell: None }, None);
+                launcher.say(&ToProcess::Value { id, value }, None);
             }
             other => panic!("{other:?}"),
         }
@@ -131,38 +125,28 @@ fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
     let [three, four, ended] = told;
     assert_eq!((three.recv(), four.recv()), (Ok(Ok(vec![3])), Ok(Ok(vec![4]))));
     assert!(ended.recv().is_err(), "of a rank that ended the roster speaks");
-    let mut count = [0; 8];
-    rustix::io::read(bell.recv().unwrap().unwrap(), &mut count).unwrap();
-    assert_eq!(count, 3u64.to_ne_bytes());
 }
 
-/// Joins a job with memory for so many ranks.
-fn join_with_memory(ranks: u32) -> (Launcher, Result<Vec<Control>, String>) {
+/// Joins a job with memory for so many ranks; returns the memory, too.
+fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<Control>, String>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let launcher = Launcher { socket: ours, frames: Frames::default() };
-    let segment = Segment::create(ranks, 2).unwrap();
-    // SAFETY: the duplicate is handed over, and attached there.
+    let segment = Segment::create(ranks, &Config::default()).unwrap();
+    // SAFETY: the duplicate is handed over, and attached there and by the tests.
     #[expect(unsafe_code, reason = "see above")]
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.say(&ToProcess::Welcome(Welcome { segment: true, ..welcome() }), Some(&memory));
-    (launcher, Control::over(theirs, || ()))
+    (launcher, memory, Control::over(theirs, || ()))
 }
 
 #[test]
 fn memory_is_that_of_the_ranks_of_one_host() {
-    let why = join_with_memory(5).1.unwrap_err();
+    let why = join_with_memory(5).2.unwrap_err();
     assert_eq!(why, "shared memory of another job: it has another number of ranks");
-    let (mut launcher, faces) = join_with_memory(4);
+    let (mut launcher, _memory, faces) = join_with_memory(4);
     let faces = faces.unwrap();
     assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
-    let bell = std::thread::spawn({
-        let face = faces[1].clone();
-        move || face.site().unwrap()
-    });
-    let ToLauncher::Bell { id, rank: 2 } = launcher.hear() else { panic!("its own doorbell") };
-    let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-    launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd));
-    let opened = faces[1].registry().open(&bell.join().unwrap(), &Config::default()).unwrap();
+    let opened = faces[1].registry().open(&faces[1].site().unwrap(), &Config::default()).unwrap();
     assert_eq!(opened.refused.len(), 0);
     let shm = opened.opened.iter().find(|opened| opened.device.name() == ShmDriver::NAME).unwrap();
     let own = shm.device.address();
@@ -175,40 +159,36 @@ fn memory_is_that_of_the_ranks_of_one_host() {
 }
 
 #[test]
-fn a_doorbell_comes_with_the_cards() {
-    let (mut launcher, faces) = join_with_memory(4);
+fn the_cards_of_those_who_share_the_memory_lie_there() {
+    let (mut launcher, memory, faces) = join_with_memory(4);
     let faces = faces.unwrap();
     assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
-
-    let ask_for_bell = |of| {
+    let ask = |of| {
         let (tell, told) = mpsc::channel();
-        Bells::ask(&*faces[0].link, of, Box::new(move |fd| tell.send(fd).unwrap()));
+        faces[0].ask(of, CARDS, Box::new(move |answer| tell.send(answer).unwrap()));
         told
     };
-    let fd = rustix::event::eventfd(3, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-    for given in [Ok(()), Err("there are none".to_owned())] {
-        let (tell, told) = mpsc::channel();
-        faces[0].ask(3, CARDS, Box::new(move |answer| tell.send(answer).unwrap()));
-        let ToLauncher::Get { id, rank: 3, bell: true, .. } = launcher.hear() else { panic!("no question") };
-        let answer = ToProcess::Value { id, value: Ok(vec![4]), bell: Some(given.clone()) };
-        launcher.say(&answer, given.is_ok().then_some(&fd));
-        assert_eq!(told.recv().unwrap(), Ok(vec![4]));
-        let bell = ask_for_bell(3).try_recv().expect("it is there");
-        assert_eq!(bell.map(drop), given);
-    }
-    // The next one is asked for alone, as is that of a neighbour that cards are not needed of.
-    for of in [3, 2] {
-        let told = ask_for_bell(of);
-        let ToLauncher::Bell { id, rank } = launcher.hear() else { panic!("no question") };
-        assert_eq!(rank, of);
-        launcher.say(&ToProcess::Bell { id, given: Ok(()) }, Some(&fd));
-        told.recv().unwrap().unwrap();
-    }
-    // A rank of this process needs no cards to ring, one of another host is not rung, and other keys bring none.
-    for (of, key) in [(2, CARDS), (4, CARDS), (3, "k")] {
-        faces[0].ask(of, key, Box::new(drop));
-        let ToLauncher::Get { bell: false, .. } = launcher.hear() else { panic!("a bell for {of}") };
-    }
+    // Another process puts its card down.
+    let elsewhere = Segment::attach(memory, 4).unwrap();
+    elsewhere.put_card(3, b"of 3");
+    assert_eq!(ask(3).try_recv().expect("it is there"), Ok(b"of 3".to_vec()));
+    // One that is too long for that is the launcher's to tell.
+    elsewhere.put_card(3, &[3; 2000]);
+    let told = ask(3);
+    let ToLauncher::Get { id, rank: 3, .. } = launcher.hear() else { panic!("no question") };
+    launcher.say(&ToProcess::Value { id, value: Ok(vec![3; 2000]) }, None);
+    assert_eq!(told.recv().unwrap(), Ok(vec![3; 2000]));
+    // Its own goes there, and to the launcher for those who share nothing.
+    faces[1].put(CARDS, b"of 2").unwrap();
+    assert!(matches!(launcher.hear(), ToLauncher::Put { rank: 2, .. }));
+    assert_eq!(ask(2).try_recv().expect("it is there"), Ok(b"of 2".to_vec()));
+    // A rank that has not opened the device would not hear of a card that comes later; one of another host has none here;
+    // and other keys are the launcher's.
+    let _told = [ask(0), ask(4)];
+    assert!(matches!(launcher.hear(), ToLauncher::Get { rank: 0, .. }));
+    assert!(matches!(launcher.hear(), ToLauncher::Get { rank: 4, .. }));
+    faces[0].ask(3, "k", Box::new(drop));
+    assert!(matches!(launcher.hear(), ToLauncher::Get { rank: 3, .. }));
 }
 
 #[test]

@@ -1,0 +1,90 @@
+//! The lines of which a rank makes the rings that it sends by: taken at first contact, and kept for the life of the job.
+//!
+//! Nobody else takes of them, so how far they are used up is the rank's own knowledge and not in shared memory. The first
+//! peers get long rings, each a quarter of what there is to spare; so those that come later get shorter ones. The lines of one
+//! ring of the least length are kept for each rank that may still come, as far as there are so many.
+
+use super::plan::{CELLS, Contact, Plan, lines};
+
+/// At least so many parts are made of what long rings have left.
+const PARTS: u32 = 4;
+
+/// What is left of a rank's lines.
+#[derive(Debug)]
+pub(super) struct Heap {
+    next: u32,
+    end: u32,
+    /// Ranks that may still want a ring.
+    peers: u32,
+}
+
+impl Heap {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Heap { next: 0, end: plan.lines, peers: plan.ranks.saturating_sub(1) }
+    }
+
+    /// Takes the lines of a ring to one more peer; `None` if not even those of the shortest are left.
+    pub(super) fn take(&mut self) -> Option<Contact> {
+        let (least, most) = CELLS.into_inner();
+        let left = self.end - self.next;
+        let others = self.peers.saturating_sub(1);
+        let spare = left.saturating_sub(others.saturating_mul(lines(least)));
+        let share = spare / self.peers.clamp(1, PARTS);
+        let mut cells = most;
+        while cells > least && lines(cells) > share {
+            cells /= 2;
+        }
+        if lines(cells) > left {
+            return None;
+        }
+        let contact = Contact { line: self.next, cells };
+        self.next += lines(cells);
+        self.peers = others;
+        Some(contact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SHM_RINGS;
+    use super::*;
+    use crate::config::Config;
+
+    /// The rings that a rank of so many makes for all others, one behind the other.
+    fn rings(ranks: u32, config: &Config) -> Vec<u32> {
+        let plan = Plan::new(ranks, config);
+        let mut heap = Heap::new(&plan);
+        let mut next = 0;
+        let take = || {
+            let contact = heap.take()?;
+            assert_eq!(contact.line, next, "one behind the other");
+            assert_eq!(Contact::of(contact.word(), plan.lines), Some(contact), "inside");
+            next += lines(contact.cells);
+            Some(contact.cells)
+        };
+        std::iter::from_fn(take).take(ranks as usize - 1).collect()
+    }
+
+    #[test]
+    fn few_peers_have_the_longest_rings() {
+        for ranks in 2..=16 {
+            assert_eq!(rings(ranks, &Config::default()), vec![256; ranks as usize - 1]);
+        }
+    }
+
+    #[test]
+    fn the_first_of_many_peers_have_longer_rings_and_each_has_one() {
+        for (ranks, first) in [(32, 256), (64, 256), (128, 64), (512, 16), (2000, 4)] {
+            let rings = rings(ranks, &Config::default());
+            assert_eq!(rings.len(), ranks as usize - 1, "{ranks} ranks");
+            assert!(rings[0] >= first, "{ranks} ranks: {}", rings[0]);
+        }
+    }
+
+    #[test]
+    fn too_little_room_ends_in_nothing() {
+        let mut config = Config::default();
+        config.set(&SHM_RINGS, 2).unwrap();
+        assert_eq!(rings(100, &config), [4; 4]);
+    }
+}

@@ -1,0 +1,180 @@
+//! Models of who tells a rank of news, who sleeps, and who asks for cards: every interleaving of two or three threads.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+use super::desk::{Card, Desk, set};
+use crate::fence::{self, Light};
+use crate::sync::{Condvar, Mutex, lock};
+
+/// A desk, what its owner sleeps on, and a word a sender that stands for its ring.
+struct Scene {
+    desk: Desk,
+    rung: Mutex<bool>,
+    news: Condvar,
+    rings: Vec<AtomicU32>,
+}
+
+impl Scene {
+    fn new(ranks: u32) -> Arc<Self> {
+        let rings = (0..ranks).map(|_| AtomicU32::new(0)).collect();
+        Arc::new(Scene { desk: Desk::alone(ranks), rung: Mutex::new(false), news: Condvar::new(), rings })
+    }
+
+    fn wake(&self) {
+        *lock(&self.rung) = true;
+        self.news.notify_all();
+    }
+
+    /// Writes to a ring and tells.
+    fn send(&self, from: u32, message: u32) {
+        self.rings[from as usize].store(message, Ordering::Release);
+        if self.desk.tell(from, Light::new()) {
+            self.wake();
+        }
+    }
+
+    /// Sleeps unless a last look finds something. loom reports a sleep that nobody ends.
+    fn sleep(&self, look: impl FnOnce() -> bool) {
+        *lock(&self.rung) = false;
+        if self.desk.lie_down() {
+            self.wake();
+        }
+        fence::heavy();
+        if look() {
+            return self.desk.get_up();
+        }
+        let mut rung = lock(&self.rung);
+        while !*rung {
+            rung = self.news.wait(rung).unwrap();
+        }
+    }
+}
+
+/// The owner of a desk: what it has seen of each ring, and how it looks.
+struct Owner {
+    scene: Arc<Scene>,
+    seen: Vec<u32>,
+    by_calls: bool,
+}
+
+impl Owner {
+    fn new(scene: Arc<Scene>) -> Self {
+        let seen = vec![0; scene.rings.len()];
+        Owner { scene, seen, by_calls: false }
+    }
+
+    fn ask_for_calls(&mut self) {
+        self.scene.desk.ask_for_calls();
+        fence::heavy();
+        self.by_calls = true;
+        self.look_at(u64::MAX);
+    }
+
+    /// Looks at some of the rings; returns whether there was news.
+    fn look_at(&mut self, rings: u64) -> bool {
+        let mut moved = false;
+        for ring in set(rings).map(|ring| ring as usize).take_while(|ring| *ring < self.seen.len()) {
+            let found = self.scene.rings[ring].load(Ordering::Acquire);
+            moved |= found != self.seen[ring];
+            self.seen[ring] = found;
+        }
+        moved
+    }
+
+    fn pass(&mut self) -> bool {
+        let rings = if self.by_calls { self.scene.desk.take_calls(0) } else { u64::MAX };
+        self.look_at(rings)
+    }
+
+    /// Receives until so much has come.
+    fn receive(&mut self, most: u32) {
+        while self.seen.iter().sum::<u32>() < most {
+            if !self.pass() {
+                let scene = Arc::clone(&self.scene);
+                scene.sleep(|| self.pass());
+            }
+        }
+    }
+}
+
+fn join<T>(threads: Vec<thread::JoinHandle<T>>) {
+    threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+}
+
+/// Some send; the owner stops polling before everything has come, or never.
+fn nothing_is_lost(senders: u32, each: u32, by_calls: bool) {
+    loom::model(move || {
+        let scene = Scene::new(senders);
+        let send = |from| {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || (1..=each).for_each(|message| scene.send(from, message)))
+        };
+        let threads = (0..senders).map(send).collect();
+        let mut owner = Owner::new(Arc::clone(&scene));
+        if by_calls {
+            owner.ask_for_calls();
+        }
+        owner.receive(senders * each);
+        join(threads);
+    });
+}
+
+#[test]
+fn a_rank_that_polls_is_woken() {
+    nothing_is_lost(1, 2, false);
+    nothing_is_lost(2, 1, false);
+}
+
+#[test]
+fn a_rank_that_stops_polling_misses_nothing() {
+    nothing_is_lost(1, 2, true);
+    nothing_is_lost(2, 1, true);
+}
+
+/// Whoever is roused while awake does not sleep; whoever sleeps wakes up.
+#[test]
+fn nobody_sleeps_who_was_roused() {
+    loom::model(|| {
+        let scene = Scene::new(1);
+        let waker = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                if scene.desk.rouse() {
+                    scene.wake();
+                }
+            })
+        };
+        scene.sleep(|| false);
+        waker.join().unwrap();
+    });
+}
+
+/// A card is asked for while it is put down: the asker finds it, or is called for it.
+#[test]
+fn a_card_that_was_asked_for_is_found() {
+    loom::model(|| {
+        const ASKER: u32 = 1;
+        let (owner, asker) = (Arc::new(Desk::alone(2)), Scene::new(2));
+        let putter = {
+            let (owner, asker) = (Arc::clone(&owner), Arc::clone(&asker));
+            thread::spawn(move || {
+                for of in owner.put_card(b"card") {
+                    assert_eq!(of, ASKER);
+                    if asker.desk.call(0, Light::new()) {
+                        asker.wake();
+                    }
+                }
+            })
+        };
+        owner.ask_for_card(ASKER);
+        let mut card = owner.card();
+        while card.is_none() {
+            asker.sleep(|| asker.desk.take_calls(0) != 0);
+            card = owner.card();
+        }
+        assert_eq!(card, Some(Card::Here(b"card".to_vec())));
+        putter.join().unwrap();
+    });
+}

@@ -1,0 +1,210 @@
+//! How the memory of a job is laid out: a few numbers in its first line, from which every place follows.
+
+use std::ops::{Range, RangeInclusive};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::desk::Desk;
+use super::{SHM_FRAGMENTS, SHM_RINGS, SegmentError};
+use crate::config::Config;
+use crate::ring::{Fragments, Ring};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x03");
+
+/// A cache line.
+pub(super) const LINE: usize = 64;
+const PAGE: usize = 4096;
+
+/// Bytes of a fragment.
+pub(super) const FRAGMENT: u32 = 32 << 10;
+
+/// The sizes that fragments of a segment of this version may have.
+const FRAGMENT_SIZES: RangeInclusive<u32> = 4096..=1 << 20;
+const _: () = assert!(*FRAGMENT_SIZES.start() <= FRAGMENT && FRAGMENT <= *FRAGMENT_SIZES.end());
+
+/// Cells of the shortest and the longest ring.
+pub(super) const CELLS: RangeInclusive<u32> = 4..=256;
+
+/// Fragments of all ranks together, where there are so many that each has fewer than it would like, and the fewest that a
+/// rank has.
+const FRAGMENTS: u32 = 1024;
+const FEWEST: u32 = 4;
+
+/// Bytes of all ranks together for rings that are longer than the shortest.
+const LONG_RINGS: usize = 4 << 20;
+
+/// Returns the lines that a ring of so many cells takes.
+pub(super) const fn lines(cells: u32) -> u32 {
+    (Ring::bytes(cells) / LINE) as u32
+}
+
+/// How the memory is laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Plan {
+    magic: u64,
+    pub(super) ranks: u32,
+    /// Of each rank.
+    pub(super) fragments: u32,
+    pub(super) fragment: u32,
+    /// Lines that each rank has for the rings it sends by.
+    pub(super) lines: u32,
+}
+
+impl Plan {
+    /// The plan for so many ranks of one host. The more there are, the fewer fragments each has, unless the number is set, and
+    /// the less for long rings; one of the least length to every other rank is always there, unless the room is set.
+    pub(super) fn new(ranks: u32, config: &Config) -> Self {
+        let fragments = match config.number(&SHM_FRAGMENTS) as u32 {
+            set if config.is_set(&SHM_FRAGMENTS) => set,
+            most => (FRAGMENTS / ranks.max(1)).clamp(FEWEST, most),
+        };
+        let lines = match config.number(&SHM_RINGS) {
+            0 => Self::lines(ranks),
+            kib => (kib << 10).div_ceil(LINE as u64) as u32,
+        };
+        Plan { magic: MAGIC, ranks, fragments, fragment: FRAGMENT, lines }
+    }
+
+    fn lines(ranks: u32) -> u32 {
+        let peers = ranks.saturating_sub(1).max(1);
+        let long = (LONG_RINGS / LINE) as u32 / ranks.max(1);
+        peers * lines(*CELLS.start()) + long.min(peers.saturating_mul(lines(*CELLS.end())))
+    }
+
+    pub(super) fn check(&self, ranks: u32) -> Result<(), SegmentError> {
+        let wrong = |why| Err(SegmentError::Plan { why });
+        if self.magic != MAGIC {
+            return wrong("it has another version");
+        }
+        if self.ranks != ranks {
+            return wrong("it has another number of ranks");
+        }
+        if u64::from(self.lines) > (SHM_RINGS.range.1 << 10) / LINE as u64 {
+            return wrong("its rings make no sense");
+        }
+        let (least, most) = SHM_FRAGMENTS.range;
+        if !(least..=most).contains(&u64::from(self.fragments)) || !FRAGMENT_SIZES.contains(&self.fragment) {
+            return wrong("its fragments make no sense");
+        }
+        Ok(())
+    }
+
+    /// Where the desk of a rank is.
+    pub(super) fn desk(&self, index: u32) -> usize {
+        LINE + index as usize * Desk::bytes(self.ranks)
+    }
+
+    /// Where it is written which ring goes from one rank to another.
+    pub(super) fn contact(&self, from: u32, to: u32) -> usize {
+        let row = (self.ranks as usize * 4).next_multiple_of(LINE);
+        self.desk(self.ranks) + to as usize * row + from as usize * 4
+    }
+
+    /// Where the part of a rank is, which it alone writes first: of whole pages.
+    pub(super) fn part(&self, index: u32) -> Range<usize> {
+        let part = (self.lines as usize * LINE).next_multiple_of(PAGE) + self.fragment_bytes();
+        let start = self.contact(0, self.ranks).next_multiple_of(PAGE) + index as usize * part;
+        start..start + part
+    }
+
+    /// Where the lines are of which a rank makes its rings.
+    pub(super) fn rings(&self, index: u32) -> Range<usize> {
+        let Range { start, .. } = self.part(index);
+        start..start + self.lines as usize * LINE
+    }
+
+    /// Where the fragments of a rank are.
+    pub(super) fn fragments(&self, index: u32) -> usize {
+        self.rings(index).end.next_multiple_of(PAGE)
+    }
+
+    fn fragment_bytes(&self) -> usize {
+        Fragments::bytes(self.fragments, self.fragment).next_multiple_of(PAGE)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.part(self.ranks).start
+    }
+}
+
+/// Where a ring lies among the lines of its sender, in one word that is never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Contact {
+    pub(super) line: u32,
+    pub(super) cells: u32,
+}
+
+impl Contact {
+    pub(super) fn word(self) -> u32 {
+        self.line << 4 | self.cells.trailing_zeros()
+    }
+
+    /// Reads what a sender has written that has so many lines; `None` if there is no such ring.
+    pub(super) fn of(word: u32, room: u32) -> Option<Self> {
+        let contact = Contact { line: word >> 4, cells: 1 << (word & 15) };
+        let fits = CELLS.contains(&contact.cells) && contact.line + lines(contact.cells) <= room;
+        fits.then_some(contact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_segment_grows_little_faster_than_the_ranks() {
+        let mib = |ranks| Plan::new(ranks, &Config::default()).bytes() >> 20;
+        for (ranks, most) in [(2, 4), (16, 36), (64, 42), (128, 48), (256, 72), (512, 208)] {
+            assert!(mib(ranks) <= most, "{ranks} ranks: {} MiB", mib(ranks));
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_so_for_any_number_of_ranks() {
+        let mut config = Config::default();
+        config.set(&SHM_FRAGMENTS, 50).unwrap();
+        config.set(&SHM_RINGS, 3).unwrap();
+        for ranks in [1, 2, 300] {
+            let plan = Plan::new(ranks, &config);
+            assert_eq!((plan.fragments, plan.lines), (50, 48));
+            plan.check(ranks).unwrap();
+        }
+    }
+
+    #[test]
+    fn no_two_things_overlap() {
+        for ranks in [1, 2, 3, 65, 200] {
+            let plan = Plan::new(ranks, &Config::default());
+            plan.check(ranks).unwrap();
+            assert!(plan.desk(ranks) <= plan.contact(0, 0));
+            for index in 0..ranks {
+                assert_eq!(plan.desk(index) % LINE, 0);
+                assert!(plan.contact(ranks - 1, index) + 4 <= plan.contact(0, index + 1));
+                assert!(plan.rings(index).start >= plan.contact(0, ranks));
+                assert!(plan.rings(index).end <= plan.fragments(index));
+                assert!(plan.fragments(index) + plan.fragment_bytes() <= plan.part(index).end);
+                assert_eq!(plan.part(index).end, plan.part(index + 1).start);
+            }
+        }
+    }
+
+    #[test]
+    fn a_contact_outside_of_the_senders_lines_is_none() {
+        for contact in
+            [Contact { line: 0, cells: 4 }, Contact { line: 92, cells: 4 }, Contact { line: 80, cells: 16 }]
+        {
+            assert_eq!(Contact::of(contact.word(), 100), Some(contact));
+        }
+        for word in [
+            Contact { line: 93, cells: 4 }.word(),
+            Contact { line: 0, cells: 2 }.word(),
+            Contact { line: 0, cells: 512 }.word(),
+            1,
+            15,
+            u32::MAX,
+        ] {
+            assert_eq!(Contact::of(word, 100), None, "{word:x}");
+        }
+    }
+}

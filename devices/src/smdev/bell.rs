@@ -1,0 +1,48 @@
+//! The doorbell of another thread's rank.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::doorbell::Doorbell;
+use crate::ring::Bell;
+
+/// A doorbell that is looked for until it is there: its rank may not have arrived, and then need not be woken.
+pub(super) struct LateBell {
+    known: Option<Arc<Doorbell>>,
+    find: Box<dyn Fn() -> Option<Arc<Doorbell>> + Send>,
+}
+
+impl LateBell {
+    pub(super) fn new(find: impl Fn() -> Option<Arc<Doorbell>> + Send + 'static) -> Self {
+        LateBell { known: None, find: Box::new(find) }
+    }
+
+    #[inline]
+    fn get(&mut self) -> Option<&Doorbell> {
+        if self.known.is_none() {
+            self.known = (self.find)();
+        }
+        self.known.as_deref()
+    }
+}
+
+impl Bell for LateBell {
+    #[inline]
+    fn ring(&mut self) {
+        if let Some(bell) = self.get() {
+            bell.ring();
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(bell) = self.get() {
+            bell.wake();
+        }
+    }
+}
+
+impl fmt::Debug for LateBell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LateBell").field(&self.known).finish()
+    }
+}

@@ -1,0 +1,32 @@
+//! What processes wake each other by, of which there is none here.
+
+use std::convert::Infallible;
+
+use super::Errno;
+use crate::sys::BorrowedFd;
+
+/// Never made.
+#[derive(Debug)]
+pub(crate) struct Wakeup(Infallible);
+
+impl Wakeup {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    pub(crate) fn name(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub(crate) fn send(&self, _name: u64) {
+        match self.0 {}
+    }
+
+    pub(crate) fn clear(&self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,185 @@
+//! Ranks that share memory: first contact, rings, and how they find each other's cards.
+#![cfg(all(target_os = "linux", not(mpj_portable)))]
+
+use std::sync::{Arc, mpsc};
+
+use mpj_devices::config::{self, Config};
+use mpj_devices::device::{Body, Landing, Token};
+use mpj_devices::{
+    Address, Doorbell, Driver, HostId, Hosts, Inlet, Opened, PeerId, PostError, Segment, ShmDriver, Sink,
+    Site,
+};
+
+/// Each rank attaches the memory for itself, as a process does.
+struct Host {
+    memory: Segment,
+    config: Config,
+    ranks: u32,
+}
+
+impl Host {
+    fn new(ranks: u32, config: Config) -> Self {
+        Host { memory: Segment::create(ranks, &config).unwrap(), config, ranks }
+    }
+
+    fn attach(&self) -> Arc<Segment> {
+        // SAFETY: the duplicate is attached.
+        #[expect(unsafe_code, reason = "see above")]
+        let fd = unsafe { self.memory.descriptor() }.try_clone_to_owned();
+        Segment::attach(fd.unwrap(), self.ranks).unwrap()
+    }
+
+    fn open(&self, rank: u32) -> (Arc<Segment>, Opened) {
+        let segment = self.attach();
+        let site = Site::new(rank, self.ranks, Arc::new(Doorbell::new().unwrap()));
+        let opened = ShmDriver::new(Arc::clone(&segment), Hosts::one(self.ranks).ranks_of(HostId(0)))
+            .open(&site, &self.config)
+            .unwrap();
+        (segment, opened)
+    }
+}
+
+/// Keeps what arrives.
+#[derive(Default)]
+struct Arrived {
+    frames: Vec<(u32, Vec<u8>)>,
+    lost: Vec<u32>,
+}
+
+// SAFETY: bodies go nowhere.
+#[expect(unsafe_code, reason = "no body begins")]
+unsafe impl Sink for Arrived {
+    fn frame(&mut self, from: PeerId, head: &[u8], _body: &[u8]) {
+        self.frames.push((from.0, head.to_vec()));
+    }
+
+    fn begin(&mut self, _from: PeerId, _head: &[u8], _len: usize) -> Landing {
+        Landing::Pieces
+    }
+
+    fn piece(&mut self, _from: PeerId, _bytes: &[u8]) {}
+
+    fn landed(&mut self, _from: PeerId) {}
+
+    fn lost(&mut self, from: PeerId, _why: &str) {
+        self.lost.push(from.0);
+    }
+
+    fn moved(&mut self, _op: Token, _outcome: Result<(), String>) {}
+
+    fn quiet(&mut self, _op: Token) {}
+}
+
+fn take(inlet: &mut dyn Inlet) -> Vec<(u32, Vec<u8>)> {
+    let mut arrived = Arrived::default();
+    while inlet.progress(&mut arrived) > 0 {}
+    assert_eq!(arrived.lost, [0; 0]);
+    arrived.frames
+}
+
+const ANYWHERE: Address = Address(Vec::new());
+
+/// From few rings, which are polled, to many, which are not, and back and forth among words of bits.
+#[test]
+fn one_hears_all_of_many() {
+    const RANKS: u32 = 130;
+    let host = Host::new(RANKS, Config::default());
+    let (_segment, mut one) = host.open(0);
+    let mut links: Vec<_> = (1..RANKS)
+        .map(|rank| {
+            let (_, Opened { device, inlet }) = host.open(rank);
+            let link = device.connect(PeerId(0), &ANYWHERE).unwrap();
+            (rank, link, device, inlet)
+        })
+        .collect();
+    for round in 0..20u8 {
+        for (rank, link, ..) in links.iter_mut().filter(|(rank, ..)| *rank % (u32::from(round) + 1) == 0) {
+            let head = [round; 8];
+            link.post(&head, Body::Empty).unwrap();
+            if rank.is_multiple_of(7) {
+                assert_eq!(take(&mut *one.inlet).last(), Some(&(*rank, head.to_vec())));
+            }
+        }
+        take(&mut *one.inlet);
+        for (rank, link, ..) in links.iter_mut().rev().take(3) {
+            link.post(&[round; 8], Body::Empty).unwrap();
+            assert_eq!(take(&mut *one.inlet), [(*rank, vec![round; 8])]);
+        }
+        assert_eq!(take(&mut *one.inlet), []);
+    }
+}
+
+/// A full ring of a peer among many: what did not fit comes later, and in order.
+#[test]
+fn a_short_ring_keeps_order() {
+    let host = Host::new(200, Config::default());
+    let (_segment, mut one) = host.open(0);
+    let others: Vec<_> = (1..200).map(|rank| host.open(rank)).collect();
+    let (_, Opened { device, .. }) = &others[100];
+    // All its other peers first: the ring that is left is the shortest.
+    for peer in (1..200).filter(|peer| *peer != 101) {
+        device.connect(PeerId(peer), &ANYWHERE).unwrap();
+    }
+    let mut link = device.connect(PeerId(0), &ANYWHERE).unwrap();
+    let (mut sent, mut came) = (0u64, Vec::new());
+    while came.len() < 1000 {
+        match link.post(&sent.to_le_bytes(), Body::Empty) {
+            Ok(()) => sent += 1,
+            Err(PostError::Again) => came.extend(take(&mut *one.inlet)),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!((0u64..).zip(&came).all(|(next, (from, head))| *from == 101 && *head == next.to_le_bytes()));
+}
+
+#[test]
+fn no_room_for_a_ring_is_an_error_that_names_the_parameter() {
+    let mut config = Config::default();
+    config.set(&config::SHM_RINGS, 2).unwrap();
+    let host = Host::new(20, config);
+    let (_segment, Opened { device, .. }) = host.open(0);
+    let links = (1..20).map_while(|peer| device.connect(PeerId(peer), &ANYWHERE).ok()).count();
+    assert_eq!(links, 4);
+    let why = device.connect(PeerId(19), &ANYWHERE).unwrap_err().to_string();
+    assert!(why.contains("raise MPJ_SHM_RINGS"), "{why}");
+}
+
+#[test]
+fn a_rank_connects_once_to_a_peer_that_is_there() {
+    let host = Host::new(2, Config::default());
+    let (_segment, Opened { device, .. }) = host.open(0);
+    let _link = device.connect(PeerId(1), &ANYWHERE).unwrap();
+    for peer in [1, 2] {
+        device.connect(PeerId(peer), &ANYWHERE).map(|_| panic!("connected to {peer}")).unwrap_err();
+    }
+}
+
+type Told = mpsc::Receiver<Option<Vec<u8>>>;
+
+fn ask(segment: &Arc<Segment>, asker: u32, of: u32) -> Result<Told, ()> {
+    let (tell, told) = mpsc::channel();
+    let then = Box::new(move |card| tell.send(card).unwrap());
+    segment.ask_card(asker, of, then).map(|()| told).map_err(drop)
+}
+
+#[test]
+fn a_card_comes_when_it_is_there() {
+    let host = Host::new(100, Config::default());
+    let (segment, mut asker) = host.open(70);
+    // Nobody would hear of it, or there is no such rank.
+    assert!(ask(&segment, 71, 99).is_err() && ask(&segment, 70, 100).is_err());
+    let told = [99, 99, 3, 5].map(|of| ask(&segment, 70, of).unwrap());
+    let (elsewhere, _opened) = host.open(99);
+    elsewhere.put_card(99, b"of 99");
+    host.attach().put_card(3, &[3; 600]);
+    assert!(told.iter().all(|told| told.try_recv().is_err()));
+    assert_eq!(take(&mut *asker.inlet), []);
+    let [first, again, long, never] = told;
+    assert_eq!(first.try_recv(), Ok(Some(b"of 99".to_vec())));
+    assert_eq!(again.try_recv(), Ok(Some(b"of 99".to_vec())));
+    assert_eq!(long.try_recv(), Ok(None), "it has to be had by another way");
+    assert!(never.try_recv().is_err());
+    // Now it is there at once, and the long one is not.
+    assert_eq!(ask(&segment, 70, 99).unwrap().try_recv(), Ok(Some(b"of 99".to_vec())));
+    assert!(ask(&segment, 70, 3).is_err());
+}
