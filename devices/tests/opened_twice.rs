@@ -17,7 +17,7 @@ fn judge(device: &str, outcomes: &[Result<(), String>]) {
     let [first, again, other] = outcomes else { panic!("three tries") };
     assert_eq!((first, other), (&Ok(()), &Ok(())));
     let why = again.as_ref().unwrap_err();
-    assert!(why.contains(&format!("{device}: has opened {device} already")), "{why}");
+    assert!(why.contains(&format!("{device}: rank 0 has opened {device} already")), "{why}");
 }
 
 #[test]

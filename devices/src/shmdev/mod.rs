@@ -96,7 +96,7 @@ impl Driver for ShmDriver {
         segment.reserve(index).map_err(|e| {
             refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower"))
         })?;
-        let occupant = segment.occupy(index).map_err(|e| refuse(format!("rank {}: {e}", site.rank)))?;
+        let occupant = segment.occupy(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
         let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
         let caps = Caps::frames(eager, area.fragment());

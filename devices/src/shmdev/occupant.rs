@@ -34,11 +34,11 @@ impl Occupant {
     /// Takes the desk of a rank.
     ///
     /// # Errors
-    /// Nothing to sleep on, or the desk is taken.
+    /// What is wrong with the rank: it has nothing to sleep on, or has taken the desk before.
     pub(super) fn take(index: u32, desk: Desk) -> Result<Self, String> {
-        let wakeup = Wakeup::new().map_err(|e| format!("no socket to be woken by: {e}"))?;
+        let wakeup = Wakeup::new().map_err(|e| format!("has no socket to be woken by: {e}"))?;
         if !desk.sit_down(wakeup.name()) {
-            return Err("it has opened shmdev already".into());
+            return Err("has opened shmdev already".into());
         }
         let (is_armed, open) = (AtomicBool::new(false), AtomicUsize::new(0));
         Ok(Occupant { index, desk, light: Light::new(), wakeup, is_armed, asks: Mutex::default(), open })
