@@ -75,7 +75,8 @@ impl Owner {
     /// Looks at some of the rings; returns whether there was news.
     fn look_at(&mut self, rings: u64) -> bool {
         let mut moved = false;
-        for ring in set(rings).map(|ring| ring as usize).take_while(|ring| *ring < self.seen.len()) {
+        let count = self.seen.len();
+        for ring in set(rings).map(|ring| ring as usize).take_while(|ring| *ring < count) {
             let found = self.scene.rings[ring].load(Ordering::Acquire);
             moved |= found != self.seen[ring];
             self.seen[ring] = found;
