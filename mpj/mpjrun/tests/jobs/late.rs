@@ -231,9 +231,14 @@ fn meet_all(world: &World) -> Result<(), Error> {
 }
 
 fn no_descriptors() {
-    let script = "[ $MPJ_RANK = 0 ] && ulimit -n 14; exec $RANKS rank few-descriptors";
-    let ended = run_sh("-n 12 --dev shmdev", script);
-    assert_eq!((ended.code, ended.err.len(), ended.out.len()), (Some(0), 0, 1), "{ended:#?}");
-    let told = &ended.out[0];
+    let run = |device, descriptors: u32| {
+        let script = format!("[ $MPJ_RANK = 0 ] && ulimit -n {descriptors}; exec $RANKS rank few-descriptors");
+        let ended = run_sh(&format!("-n 12 --dev {device}"), &script);
+        assert_eq!((ended.code, ended.err.len(), ended.out.len()), (Some(0), 0, 1), "{ended:#?}");
+        ended.out[0].clone()
+    };
+    let told = run("niodev", 14);
     assert!(told.contains("ulimit -n") && !told.starts_with("0 ") && !told.starts_with("11 "), "{told}");
+    // Who shares memory needs none to meet others.
+    assert_eq!(run("shmdev", 14), "0 of 11 out of reach: None");
 }
