@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::desk::Desk;
 use super::occupant::Occupant;
+use crate::fence::Light;
 use crate::ring;
 
 /// Tells a neighbour of news, in the name of `occupant`.
@@ -11,16 +12,18 @@ use crate::ring;
 pub(super) struct Bell {
     occupant: Arc<Occupant>,
     desk: Desk,
+    light: Light,
 }
 
 impl Bell {
     pub(super) fn new(occupant: Arc<Occupant>, desk: Desk) -> Self {
-        Bell { occupant, desk }
+        let light = Light::new();
+        Bell { occupant, desk, light }
     }
 
     /// Has the neighbour look for a new ring.
     pub(super) fn call(&self) {
-        if self.desk.call(self.occupant.index, self.occupant.light) {
+        if self.desk.call(self.occupant.index, self.light) {
             self.occupant.wake(&self.desk);
         }
     }
@@ -29,7 +32,7 @@ impl Bell {
 impl ring::Bell for Bell {
     #[inline]
     fn ring(&mut self) {
-        if self.desk.tell(self.occupant.index, self.occupant.light) {
+        if self.desk.tell(self.occupant.index, self.light) {
             self.occupant.wake(&self.desk);
         }
     }

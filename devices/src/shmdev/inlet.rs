@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Place;
 use super::bell::Bell;
-use super::desk::set;
+use super::desk::{Desk, set};
 use crate::device::{Inlet, PeerId, Sink};
 use crate::fence;
 use crate::ring::{Consumer, Incoming, TURN};
@@ -19,6 +19,8 @@ const POLLED: usize = 8;
 #[derive(Debug)]
 pub(super) struct ShmInlet {
     place: Place,
+    /// This rank's own.
+    desk: Desk,
     rings: Vec<Incoming<Bell>>,
     /// By index of the sender.
     senders: Vec<Sender>,
@@ -43,14 +45,15 @@ impl ShmInlet {
         let ranks = place.segment.ranks();
         let due = vec![0; ranks.div_ceil(u64::BITS) as usize];
         let senders = vec![Sender::Unknown; ranks as usize];
-        ShmInlet { place, rings: Vec::new(), senders, by_calls: false, due }
+        let desk = place.segment.desk(place.occupant.index);
+        ShmInlet { place, desk, rings: Vec::new(), senders, by_calls: false, due }
     }
 
     /// Looks what those want who have set a bit of one word; returns the bits of those that have a ring.
     fn hear(&mut self, word: usize, sink: &mut dyn Sink) -> u64 {
         let mut rings = 0;
         let first = word as u32 * u64::BITS;
-        for bit in set(self.place.occupant.desk.take_calls(word)) {
+        for bit in set(self.desk.take_calls(word)) {
             if self.meet(first + bit, sink) {
                 rings |= 1 << bit;
             }
@@ -94,7 +97,7 @@ impl ShmInlet {
             self.hear(word, sink);
         }
         if self.rings.len() > POLLED {
-            self.place.occupant.desk.ask_for_calls();
+            self.desk.ask_for_calls();
             fence::heavy();
             self.by_calls = true;
             // Who has not seen that has set no bit.
@@ -107,6 +110,7 @@ impl ShmInlet {
     }
 
     /// Takes what has come to the rings whose bits are set.
+    #[inline(never)]
     fn answer(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = 0;
         for word in 0..self.due.len() {
@@ -131,7 +135,7 @@ impl ShmInlet {
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
-        if !self.by_calls && self.place.occupant.desk.is_called() {
+        if !self.by_calls && self.desk.is_called() {
             self.greet(sink);
         }
         let moved = match self.by_calls {

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::desk::{Card, Desk};
-use crate::fence::Light;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{BorrowedFd, Wakeup};
@@ -15,7 +14,6 @@ pub(super) type Ask = Box<dyn FnOnce(Option<Vec<u8>>) + Send>;
 pub(super) struct Occupant {
     pub(super) index: u32,
     pub(super) desk: Desk,
-    pub(super) light: Light,
     wakeup: Wakeup,
     /// Whether the rank has said that it sleeps, and not yet that it is awake.
     is_armed: AtomicBool,
@@ -41,7 +39,7 @@ impl Occupant {
             return Err("has opened shmdev already".into());
         }
         let (is_armed, open) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Ok(Occupant { index, desk, light: Light::new(), wakeup, is_armed, asks: Mutex::default(), open })
+        Ok(Occupant { index, desk, wakeup, is_armed, asks: Mutex::default(), open })
     }
 
     /// Says that the rank is about to sleep; returns what becomes readable when it is woken.

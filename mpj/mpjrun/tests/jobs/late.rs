@@ -232,7 +232,8 @@ fn meet_all(world: &World) -> Result<(), Error> {
 
 fn no_descriptors() {
     let run = |device, descriptors: u32| {
-        let script = format!("[ $MPJ_RANK = 0 ] && ulimit -n {descriptors}; exec $RANKS rank few-descriptors");
+        let script =
+            format!("[ $MPJ_RANK = 0 ] && ulimit -n {descriptors}; exec $RANKS rank few-descriptors");
         let ended = run_sh(&format!("-n 12 --dev {device}"), &script);
         assert_eq!((ended.code, ended.err.len(), ended.out.len()), (Some(0), 0, 1), "{ended:#?}");
         ended.out[0].clone()
