@@ -79,6 +79,13 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         fits: impl Fn(&T) -> bool,
         keys: impl FnOnce() -> [Key; KEYS],
     ) -> Option<T> {
+        // Mostly it is the first of a list.
+        if self.list.front().is_some_and(&fits) {
+            return self.remove_first();
+        }
+        if self.len() == 0 {
+            return None;
+        }
         let at = self.find(fits, keys)?;
         self.remove(at)
     }
@@ -133,7 +140,20 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         if self.bins.is_some() {
             return self.remove_from_bins(at);
         }
-        let entry = if at == 0 { self.list.pop_front() } else { self.list.remove(at) };
+        if at == 0 {
+            return self.remove_first();
+        }
+        let entry = self.list.remove(at);
+        if self.list.capacity() > LARGE {
+            self.shrink();
+        }
+        entry
+    }
+
+    /// Takes the first entry of the list out.
+    #[inline]
+    fn remove_first(&mut self) -> Option<T> {
+        let entry = self.list.pop_front();
         if self.list.capacity() > LARGE {
             self.shrink();
         }
