@@ -12,7 +12,7 @@ use crate::sys::membarrier;
 
 /// Returns whether a compiler fence is enough here, because [`heavy`] on the other side makes this thread fence, too. In a
 /// model both sides fence fully.
-fn asymmetric() -> bool {
+pub(crate) fn is_asymmetric() -> bool {
     if cfg!(loom) {
         return false;
     }
@@ -28,7 +28,7 @@ pub(crate) struct Light {
 
 impl Light {
     pub(crate) fn new() -> Self {
-        Light { asymmetric: asymmetric() }
+        Light { asymmetric: is_asymmetric() }
     }
 
     #[inline]
@@ -39,7 +39,7 @@ impl Light {
 
 /// The sleeper's side, after it has raised its flag and before its last look.
 pub(crate) fn heavy() {
-    if !(asymmetric() && membarrier::run()) {
+    if !(is_asymmetric() && membarrier::run()) {
         fence(Ordering::SeqCst);
     }
 }

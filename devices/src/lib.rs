@@ -53,6 +53,8 @@
 //! what can offer it its means (`mpj/src/boot`), one line in `tests/conformance.rs`, and one row in the README's table.
 //! `conformance::LateDriver` (feature `conformance`) runs the suite with the device's moves ending late and in any order.
 
+#[allow(unsafe_code, reason = "a value that one thread at a time uses")]
+mod biased;
 mod buf;
 #[allow(unsafe_code, reason = "a cell between two handles")]
 mod completion;

@@ -1,8 +1,9 @@
 //! A channel: one matching space of one communicator, and the operations under way in it.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use crate::biased::{Bias, Mutex, MutexGuard};
 use crate::device::PeerId;
 use crate::engine::ends::Ended;
 use crate::engine::ops::Ops;
@@ -33,17 +34,17 @@ struct Members {
 }
 
 impl Channel {
-    pub(crate) fn new(context: u64) -> Self {
+    pub(crate) fn new(context: u64, bias: &Arc<Bias>) -> Self {
         let board = Arc::<Board>::default();
         Channel {
             context,
             number: AtomicU16::new(0),
             members: OnceLock::new(),
-            matching: Mutex::new(Matching::new(Arc::clone(&board))),
+            matching: Mutex::new(bias, Matching::new(Arc::clone(&board))),
             board,
-            ops: Mutex::default(),
+            ops: Mutex::new(bias, Ops::default()),
             broken: OnceLock::new(),
-            ended: Mutex::default(),
+            ended: Mutex::new(bias, Ended::default()),
             troubled: AtomicBool::new(false),
         }
     }
@@ -93,7 +94,7 @@ impl Channel {
 
     #[inline]
     pub(crate) fn matching(&self) -> MutexGuard<'_, Matching> {
-        self.matching.lock().unwrap_or_else(PoisonError::into_inner)
+        self.matching.lock()
     }
 
     /// Compares only these bits of tags from now on, when a message meets a receive or a probe.
@@ -109,12 +110,12 @@ impl Channel {
     }
 
     pub(crate) fn ops(&self) -> MutexGuard<'_, Ops> {
-        self.ops.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ops.lock()
     }
 
     /// Returns what is known here of members that have ended.
     pub(crate) fn ended(&self) -> MutexGuard<'_, Ended> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ended.lock()
     }
 
     /// Whether a member has ended, so that what is started here may have to end at once.

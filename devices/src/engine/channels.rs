@@ -105,7 +105,7 @@ impl Engine {
         let channel = {
             let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
             channels.forget(|channel| self.is_done_with(channel));
-            let make = || Arc::new(Channel::new(context));
+            let make = || Arc::new(Channel::new(context, &self.bias));
             let channel = channels.by_context.get(&context).cloned().unwrap_or_else(make);
             if channel.is_joined() {
                 return Err(Fault::Joined { context });
@@ -168,7 +168,7 @@ impl Engine {
         if channels.left.set.contains(&context) {
             return Place::Nowhere;
         }
-        let make = || Arc::new(Channel::new(context));
+        let make = || Arc::new(Channel::new(context, &self.bias));
         Place::Channel(Arc::clone(channels.by_context.entry(context).or_insert_with(make)))
     }
 

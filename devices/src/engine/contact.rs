@@ -12,13 +12,14 @@
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use super::channel::Channel;
 use super::outbox::ANNOUNCED;
 use super::peer::{Contact, Outbox, Peer, Unsent};
 use super::send::Mode;
 use super::{Engine, lock};
+use crate::biased::MutexGuard;
 use crate::completion::{Started, pair};
 use crate::device::{Address, Device, Link, PeerId};
 use crate::fault::Fault;
@@ -58,7 +59,7 @@ impl Engine {
         let mut is_new = false;
         let peer = self.peers.get_or_init(id, || {
             is_new = true;
-            Peer::new(id)
+            Peer::new(id, &self.bias)
         });
         let nobody = || Fault::Unreachable { rank: id.0, why: "no such rank in the world".into() };
         let peer = peer.ok_or_else(nobody)?;

@@ -216,10 +216,11 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::biased::Bias;
     use crate::group::Group;
 
     fn channel(context: u64, members: impl IntoIterator<Item = u32>) -> Channel {
-        let channel = Channel::new(context);
+        let channel = Channel::new(context, &Bias::new());
         channel.join(members.into_iter().collect(), 0, 0);
         channel
     }
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn a_channel_that_is_joined_late_is_told_all() {
         let mut ends = Ends::default();
-        let late = Channel::new(7);
+        let late = Channel::new(7, &Bias::new());
         for (rank, end) in [(3, End::Finishing([7].into())), (4, End::Closing), (9, End::Died("".into()))] {
             learn(&mut ends, rank, end);
         }

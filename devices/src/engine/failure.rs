@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use super::Engine;
 use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
 use super::peer::{Outbox, Peer, Stream, Table, Unsent, Waiting};
+use crate::biased::MutexGuard;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::liveness::{End, Event};

@@ -1,6 +1,6 @@
 //! Bodies that come in pieces, from a device that streams, or as data for an announced message.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
@@ -9,6 +9,7 @@ use super::channel::Channel;
 use super::delivery::{Addressee, Delivery, envelope};
 use super::ops::{Back, Op, Ops, Recv};
 use super::outbox::cost;
+use crate::biased::MutexGuard;
 use crate::device::{KEY_MAX, Landing, PeerId};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};

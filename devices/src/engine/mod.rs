@@ -55,6 +55,7 @@ pub use send::Mode;
 pub use traffic::{Count, Local, Stats, Traffic};
 pub use waits::{Wait, Waiting};
 
+use crate::biased::{self, Bias};
 use crate::config::{Config, Number};
 use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
@@ -94,7 +95,9 @@ pub struct Engine {
     channels: RwLock<Channels>,
     /// What devices have in hand.
     moves: Mutex<Moves>,
-    turn: Mutex<Turn>,
+    /// The thread that the locks between a send and its receive are biased to.
+    bias: Arc<Bias>,
+    turn: biased::Mutex<Turn>,
     parking: Parking,
     waits: Waits,
     /// What is driven though nobody waits for it.
@@ -104,7 +107,7 @@ pub struct Engine {
     /// How many outboxes have something waiting.
     pub(crate) busy: AtomicUsize,
     /// The peers of these outboxes, each once, and of some that have become idle since.
-    busy_peers: Mutex<Vec<PeerId>>,
+    busy_peers: biased::Mutex<Vec<PeerId>>,
     /// The ends that are known and have been learned.
     ends: RwLock<Ends>,
     /// Whether there are ends that pending operations must be held against.
@@ -138,6 +141,7 @@ impl Engine {
         roster: Arc<Roster>,
     ) -> Result<Arc<Self>, OpenError> {
         let Openings { opened, refused } = registry.open(&site, config)?;
+        let bias = Bias::new();
         let (mut devices, mut inlets) = (Vec::new(), Vec::new());
         for one in opened {
             devices.push(one.device);
@@ -150,7 +154,7 @@ impl Engine {
         Ok(Arc::new(Engine {
             policy: Policy::new(config, site.local),
             peers: Table::new(site.size),
-            turn: Mutex::new(Turn::new(inlets, site.size)),
+            turn: biased::Mutex::new(&bias, Turn::new(inlets, site.size)),
             credit: config.number(&CREDIT),
             site,
             devices,
@@ -164,7 +168,8 @@ impl Engine {
             waits: Waits::default(),
             tasks: Tasks::default(),
             busy: AtomicUsize::new(0),
-            busy_peers: Mutex::default(),
+            busy_peers: biased::Mutex::new(&bias, Vec::new()),
+            bias,
             ends: RwLock::default(),
             recheck: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
@@ -262,7 +267,7 @@ impl Drop for Engine {
         for peer in self.peers.iter() {
             peer.outbox().link = Box::new(NoLink);
         }
-        self.turn.get_mut().unwrap_or_else(PoisonError::into_inner).close();
+        self.turn.get_mut().close();
         self.devices.clear();
         for channel in self.all_channels() {
             let failed = channel.ops().take_all_back();

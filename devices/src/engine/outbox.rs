@@ -1,16 +1,17 @@
 //! Moving what waits for one peer: frames in order, then bodies in pieces; eager room.
 
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use mpj_pool::{Pool, RawBuffer};
 
+use super::Engine;
 use super::channel::Channel;
 use super::moves::{Move, Sending};
 use super::peer::{Contact, Outbox, Peer, Waiting};
-use super::{Engine, lock};
+use crate::biased::MutexGuard;
 use crate::completion::Ender;
 use crate::device::{Link, Moved, Part, PeerId, PostError};
 use crate::fault::Fault;
@@ -130,7 +131,7 @@ impl Engine {
     fn list(&self, out: &mut Outbox) {
         if !out.listed && !out.is_idle() {
             out.listed = true;
-            lock(&self.busy_peers).push(out.id);
+            self.busy_peers.lock().push(out.id);
         }
     }
 
@@ -211,7 +212,7 @@ impl Engine {
     /// `ended` is empty before and after: memory of the user's is let go of when no outbox is locked. So is `peers`.
     pub(crate) fn flush_all(&self, ended: &mut Vec<Ended>, peers: &mut Vec<PeerId>) -> usize {
         let mut moved = self.take_answers();
-        std::mem::swap(peers, &mut lock(&self.busy_peers));
+        std::mem::swap(peers, &mut *self.busy_peers.lock());
         for peer in peers.drain(..).filter_map(|id| self.peers.get(id)) {
             let mut out = peer.outbox();
             out.listed = false;

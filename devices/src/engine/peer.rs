@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use super::channel::Channel;
 use super::fetch::Fetch;
@@ -10,6 +10,7 @@ use super::moves::Sending;
 use super::outbox::cost;
 use super::send::Mode;
 use super::traffic::Traffic;
+use crate::biased::{Bias, Mutex, MutexGuard};
 use crate::completion::Ender;
 use crate::device::{Body, Caps, Link, PeerId, PostError, RemoteKey};
 use crate::header::{Head, Kind};
@@ -70,7 +71,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Makes a peer that is asked for.
-    pub(crate) fn new(id: PeerId) -> Self {
+    pub(crate) fn new(id: PeerId, bias: &Arc<Bias>) -> Self {
         let outbox = Outbox {
             id,
             contact: Contact::Asked,
@@ -90,12 +91,20 @@ impl Peer {
             listed: false,
         };
         let [freed, granted, answered, heard] = [const { AtomicU64::new(0) }; 4];
-        Peer { id, device: OnceLock::new(), outbox: Mutex::new(outbox), freed, granted, answered, heard }
+        Peer {
+            id,
+            device: OnceLock::new(),
+            outbox: Mutex::new(bias, outbox),
+            freed,
+            granted,
+            answered,
+            heard,
+        }
     }
 
     #[inline]
     pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outbox.lock()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Progress is made by whoever waits: the turn, and the waiting loop. Threads that find the turn taken go to `parking`.
 
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::Engine;
@@ -10,6 +9,7 @@ use super::inbox::Inbox;
 use super::outbox::Ended;
 use super::peer::Table;
 use super::waits::Wait;
+use crate::biased::MutexGuard;
 use crate::completion::Started;
 use crate::device::{Inlet, PeerId};
 use crate::fault::Fault;
@@ -105,11 +105,7 @@ impl Engine {
     }
 
     fn take_turn(&self) -> Option<MutexGuard<'_, Turn>> {
-        match self.turn.try_lock() {
-            Ok(turn) => Some(turn),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.turn.try_lock()
     }
 
     #[inline]

@@ -1,0 +1,268 @@
+//! Locks that cost the thread which uses a rank plain loads and stores, and any other thread what a lock costs.
+//!
+//! A locked instruction waits until the store buffer is empty, and in it lies the store to a ring's cell, whose line the other
+//! core holds: that is dearer than all the rest of a small message. So the locks between a send and its receive are *biased*
+//! to one thread, the one that opened the engine. It notes in the lock that it holds it, and then looks whether the bias is still
+//! its own; a thread that comes for the first time takes the bias away, makes all threads of the process pass a full fence
+//! (`membarrier`), and then looks whether the lock is held. So one of the two sees the other. From then on everybody, the
+//! former owner too, takes a real lock. Where the kernel has no such fence there is never a bias.
+
+#[cfg(all(test, loom))]
+mod model;
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use crate::fence::{self, Light};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::cell::UnsafeCell;
+use crate::sync::{self, thread_local};
+
+/// Whose the locks of one engine are.
+#[derive(Debug)]
+pub(crate) struct Bias {
+    /// The number of the thread that they are biased to, [`FADING`] or [`SHARED`].
+    owner: AtomicU64,
+    light: Light,
+}
+
+/// All threads take real locks.
+const SHARED: u64 = 0;
+/// As [`SHARED`], but the former owner may not have heard of it.
+const FADING: u64 = 1;
+/// The number of the first thread.
+const FIRST: u64 = 2;
+
+thread_local! {
+    /// The number of this thread, which no other thread ever has; 0 before it is asked for.
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns the number of this thread; one that is ending has none, and no bias.
+#[inline]
+fn this_thread() -> u64 {
+    match THREAD.try_with(Cell::get) {
+        Ok(0) | Err(_) => number_this_thread(),
+        Ok(number) => number,
+    }
+}
+
+#[cold]
+fn number_this_thread() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(FIRST);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let _ = THREAD.try_with(|thread| thread.set(number));
+    number
+}
+
+impl Bias {
+    /// Makes a bias to this thread.
+    pub(crate) fn new() -> Arc<Self> {
+        let is_possible = cfg!(loom) || fence::is_asymmetric();
+        let owner = if is_possible { this_thread() } else { SHARED };
+        Arc::new(Bias { owner: AtomicU64::new(owner), light: Light::new() })
+    }
+
+    /// Takes the bias away: whoever holds a lock by it can be seen to when this returns.
+    #[inline]
+    fn end(&self) {
+        // SYNC bias (acquire)
+        if self.owner.load(Ordering::Acquire) != SHARED {
+            self.fade();
+        }
+    }
+
+    #[cold]
+    fn fade(&self) {
+        let fade = |owner| (owner != SHARED).then_some(FADING);
+        if self.owner.fetch_update(Ordering::SeqCst, Ordering::Acquire, fade).is_ok() {
+            fence::heavy();
+            // SYNC bias (release): who sees it need not fence.
+            self.owner.store(SHARED, Ordering::Release);
+        }
+    }
+}
+
+/// A value that one thread at a time uses.
+///
+/// # Invariants
+/// 1. `held` is written by one thread alone, the one that the bias was made for.
+/// 2. Who uses the value either has set `held` and seen after that, with a fence between, that the bias is its own; or holds
+///    `lock` and has seen after the end of the bias that `held` is not set.
+pub(crate) struct Mutex<T> {
+    bias: Arc<Bias>,
+    /// Whether the owner of the bias is inside.
+    held: AtomicBool,
+    lock: sync::Mutex<()>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: by invariant 2 one thread at a time uses the value.
+unsafe impl<T: Send> Send for Mutex<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Mutex<T> {}
+
+/// The right to use the value, until it is dropped.
+pub(crate) struct MutexGuard<'a, T> {
+    mutex: &'a Mutex<T>,
+    /// None if it is held by the bias.
+    lock: Option<sync::MutexGuard<'a, ()>>,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(bias: &Arc<Bias>, value: T) -> Self {
+        let (bias, held) = (Arc::clone(bias), AtomicBool::new(false));
+        Mutex { bias, held, lock: sync::Mutex::new(()), value: UnsafeCell::new(value) }
+    }
+
+    /// Locks it. A panic of a former holder changes nothing: what these locks protect is whole between two statements.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        if self.enter() { MutexGuard { mutex: self, lock: None } } else { self.lock_slowly() }
+    }
+
+    /// Locks it if it is free; at the end of the bias it may seem to be locked to all who try.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        if self.enter() { Some(MutexGuard { mutex: self, lock: None }) } else { self.try_slowly() }
+    }
+
+    /// Enters by the bias; returns whether this thread has it, and was not inside.
+    #[inline]
+    fn enter(&self) -> bool {
+        let me = this_thread();
+        if self.bias.owner.load(Ordering::Relaxed) != me || self.held.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.held.store(true, Ordering::Relaxed);
+        self.bias.light.fence();
+        // SYNC bias (acquire)
+        if self.bias.owner.load(Ordering::Acquire) == me {
+            return true;
+        }
+        self.held.store(false, Ordering::Release);
+        false
+    }
+
+    #[cold]
+    fn lock_slowly(&self) -> MutexGuard<'_, T> {
+        let lock = sync::lock(&self.lock);
+        self.bias.end();
+        // SYNC bias-held (acquire)
+        while self.held.load(Ordering::Acquire) {
+            sync::yield_now();
+        }
+        MutexGuard { mutex: self, lock: Some(lock) }
+    }
+
+    #[cold]
+    fn try_slowly(&self) -> Option<MutexGuard<'_, T>> {
+        if self.bias.owner.load(Ordering::Relaxed) == this_thread() {
+            // This thread is inside itself.
+            return None;
+        }
+        let lock = sync::try_lock(&self.lock)?;
+        self.bias.end();
+        // SYNC bias-held (acquire)
+        let is_free = !self.held.load(Ordering::Acquire);
+        is_free.then_some(MutexGuard { mutex: self, lock: Some(lock) })
+    }
+
+    /// Returns the value, which nobody else can use.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        // SAFETY: the borrow is exclusive.
+        self.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 2.
+        self.mutex.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: invariant 2.
+        self.mutex.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.lock.is_none() {
+            // SYNC bias-held (release)
+            self.mutex.held.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mutex")
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_is_not_let_in_twice() {
+        let mutex = Mutex::new(&Bias::new(), 1);
+        let guard = mutex.lock();
+        assert!(mutex.try_lock().is_none());
+        drop(guard);
+        assert!(mutex.try_lock().is_some_and(|guard| *guard == 1));
+    }
+
+    #[test]
+    fn a_thread_that_comes_while_the_owner_is_inside_waits() {
+        for _ in 0..200 {
+            let mutex = Mutex::new(&Bias::new(), (0u64, 0u64));
+            let count = || {
+                for _ in 0..1000 {
+                    let mut pair = mutex.lock();
+                    pair.0 += 1;
+                    assert_eq!(pair.0, pair.1 + 1);
+                    pair.1 += 1;
+                }
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(count);
+                count();
+                assert!(scope.spawn(|| mutex.try_lock().is_none_or(|pair| pair.0 == pair.1)).join().unwrap());
+            });
+            assert_eq!(*mutex.lock(), (2000, 2000));
+        }
+    }
+
+    #[test]
+    fn a_panic_inside_lets_go() {
+        let mutex = Mutex::new(&Bias::new(), 0);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _guard = mutex.lock();
+            panic!("inside");
+        }))
+        .unwrap_err();
+        assert_eq!(*mutex.lock(), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| *mutex.lock() += 1);
+        });
+        assert_eq!(*mutex.lock(), 1);
+    }
+}

@@ -1,0 +1,90 @@
+//! Models of an owner and others that lock what is biased to it, whoever goes first.
+
+use loom::thread;
+
+use super::*;
+
+/// Two values that are changed one after the other. Loom sees who touches them while another thread does.
+struct Pair(Mutex<()>, UnsafeCell<(u32, u32)>);
+
+// SAFETY: the lock is held by whoever touches the values, which is what the models try.
+unsafe impl Sync for Pair {}
+// SAFETY: as above.
+unsafe impl Send for Pair {}
+
+impl Pair {
+    fn new(bias: &Arc<Bias>) -> Arc<Self> {
+        Arc::new(Pair(Mutex::new(bias, ()), UnsafeCell::new((0, 0))))
+    }
+
+    fn count(&self) {
+        let _guard = self.0.lock();
+        self.change();
+    }
+
+    fn try_count(&self) -> u32 {
+        let guard = self.0.try_lock();
+        if guard.is_some() {
+            self.change();
+        }
+        u32::from(guard.is_some())
+    }
+
+    fn change(&self) {
+        // SAFETY: the lock is held.
+        self.1.with_mut(|pair| unsafe {
+            (*pair).0 += 1;
+            (*pair).1 += 1;
+        });
+    }
+
+    fn counted(&self) -> u32 {
+        let _guard = self.0.lock();
+        // SAFETY: the lock is held.
+        let (one, other) = self.1.with(|pair| unsafe { *pair });
+        assert_eq!(one, other);
+        one
+    }
+}
+
+#[test]
+fn one_thread_at_a_time_is_inside() {
+    loom::model(|| {
+        let pair = Pair::new(&Bias::new());
+        let other = {
+            let pair = Arc::clone(&pair);
+            thread::spawn(move || pair.count())
+        };
+        pair.count();
+        pair.count();
+        other.join().unwrap();
+        assert_eq!(pair.counted(), 3);
+    });
+}
+
+#[test]
+fn two_that_come_at_once_end_the_bias_together() {
+    loom::model(|| {
+        let bias = Bias::new();
+        let (pair, beside) = (Pair::new(&bias), Pair::new(&bias));
+        let others = [Arc::clone(&pair), Arc::clone(&beside)].map(|pair| thread::spawn(move || pair.count()));
+        pair.count();
+        beside.count();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!((pair.counted(), beside.counted()), (2, 2));
+    });
+}
+
+#[test]
+fn who_does_not_wait_is_inside_alone_or_not_at_all() {
+    loom::model(|| {
+        let pair = Pair::new(&Bias::new());
+        let other = {
+            let pair = Arc::clone(&pair);
+            thread::spawn(move || pair.try_count())
+        };
+        let here = pair.try_count();
+        let there = other.join().unwrap();
+        assert_eq!(pair.counted(), here + there);
+    });
+}
