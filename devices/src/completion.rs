@@ -7,10 +7,11 @@ use std::cell::RefCell;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
+use std::sync::PoisonError;
 
 use crate::fault::Fault;
-use crate::layout::Envelope;
-use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::layout::{Envelope, Target};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::thread_local;
 
@@ -29,25 +30,20 @@ pub enum Started {
 /// The cell between the two handles; a line of its own, as they are used on different cores.
 ///
 /// # Invariants
-/// 1. `state` goes from `OPEN` to `ENDED` by the [`Ender`] or to `ALONE` by the [`Completion`], each once; who finds the
-///    other's mark there is the last, and owns the node from then on.
-/// 2. `outcome` is written before `ENDED` is stored, and read only after it was seen.
+/// 1. The [`Ender`] stores `ended` once, and does not touch the node after that. The node is the [`Completion`]'s to give
+///    back, or, if that goes before the end, the list's of the [abandoned](abandon).
+/// 2. `outcome` is written before `ended` is stored, and read only after it was seen.
+/// 3. `target` is there as long as a [`Receiving`] of the node is, which alone uses it.
 #[repr(align(64))]
 struct Node {
-    state: AtomicU8,
+    ended: AtomicBool,
     outcome: UnsafeCell<MaybeUninit<Outcome>>,
+    target: UnsafeCell<MaybeUninit<Target>>,
 }
 
-/// Both handles are there, and nothing has happened.
-const OPEN: u8 = 0;
-/// The operation has ended; the ender is gone.
-const ENDED: u8 = 1;
-/// Nobody waits any more.
-const ALONE: u8 = 2;
-
-// SAFETY: by the invariants each field has one user at a time, handed over by `state`.
+// SAFETY: by the invariants each field has one user at a time, handed over by `ended`.
 unsafe impl Send for Node {}
-// SAFETY: as above; after `ENDED` the outcome is only read.
+// SAFETY: as above; after the end the outcome is only read.
 unsafe impl Sync for Node {}
 
 /// Nodes that a thread keeps for its next operations.
@@ -59,13 +55,23 @@ thread_local! {
 }
 
 impl Node {
+    #[inline]
+    fn has_ended(&self) -> bool {
+        // SYNC completion (acquire)
+        self.ended.load(Ordering::Acquire)
+    }
+
+    #[inline]
     fn take() -> NonNull<Node> {
         let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
-        let node = spare.unwrap_or_else(|| {
-            let outcome = UnsafeCell::new(MaybeUninit::uninit());
-            Box::new(Node { state: AtomicU8::new(OPEN), outcome })
-        });
-        NonNull::from(Box::leak(node))
+        NonNull::from(Box::leak(spare.unwrap_or_else(Node::new)))
+    }
+
+    #[cold]
+    fn new() -> Box<Node> {
+        let outcome = UnsafeCell::new(MaybeUninit::uninit());
+        let target = UnsafeCell::new(MaybeUninit::uninit());
+        Box::new(Node { ended: AtomicBool::new(false), outcome, target })
     }
 
     /// Drops the outcome.
@@ -84,7 +90,7 @@ impl Node {
     unsafe fn keep(node: NonNull<Node>) {
         // SAFETY: it was leaked by `take`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
-        node.state = AtomicU8::new(OPEN);
+        node.ended = AtomicBool::new(false);
         let _ = SPARES.try_with(|spares| {
             let mut spares = spares.borrow_mut();
             if spares.len() < SPARE {
@@ -132,23 +138,32 @@ impl Completion {
     /// Returns the outcome if the operation has ended. From then on the engine does not touch its memory.
     #[inline]
     pub fn outcome(&self) -> Option<&Outcome> {
-        // SYNC completion (acquire)
-        if self.node().state.load(Ordering::Acquire) != ENDED {
+        if !self.node().has_ended() {
             return None;
         }
-        // SAFETY: `ENDED` was seen: by invariant 2 the outcome is there, and nobody writes it any more.
+        // SAFETY: the end was seen: by invariant 2 the outcome is there, and nobody writes it any more.
         Some(self.node().outcome.with(|outcome| unsafe { &*outcome.cast::<Outcome>() }))
+    }
+}
+
+impl Completion {
+    /// Tells what was started.
+    ///
+    /// # Errors
+    /// What it failed with, if it has.
+    pub fn started(self) -> Result<Started, Fault> {
+        match self.outcome() {
+            None => Ok(Started::Pending(self)),
+            Some(outcome) => outcome.clone().map(Started::Done),
+        }
     }
 }
 
 impl Drop for Completion {
     #[inline]
     fn drop(&mut self) {
-        // SYNC completion (acquire): a plain look first, as most operations have ended by now.
-        let ended = self.node().state.load(Ordering::Acquire) == ENDED
-            || self.node().state.swap(ALONE, Ordering::AcqRel) == ENDED;
-        if !ended {
-            return;
+        if !self.node().has_ended() {
+            return abandon(Abandoned(self.0));
         }
         // SAFETY: invariant 1: the ender is gone, the node is ours; invariant 2: the outcome was written.
         unsafe { self.node().drop_outcome() };
@@ -157,11 +172,56 @@ impl Drop for Completion {
     }
 }
 
+/// The node of an operation that nobody waits for, and that may not have ended.
+struct Abandoned(NonNull<Node>);
+
+// SAFETY: `Node` is `Send`.
+unsafe impl Send for Abandoned {}
+
+/// The nodes of operations that nobody waits for: whoever adds one looks now and then which have ended. So an ender, who
+/// would have to ask with a locked instruction, need not know whether somebody waits.
+static ABANDONED: std::sync::Mutex<(Vec<Abandoned>, usize)> = std::sync::Mutex::new((Vec::new(), FEW));
+
+/// So many are not looked at.
+const FEW: usize = 64;
+
+#[cold]
+fn abandon(node: Abandoned) {
+    let mut guard = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (nodes, limit) = &mut *guard;
+    nodes.push(node);
+    if nodes.len() >= *limit {
+        drop(guard);
+        reclaim();
+    }
+}
+
+/// Takes the nodes back whose operations have ended.
+fn reclaim() {
+    let lock = || ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut nodes = std::mem::take(&mut lock().0);
+    nodes.retain(|Abandoned(node)| {
+        // SAFETY: it lives until it is kept, below.
+        let ended = unsafe { node.as_ref() };
+        if !ended.has_ended() {
+            return true;
+        }
+        // SAFETY: invariants 1 and 2, as in the drop of a completion.
+        unsafe { ended.drop_outcome() };
+        // SAFETY: as above; it leaves the list.
+        unsafe { Node::keep(*node) };
+        false
+    });
+    let mut guard = lock();
+    guard.0.append(&mut nodes);
+    guard.1 = FEW.max(2 * guard.0.len());
+}
+
 impl Ender {
     /// Ends the operation. The caller has dropped the source or target before.
     #[inline]
     pub(crate) fn end(self, outcome: Outcome) {
-        ManuallyDrop::new(self).put(outcome);
+        ManuallyDrop::new(self).put(|| outcome);
     }
 
     /// Returns the number that the other handle has, too.
@@ -176,24 +236,116 @@ impl Ender {
 
     /// Puts the outcome down; the handle is used up.
     #[inline]
-    fn put(&mut self, outcome: Outcome) {
+    fn put(&mut self, outcome: impl FnOnce() -> Outcome) {
         // SAFETY: the node lives until both handles are gone.
         let node = unsafe { self.0.as_ref() };
-        // SAFETY: invariant 2: `ENDED` has not been stored, so that nobody reads.
-        node.outcome.with_mut(|place| unsafe { place.write(MaybeUninit::new(outcome)) });
+        // SAFETY: invariant 2: the end has not been stored, so that nobody reads.
+        node.outcome.with_mut(|place| unsafe { place.write(MaybeUninit::new(outcome())) });
         // SYNC completion (release)
-        if node.state.swap(ENDED, Ordering::AcqRel) == ALONE {
-            // SAFETY: invariant 1: the other handle is gone, and nobody reads; it was written above.
-            unsafe { node.drop_outcome() };
-            // SAFETY: as above.
-            unsafe { Node::keep(self.0) };
-        }
+        node.ended.store(true, Ordering::Release);
     }
 }
 
 impl Drop for Ender {
     fn drop(&mut self) {
-        self.put(Err(Fault::Cancelled));
+        self.put(|| Err(Fault::Cancelled));
+    }
+}
+
+/// The [`Ender`] of a receive, with the memory to receive into: it lies in the node from the start of the receive to its
+/// end, and is not moved as the receive goes from hand to hand.
+pub(crate) struct Receiving(Ender);
+
+/// A receive that is not posted yet.
+#[derive(Debug)]
+pub struct Receive {
+    pub(crate) receiving: Receiving,
+    pub(crate) completion: Completion,
+}
+
+impl Receive {
+    /// Makes a receive into this memory, which is not moved from now on.
+    #[inline(always)]
+    pub fn new(target: Target) -> Self {
+        let (ender, completion) = pair();
+        // SAFETY: the node lives until both handles are gone.
+        let place = unsafe { &ender.0.as_ref().target };
+        // SAFETY: by invariant 3 nobody uses the place.
+        place.with_mut(|place| unsafe { place.write(MaybeUninit::new(target)) });
+        Receive { receiving: Receiving(ender), completion }
+    }
+}
+
+impl Receiving {
+    /// Returns the memory to receive into.
+    #[inline]
+    pub(crate) fn target(&mut self) -> &mut Target {
+        // SAFETY: the node lives until both handles are gone.
+        let node = unsafe { self.0.0.as_ref() };
+        // SAFETY: invariant 3.
+        node.target.with_mut(|target| unsafe { &mut *target.cast::<Target>() })
+    }
+
+    /// Ends the receive. The memory is given back before.
+    #[inline]
+    pub(crate) fn end(self, outcome: Outcome) {
+        let mut parted = ManuallyDrop::new(self);
+        // Whoever holds the memory may panic when it is let go of: the receive ends as abandoned then.
+        let ender = Ender(parted.0.0);
+        parted.drop_target();
+        ender.end(outcome);
+    }
+
+    /// Ends the receive with a message that has landed. The memory is given back before.
+    #[inline]
+    pub(crate) fn landed(self, message: &Envelope) {
+        let mut parted = ManuallyDrop::new(self);
+        let ender = Ender(parted.0.0);
+        parted.drop_target();
+        ManuallyDrop::new(ender).put(|| Ok(message.fields()));
+    }
+
+    /// Takes the memory out.
+    pub(crate) fn into_parts(self) -> (Target, Ender) {
+        let parted = ManuallyDrop::new(self);
+        // SAFETY: the node lives until both handles are gone.
+        let node = unsafe { parted.0.0.as_ref() };
+        // SAFETY: invariant 3: it is there, and not used from now on.
+        let target = node.target.with_mut(|target| unsafe { target.cast::<Target>().read() });
+        (target, Ender(parted.0.0))
+    }
+
+    /// Whether `completion` is the other handle.
+    pub(crate) fn ends(&self, completion: &Completion) -> bool {
+        self.0.ends(completion)
+    }
+
+    /// Returns the number that the other handle has, too.
+    pub(crate) fn id(&self) -> usize {
+        self.0.id()
+    }
+
+    /// Drops the memory, before the node is put down and never again.
+    #[inline]
+    fn drop_target(&mut self) {
+        let target = self.target();
+        if !target.is_bare() {
+            // SAFETY: invariant 3.
+            unsafe { std::ptr::drop_in_place(target) };
+        }
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.drop_target();
+        // The ender ends the receive as abandoned.
+    }
+}
+
+impl fmt::Debug for Receiving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Receiving")
     }
 }
 
@@ -238,6 +390,7 @@ mod tests {
         let (ender, completion) = pair();
         drop(completion);
         ender.end(dead(&cause));
+        reclaim();
         assert_eq!(Arc::strong_count(&cause), 1);
         let (ender, completion) = pair();
         drop(ender);
@@ -263,6 +416,27 @@ mod tests {
             }
             drop(enders);
         });
+        reclaim();
+        assert_eq!(Arc::strong_count(&cause), 1);
+    }
+
+    #[test]
+    fn operations_that_nobody_waits_for_leave_nothing_behind() {
+        let cause: Arc<str> = "a test".into();
+        let mut open = Vec::new();
+        for round in 0..20 * FEW {
+            let (ender, completion) = pair();
+            drop(completion);
+            if round % 2 == 0 {
+                ender.end(dead(&cause))
+            } else {
+                open.push(ender)
+            }
+            // Other tests have theirs in the list, too.
+            assert!(Arc::strong_count(&cause) <= 2 + 2 * FEW.max(2 * open.len()), "round {round}");
+        }
+        open.into_iter().for_each(|ender| ender.end(dead(&cause)));
+        reclaim();
         assert_eq!(Arc::strong_count(&cause), 1);
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Messages and their pieces have a body; an announcement may have a [`RemoteKey`](crate::device::RemoteKey) for one.
 
-use zerocopy::little_endian::{I32, U16, U64};
+use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// What a frame says.
@@ -57,14 +57,37 @@ impl Kind {
     }
 }
 
-/// The words every head starts with.
+/// What every head starts with: one word, so that who copies the head does not wait for its parts to be written.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
-#[repr(C)]
-pub(crate) struct Short {
-    pub(crate) kind: u8,
-    pub(crate) code: u8,
-    pub(crate) channel: U16,
-    pub(crate) tag: I32,
+#[repr(transparent)]
+pub(crate) struct Short(U64);
+
+impl Short {
+    #[inline]
+    pub(crate) fn new(kind: Kind, code: u8, channel: u16, tag: i32) -> Self {
+        let tag = u64::from(tag.cast_unsigned());
+        Short(U64::new(kind as u64 | u64::from(code) << 8 | u64::from(channel) << 16 | tag << 32))
+    }
+
+    #[inline]
+    pub(crate) fn kind(self) -> u8 {
+        self.0.get() as u8
+    }
+
+    #[inline]
+    pub(crate) fn code(self) -> u8 {
+        (self.0.get() >> 8) as u8
+    }
+
+    #[inline]
+    fn channel(self) -> u16 {
+        (self.0.get() >> 16) as u16
+    }
+
+    #[inline]
+    fn tag(self) -> i32 {
+        ((self.0.get() >> 32) as u32).cast_signed()
+    }
 }
 
 /// The whole head; a short one reads as a long one with zeros.
@@ -87,8 +110,7 @@ const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MA
 
 impl Head {
     pub(crate) fn new(kind: Kind, code: u8, channel: u16, tag: i32) -> Self {
-        let short = Short { kind: kind as u8, code, channel: U16::new(channel), tag: I32::new(tag) };
-        Head { short, ..Head::default() }
+        Head { short: Short::new(kind, code, channel, tag), ..Head::default() }
     }
 
     /// Reads a head that came from a peer: every byte of it may be anything.
@@ -98,12 +120,12 @@ impl Head {
             LONG => Head::read_from_bytes(bytes).ok()?,
             _ => return None,
         };
-        Some((Kind::from_code(head.short.kind)?, head))
+        Some((Kind::from_code(head.short.kind())?, head))
     }
 
     /// Returns the bytes to send: the short form if nothing is lost by it.
     pub(crate) fn bytes(&self) -> &[u8] {
-        if self.short.kind == Kind::Eager as u8 && self.short.code != 0 {
+        if self.short.kind() == Kind::Eager as u8 && self.short.code() != 0 {
             self.short.as_bytes()
         } else {
             self.as_bytes()
@@ -111,10 +133,10 @@ impl Head {
     }
 
     pub(crate) fn channel(&self) -> usize {
-        usize::from(self.short.channel.get())
+        usize::from(self.short.channel())
     }
 
     pub(crate) fn tag(&self) -> i32 {
-        self.short.tag.get()
+        self.short.tag()
     }
 }

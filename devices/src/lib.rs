@@ -97,7 +97,7 @@ mod sys;
 mod wait;
 
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};
-pub use completion::{Completion, Outcome, Started};
+pub use completion::{Completion, Outcome, Receive, Started};
 pub use device::{
     Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink,
 };

@@ -44,7 +44,7 @@ fn a_scope_ends_when_its_forgotten_operations_have(world: World) -> mpj::Result<
         world.scope(|s| {
             for part in &mut parts {
                 std::mem::forget(s.irecv(part, other, 3)?);
-                std::mem::forget(s.isend(&mine, other, 3)?);
+                let _ = s.isend(&mine, other, 3)?;
             }
             Ok::<(), mpj::Error>(())
         })?;

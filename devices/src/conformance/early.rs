@@ -2,7 +2,7 @@
 
 use super::Member;
 use super::owned::bytes;
-use crate::{ANY_SOURCE, ANY_TAG, Fault, Pattern, Started};
+use crate::{ANY_SOURCE, ANY_TAG, Fault, Pattern, Receive, Started};
 
 /// Many early messages are received in the order they were sent.
 pub(super) fn ten_thousand_in_order(m: &Member) {
@@ -67,8 +67,9 @@ pub(super) fn a_matched_probe_takes_the_message(m: &Member) {
         for (message, seed) in [(second, 2), (first, 1)] {
             let memory = vec![0u8; len];
             let layout = super::owned::Layout::all(&memory);
-            let receive =
-                super::Receiving::start(memory, layout, |target| m.engine.recv_message(message, target));
+            let receive = super::Receiving::start(memory, layout, |target| {
+                m.engine.recv_message(message, Receive::new(target)).started()
+            });
             assert!(m.received(receive).1 == bytes(seed, len), "{len} bytes");
         }
         sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));

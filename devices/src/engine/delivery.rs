@@ -140,7 +140,7 @@ impl Delivery<'_> {
         if !checked && !channel.admits(from, rank) {
             return None;
         }
-        let Some(Posted { target, ender, .. }) = matching.take_posted(&message) else {
+        let Some((target, ender)) = matching.take_posted(&message).map(Posted::into_parts) else {
             let body = Held::Remote { op, key: key.map(Box::new) };
             let back = matching.keep(Unexpected { message, from, body, notify: None });
             drop(matching);
@@ -356,7 +356,7 @@ impl Engine {
 
 #[inline]
 pub(super) fn envelope(head: &Head, source: u32, bytes: usize) -> Envelope {
-    let code = head.short.code;
+    let code = head.short.code();
     let signature = if code == 0 {
         Signature { hash: head.hash.get(), count: head.count.get() }
     } else {

@@ -1,8 +1,8 @@
 //! What the end of a rank does to the operations of the others.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::channel::Channel;

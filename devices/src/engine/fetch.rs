@@ -210,10 +210,12 @@ impl Engine {
         let back = channel.ops().take_back(op, from, landed);
         match back {
             Back::Open => (),
-            Back::Whole(Recv { target, message, ender, theirs, registration, .. }) => {
+            Back::Whole(Recv { mut target, message, ender, theirs, registration, .. }) => {
                 self.answer(from, channel, Kind::Done, theirs, 0);
                 drop(registration);
-                ender.end(target.finish(&message).map(|()| message));
+                let valid = target.finish(&message);
+                target.release();
+                ender.end(valid.map(|()| message));
             }
             Back::Failed(op, fault) => op.end(Err(fault)),
             Back::Void { theirs } => {

@@ -61,8 +61,8 @@ impl Delivery<'_> {
                     let notify = (kind == Kind::EagerSync).then(|| head.op.get());
                     let posted = channel.matching().take_posted(&message);
                     if let Some(mut posted) = posted {
-                        let fits = posted.target.accepts(&message).is_ok();
-                        let to = fits.then(|| posted.target.run(0, len)).flatten();
+                        let fits = posted.target().accepts(&message).is_ok();
+                        let to = fits.then(|| posted.target().run(0, len)).flatten();
                         return Some((Arriving::Posted { channel, posted, message, notify, at: 0 }, to));
                     }
                 }
@@ -91,9 +91,9 @@ impl Delivery<'_> {
         let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.as_mut()) else { return };
         let broken = match arriving {
             Arriving::Posted { posted, message, at, .. } => {
-                if posted.target.accepts(message).is_ok() {
+                if posted.target().accepts(message).is_ok() {
                     copied.add(bytes.len());
-                    posted.target.land(*at, bytes);
+                    posted.target().land(*at, bytes);
                 }
                 *at += bytes.len();
                 false
@@ -202,10 +202,9 @@ impl Engine {
                 }
                 self.stir();
             }
-            Some(Posted { target, ender, .. }) => {
+            Some(posted) => {
                 drop(matching);
-                let outcome = self.consume(&channel, early, target);
-                ender.end(outcome.map(|_| message));
+                self.consume(&channel, early, posted.into_receiving());
             }
         }
         Some(())
@@ -255,7 +254,9 @@ fn end_if_whole(mut ops: MutexGuard<'_, Ops>, number: u64, from: PeerId) {
 }
 
 fn end_whole(recv: Recv) {
-    let Recv { target, message, ender, registration, .. } = recv;
+    let Recv { mut target, message, ender, registration, .. } = recv;
     drop(registration);
-    ender.end(target.finish(&message).map(|()| message));
+    let valid = target.finish(&message);
+    target.release();
+    ender.end(valid.map(|()| message));
 }

@@ -153,12 +153,17 @@ impl Outbox {
     pub(crate) fn post(&mut self, head: &Head, source: Option<&Source>) -> Result<(), PostError> {
         let Some(source) = source else { return self.link.post(head.bytes(), Body::Empty) };
         self.link.post(head.bytes(), source.whole())?;
-        let bytes = source.bytes();
+        self.note_eager(source.bytes());
+        Ok(())
+    }
+
+    /// Counts a message that went with its body.
+    #[inline]
+    pub(crate) fn note_eager(&mut self, bytes: usize) {
         self.sent.eager.add(bytes);
         if bytes > 0 {
             self.sent.copied.add(bytes);
         }
-        Ok(())
     }
 
     /// Posts a frame that has waited, or may have to.
@@ -181,7 +186,7 @@ impl Outbox {
     /// Gives back what a frame has taken of the peer's room that will not be sent.
     pub(crate) fn note_unsent(&mut self, frame: &Waiting) {
         self.credit += frame.body.as_ref().map_or(0, |body| cost(body.bytes()));
-        let kind = frame.head.short.kind;
+        let kind = frame.head.short.kind();
         if kind == Kind::Ready as u8 || kind == Kind::EagerSync as u8 {
             self.announced -= 1;
         }

@@ -10,7 +10,7 @@ use super::outbox::Ended;
 use super::peer::Table;
 use super::waits::Wait;
 use crate::biased::MutexGuard;
-use crate::completion::Started;
+use crate::completion::{Completion, Outcome, Started};
 use crate::device::{Inlet, PeerId};
 use crate::fault::Fault;
 use crate::layout::Envelope;
@@ -264,9 +264,18 @@ impl Engine {
     pub fn wait_as(&self, started: Started, what: impl Fn() -> Wait) -> Result<Envelope, Fault> {
         match started {
             Started::Done(message) => Ok(message),
-            Started::Pending(mut completion) => {
-                self.wait_for(&mut completion, |completion| completion.outcome().cloned(), |_| what())
-            }
+            Started::Pending(completion) => self.wait_and(&completion, Outcome::clone, what),
         }
+    }
+
+    /// Waits for an operation and reads its outcome; `what` says what for, as in [`wait_for`](Self::wait_for).
+    #[inline]
+    pub fn wait_and<T>(
+        &self,
+        completion: &Completion,
+        read: impl Fn(&Outcome) -> T,
+        what: impl Fn() -> Wait,
+    ) -> T {
+        self.wait_for(&mut (), |()| completion.outcome().map(&read), |()| what())
     }
 }

@@ -9,7 +9,7 @@ use super::channel::Channel;
 use super::fetch::Announced;
 use super::outbox::cost;
 use super::{Engine, Wait, lock};
-use crate::completion::{Completion, Started, pair};
+use crate::completion::{Completion, Receive, Receiving, Started};
 use crate::copy;
 use crate::device::PeerId;
 use crate::fault::Fault;
@@ -59,33 +59,46 @@ impl Engine {
     ///
     /// # Errors
     /// What is wrong with the message that is there already, or [`Fault::Dead`], [`Fault::Freed`].
-    #[inline]
     pub fn recv(&self, channel: &Arc<Channel>, pattern: Pattern, target: Target) -> Result<Started, Fault> {
+        let completion = self.post(channel, pattern, Receive::new(target)).map_err(|fault| *fault)?;
+        completion.started()
+    }
+
+    /// Posts a receive. If its message is there already, it has ended when it is returned.
+    ///
+    /// # Errors
+    /// [`Fault::Dead`], [`Fault::Freed`].
+    pub fn post(
+        &self,
+        channel: &Arc<Channel>,
+        pattern: Pattern,
+        receive: Receive,
+    ) -> Result<Completion, Box<Fault>> {
+        let Receive { receiving, completion } = receive;
         let mut matching = channel.matching();
         if let Some(early) = matching.take_unexpected(pattern) {
             matching.local.note_early(&early);
             drop(matching);
-            return self.consume(channel, early, target);
+            self.consume(channel, early, receiving);
+            return Ok(completion);
         }
         if let Some(fault) = channel.broken() {
-            return Err(fault.clone());
+            return Err(Box::new(fault.clone()));
         }
-        let (ender, completion) = pair();
-        matching.post(Posted { pattern, target, ender });
+        matching.post(Posted::new(pattern, receiving));
         drop(matching);
         self.recheck(channel, channel.peer(pattern.source.cast_unsigned()));
-        Ok(Started::Pending(completion))
+        Ok(completion)
     }
 
-    /// Receives a message taken by a matched probe.
-    ///
-    /// # Errors
-    /// As [`recv`](Self::recv).
-    pub fn recv_message(&self, message: Message, target: Target) -> Result<Started, Fault> {
+    /// Receives a message taken by a matched probe; mostly it has ended when it is returned.
+    pub fn recv_message(&self, message: Message, receive: Receive) -> Completion {
         let Message { channel, early } = message;
+        let Receive { receiving, completion } = receive;
         // The channel may have been left since.
         lock(&self.left).note_early(&early);
-        self.consume(&channel, early, target)
+        self.consume(&channel, early, receiving);
+        completion
     }
 
     /// Receives a message taken by a matched probe without a copy: by taking over the block of the global pool that it
@@ -108,52 +121,47 @@ impl Engine {
         }
     }
 
-    pub(super) fn consume(
-        &self,
-        channel: &Arc<Channel>,
-        early: Unexpected,
-        mut target: Target,
-    ) -> Result<Started, Fault> {
+    /// Gives a message that came early to its receive.
+    pub(super) fn consume(&self, channel: &Arc<Channel>, early: Unexpected, mut receiving: Receiving) {
         self.release_early(&early);
         let Unexpected { message, from, body, notify } = early;
-        let checked = target.accepts(&message);
-        match body {
+        let accepted = receiving.target().accepts(&message);
+        let landed = match body {
+            Held::Remote { op, .. } if accepted.is_err() => {
+                self.answer(from, channel, Kind::Done, op, 0);
+                accepted
+            }
             Held::Remote { op, key } => {
-                if let Err(fault) = checked {
-                    self.answer(from, channel, Kind::Done, op, 0);
-                    return Err(fault);
-                }
-                let (ender, completion) = pair();
-                self.fetch(&Announced { channel, from, message, op, key: key.as_deref() }, target, ender);
-                return Ok(Started::Pending(completion));
+                let (target, ender) = receiving.into_parts();
+                let announced = Announced { channel, from, message, op, key: key.as_deref() };
+                return self.fetch(&announced, target, ender);
             }
             Held::Local { source, ender } => {
-                if checked.is_ok() {
-                    source.copy_to(&mut target);
+                if accepted.is_ok() {
+                    source.copy_to(receiving.target());
                 }
                 drop(source);
                 ender.end(Ok(message));
-                checked?;
+                accepted
             }
-            _ if checked.is_err() => {
+            body => {
+                if accepted.is_ok()
+                    && let Held::Block(block) = &body
+                {
+                    // SAFETY: the block was filled with the message's bytes when it was held.
+                    #[expect(unsafe_code, reason = "see above")]
+                    let bytes = unsafe { block.as_uninit()[..message.bytes].assume_init_ref() };
+                    receiving.target().land(0, bytes);
+                }
                 self.confirm(from, channel, notify);
-                checked?;
+                let lost = matches!(body, Held::Lost).then_some(Fault::NoMemory { bytes: message.bytes });
+                accepted.and_then(|()| lost.map_or(Ok(()), Err))
             }
-            Held::Block(block) => {
-                // SAFETY: the block was filled with the message's bytes when it was held.
-                #[expect(unsafe_code, reason = "see above")]
-                let bytes = unsafe { block.as_uninit()[..message.bytes].assume_init_ref() };
-                target.land(0, bytes);
-                self.confirm(from, channel, notify);
-            }
-            Held::Empty => self.confirm(from, channel, notify),
-            Held::Lost => {
-                self.confirm(from, channel, notify);
-                return Err(Fault::NoMemory { bytes: message.bytes });
-            }
+        };
+        match landed.and_then(|()| receiving.target().finish(&message)) {
+            Ok(()) => receiving.landed(&message),
+            Err(fault) => receiving.end(Err(fault)),
         }
-        target.finish(&message)?;
-        Ok(Started::Done(message))
     }
 
     /// Gives the room of an early message back to its sender.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mpj_pool::Access;
+use zerocopy::IntoBytes;
 
 use super::Engine;
 use super::channel::Channel;
@@ -10,10 +11,10 @@ use super::fetch::takes;
 use super::ops::Op;
 use super::outbox::{cost, note_announced};
 use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
-use crate::completion::{Ender, Started, pair};
+use crate::completion::{Completion, Ender, Started, pair};
 use crate::device::{PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
-use crate::header::{Head, Kind};
+use crate::header::{Head, Kind, Short};
 use crate::layout::{Envelope, Source};
 use crate::liveness::End;
 use crate::matching::{Held, Posted, Unexpected};
@@ -30,6 +31,54 @@ pub enum Mode {
 }
 
 impl Engine {
+    /// Starts a message to member `dest` of a channel, as [`send`](Self::send) does, but takes the memory only if it is
+    /// wanted for longer than the call; then the operation is returned.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline(never)]
+    pub fn send_from(
+        &self,
+        channel: &Arc<Channel>,
+        dest: u32,
+        tag: i32,
+        source: &mut Source,
+        mode: Mode,
+    ) -> Result<Option<Completion>, Box<Fault>> {
+        if mode == Mode::Standard && self.send_now(channel, dest, tag, source) {
+            return Ok(None);
+        }
+        match self.send(channel, dest, tag, source.take(), mode) {
+            Ok(Started::Done(_)) => Ok(None),
+            Ok(Started::Pending(completion)) => Ok(Some(completion)),
+            Err(fault) => Err(Box::new(fault)),
+        }
+    }
+
+    /// Sends a message of one primitive if it can go at once and nothing is in its way; whatever is, is not looked into.
+    #[inline]
+    fn send_now(&self, channel: &Channel, dest: u32, tag: i32, source: &Source) -> bool {
+        let (Some(code), Some(id)) = (source.code(), channel.peer(dest)) else { return false };
+        let Some(peer) = self.peers.get(id).filter(|_| id.0 != self.site.rank) else { return false };
+        let mut out = peer.outbox();
+        let (bytes, cost) = (source.bytes(), cost(source.bytes()));
+        // A peer that is not met has no credit.
+        let may =
+            bytes <= out.caps.eager && out.credit >= cost && out.waiting.is_empty() && out.knows(channel);
+        if !may || channel.is_troubled() || channel.broken().is_some() {
+            return false;
+        }
+        let head = Short::new(Kind::Eager, code, channel.number(), tag);
+        if out.link.post(head.as_bytes(), source.whole()).is_err() {
+            return false;
+        }
+        out.credit -= cost;
+        out.note_eager(bytes);
+        self.note_staged(&mut out);
+        reach(Step::EagerSent, self.site.rank);
+        true
+    }
+
     /// Starts a message to member `dest` of a channel.
     ///
     /// # Errors

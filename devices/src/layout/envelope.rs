@@ -20,6 +20,14 @@ pub struct Envelope {
 }
 
 impl Envelope {
+    /// Copies it field by field. What was just made and is copied as a whole would be read in larger pieces than it was
+    /// written, and the processor waits for such reads until all that was written before has reached the cache.
+    #[inline]
+    pub(crate) fn fields(&self) -> Envelope {
+        let &Envelope { source, tag, code, signature: Signature { hash, count }, bytes } = self;
+        Envelope { source, tag, code, signature: Signature { hash, count }, bytes }
+    }
+
     pub(super) fn content(&self) -> Content {
         match Primitive::from_code(self.code) {
             Some(primitive) => Content::Of(primitive, self.bytes / primitive.size()),

@@ -36,7 +36,7 @@ impl Source {
     ///
     /// # Safety
     /// Invariants 1 and 3 of [`Source`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
         Ok(Source { buf, bytes, _keep: keep })
@@ -46,6 +46,18 @@ impl Source {
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Takes it out, and leaves a message without bytes.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Source {
+        std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, _keep: None })
+    }
+
+    /// Returns the code of the primitive it is made of, unless it is mixed.
+    #[inline]
+    pub(crate) fn code(&self) -> Option<u8> {
+        self.buf.datatype().homogeneous().map(|primitive| primitive as u8)
     }
 
     #[inline]

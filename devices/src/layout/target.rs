@@ -23,7 +23,7 @@ pub struct Target {
     buf: Buf,
     bytes: usize,
     landed: usize,
-    _keep: Option<Keep>,
+    keep: Option<Keep>,
 }
 
 // SAFETY: invariant 1 gives exclusive use, on whichever thread.
@@ -39,13 +39,13 @@ impl Target {
     ///
     /// # Safety
     /// Invariants 1 and 4 of [`Target`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
         if buf.pieces().is_some() {
             return Err(BufError::Chain);
         }
-        Ok(Target { buf, bytes, landed: 0, _keep: keep })
+        Ok(Target { buf, bytes, landed: 0, keep })
     }
 
     /// Returns the bytes there is room for.
@@ -155,17 +155,27 @@ impl Target {
         unsafe { self.buf.datatype().unpack(self.buf.base(), self.buf.count(), position, &from[..len]) }
     }
 
-    /// Checks what must be checked before the user may look at the first `bytes` bytes.
+    /// Checks what must be checked before the user may look at what has landed of a message.
     #[inline]
-    pub(crate) fn finish(mut self, message: &Envelope) -> Result<(), Fault> {
+    pub(crate) fn finish(&mut self, message: &Envelope) -> Result<(), Fault> {
         let valid = if self.buf.datatype().needs_check() { self.validate(message) } else { Ok(()) };
         // Invariant 2: all of it was checked just now, or any bits are values.
         self.landed = 0;
-        if self.buf.is_plain() && self._keep.is_none() {
-            // Nothing in it must be dropped.
+        valid
+    }
+
+    /// Whether nothing happens when it is dropped.
+    #[inline]
+    pub(crate) fn is_bare(&self) -> bool {
+        self.landed == 0 && self.buf.is_plain() && self.keep.is_none()
+    }
+
+    /// Gives it back: what happens is what would if it were dropped, looked at first.
+    #[inline]
+    pub(crate) fn release(self) {
+        if self.is_bare() {
             std::mem::forget(self);
         }
-        valid
     }
 
     #[cold]

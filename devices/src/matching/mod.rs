@@ -104,7 +104,7 @@ impl Matching {
 
     /// Takes back the receive that ends `completion`.
     pub(crate) fn cancel(&mut self, completion: &Completion) -> Option<Posted> {
-        self.posted.take(|posted| posted.ender.ends(completion), || [Key::Operation(completion.id())])
+        self.posted.take(|posted| posted.ends(completion), || [Key::Operation(completion.id())])
     }
 
     /// Takes the receives that `which` picks.

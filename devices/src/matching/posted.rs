@@ -2,33 +2,60 @@
 
 use super::Pattern;
 use super::bins::{Entry, Key};
-use crate::completion::Ender;
+use crate::completion::{Completion, Ender, Receiving};
 use crate::layout::{Envelope, Target};
 
 /// A posted receive; the queue owns the target until the receive matches or is cancelled.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) pattern: Pattern,
-    pub(crate) target: Target,
-    pub(crate) ender: Ender,
+    receiving: Receiving,
 }
 
 impl Posted {
+    #[inline]
+    pub(crate) fn new(pattern: Pattern, receiving: Receiving) -> Self {
+        Posted { pattern, receiving }
+    }
+
+    /// Returns the memory to receive into.
+    pub(crate) fn target(&mut self) -> &mut Target {
+        self.receiving.target()
+    }
+
+    /// Takes the memory out, and the duty to end the receive.
+    pub(crate) fn into_parts(self) -> (Target, Ender) {
+        self.receiving.into_parts()
+    }
+
+    /// Takes out the duty to end the receive, with the memory.
+    pub(crate) fn into_receiving(self) -> Receiving {
+        self.receiving
+    }
+
+    /// Whether this is the receive that `completion` is of.
+    pub(crate) fn ends(&self, completion: &Completion) -> bool {
+        self.receiving.ends(completion)
+    }
+
     /// Ends the receive with a message, landed by `land` if it is accepted.
     #[inline]
     pub(crate) fn receive(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
-        let Posted { mut target, ender, .. } = self;
+        let mut receiving = self.receiving;
+        let target = receiving.target();
         let outcome = target.accepts(message).and_then(|()| {
-            land(&mut target);
+            land(target);
             target.finish(message)
         });
-        ender.end(outcome.map(|()| *message));
+        match outcome {
+            Ok(()) => receiving.landed(message),
+            Err(fault) => receiving.end(Err(fault)),
+        }
     }
 
     /// Ends the receive without a message.
     pub(crate) fn fail(self, fault: crate::Fault) {
-        drop(self.target);
-        self.ender.end(Err(fault));
+        self.receiving.end(Err(fault));
     }
 }
 
@@ -47,7 +74,7 @@ impl Entry<LISTS> for Posted {
     fn key(&self, list: usize, mask: i32) -> Option<Key> {
         match list {
             1 => Some(self.pattern.key(mask)),
-            2 => Some(Key::Operation(self.ender.id())),
+            2 => Some(Key::Operation(self.receiving.id())),
             _ => None,
         }
     }

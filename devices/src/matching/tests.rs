@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{ANY_SOURCE, ANY_TAG, Held, Matching, Pattern, Posted, Unexpected};
 use crate::buf::Buf;
-use crate::completion::{Completion, pair};
+use crate::completion::{Completion, Receive, pair};
 use crate::device::PeerId;
 use crate::layout::{Envelope, Source, Target};
 
@@ -93,8 +93,8 @@ impl Channel {
         if self.take(pattern) {
             return;
         }
-        let (ender, completion) = pair();
-        self.matching.post(Posted { pattern, target: target(), ender });
+        let Receive { receiving, completion } = Receive::new(target());
+        self.matching.post(Posted::new(pattern, receiving));
         let completion = Arc::new(completion);
         self.posted.push((pattern, Arc::clone(&completion)));
         self.operations.push(completion);
@@ -114,7 +114,7 @@ impl Channel {
             (Some(posted), Some(at)) => {
                 let (pattern, completion) = self.posted.remove(at);
                 assert_eq!(posted.pattern, pattern);
-                assert!(posted.ender.ends(&completion), "{pattern:?} of another time got {message:?}");
+                assert!(posted.ends(&completion), "{pattern:?} of another time got {message:?}");
             }
             (None, None) => {
                 let early = Unexpected { message, from: PeerId(0), body, notify: None };
@@ -133,7 +133,7 @@ impl Channel {
         let expected = self.posted.iter().position(|(_, other)| is_it(other));
         let got = self.matching.cancel(&completion);
         assert_eq!(got.is_some(), expected.is_some());
-        assert!(got.is_none_or(|posted| posted.ender.ends(&completion)));
+        assert!(got.is_none_or(|posted| posted.ends(&completion)));
         expected.map(|at| self.posted.remove(at));
         let expected = self.early.iter().position(|(_, other)| other.as_ref().is_some_and(is_it));
         let got = self.matching.withdraw(&completion).map(|early| early.message);
@@ -181,7 +181,7 @@ impl Channel {
                     self.posted.drain(..).partition::<Vec<_>, _>(|(pattern, _)| pattern.source == source);
                 self.posted = left;
                 assert_eq!(ended.len(), expected.len());
-                assert!(ended.iter().zip(&expected).all(|(posted, (_, own))| posted.ender.ends(own)));
+                assert!(ended.iter().zip(&expected).all(|(posted, (_, own))| posted.ends(own)));
             }
             Action::CompareTags(all) => {
                 self.mask = if all { -1 } else { SOME_BITS };

@@ -91,6 +91,14 @@ impl<B: Bell> Link for RingLink<B> {
         if (self.cut.is_some() && self.send_pieces()?) || !self.producer.has_room()? {
             return Err(PostError::Again);
         }
+        // What is short and lies in one piece is most of what there is, and waits for nothing here.
+        if let Body::Bytes(bytes) = &body
+            && head.len() + bytes.len() <= INLINE
+        {
+            self.producer.send_inline(head, bytes.len(), |room| copy::fill(room, bytes));
+            self.bell.ring();
+            return Ok(());
+        }
         let len = body.len();
         let fill = |room: &mut [MaybeUninit<u8>]| match body {
             Body::Empty => (),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use mpj_datatypes::Primitive;
-use mpj_devices::{Buf, Engine, Fault, Keep, Message, Mode, Source, Target};
+use mpj_devices::{Buf, Engine, Fault, Keep, Message, Mode, Receive, Source, Target};
 
 use super::context::Context;
 use super::label::{self, Label};
@@ -152,7 +152,8 @@ impl Notice {
         let room = if message.is_here() { LONGEST } else { 0 };
         // SAFETY: the body outlives the receive, which ends at once: what is here is copied, for the rest is no room.
         let target = unsafe { Target::new(Buf::new(body.as_mut_ptr(), room, Primitive::Byte), None) }.ok()?;
-        let len = engine.recv_message(message, target).map_or(0, |_| envelope.bytes.min(room));
+        let received = engine.recv_message(message, Receive::new(target));
+        let len = if matches!(received.outcome(), Some(Ok(_))) { envelope.bytes.min(room) } else { 0 };
         let (rank, body) = (envelope.source, &body[..len]);
         let notice = match envelope.tag.cast_unsigned() >> 19 & 0xfff {
             0 => Notice::Failed(Cause::decode(rank, body)),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use mpj_datatypes::Datatype;
 use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Buf, Channel, Keep, Message, Mode, Pattern, Source, Started, Target, Wait,
+    ANY_SOURCE, ANY_TAG, Buf, Channel, Completion, Keep, Message, Mode, Outcome, Pattern, Receive, Source,
+    Target, Wait,
 };
 
 use super::PROC_NULL;
@@ -55,11 +56,11 @@ fn name(mode: Mode, blocking: bool) -> &'static str {
     }
 }
 
-/// A send with everything checked but the memory.
+/// A send with everything checked but the memory; nothing is returned if it has ended.
 ///
 /// # Safety
 /// The contract of a send buffer, until the returned operation has ended.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn start_send(
     comm: &Comm,
     call: &'static str,
@@ -68,20 +69,21 @@ pub(crate) unsafe fn start_send(
     tag: i32,
     mode: Mode,
     keep: Option<Keep>,
-) -> Result<Started> {
+) -> Result<Option<Completion>> {
     comm.usable(call)?;
     check_tag(call, tag)?;
     let dest = comm.member(call, Class::Rank, dest)?;
     // SAFETY: the caller's contract.
-    let source = unsafe { Source::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
-    comm.engine().send(comm.p2p(), dest, tag, source, mode).map_err(|fault| Error::fault(call, fault))
+    let mut source = unsafe { Source::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
+    let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode);
+    started.map_err(|fault| Error::fault(call, *fault))
 }
 
-/// A receive with everything checked but the memory.
+/// A receive with everything checked but the memory. If its message is there already, it has ended.
 ///
 /// # Safety
 /// The contract of a receive buffer, until the returned operation has ended.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn start_recv(
     comm: &Comm,
     call: &'static str,
@@ -89,12 +91,13 @@ pub(crate) unsafe fn start_recv(
     source: i32,
     tag: i32,
     keep: Option<Keep>,
-) -> Result<Started> {
+) -> Result<Completion> {
     let pattern = pattern(comm, call, source, tag)?;
     disjoint(call, buf.count(), buf.datatype())?;
     // SAFETY: the caller's contract.
     let target = unsafe { Target::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
-    comm.engine().recv(comm.p2p(), pattern, target).map_err(|fault| Error::fault(call, fault))
+    let posted = comm.engine().post(comm.p2p(), pattern, Receive::new(target));
+    posted.map_err(|fault| Error::fault(call, *fault))
 }
 
 /// Waits for an operation; `what` describes it if that takes long.
@@ -102,12 +105,33 @@ pub(crate) unsafe fn start_recv(
 fn finish(
     comm: &Comm,
     call: &'static str,
-    started: Started,
+    completion: &Completion,
     what: impl Fn(&Arc<Channel>) -> Wait,
 ) -> Result<Status> {
     // The buffer is the caller's again when this has returned, in whatever way.
-    let outcome = abort_on_unwind(|| comm.engine().wait_as(started, || what(comm.p2p())));
-    Ok(Status::of(&outcome.map_err(|fault| Error::fault(call, fault))?))
+    abort_on_unwind(|| comm.engine().wait_and(completion, |outcome| told(call, outcome), || what(comm.p2p())))
+}
+
+/// What a receive came to, as its caller is told.
+#[inline]
+fn told(call: &'static str, outcome: &Outcome) -> Result<Status> {
+    match outcome {
+        Ok(message) => Ok(Status::of(message)),
+        Err(fault) => Err(Error::fault(call, fault.clone())),
+    }
+}
+
+/// Waits for a send.
+#[inline]
+fn finish_send(
+    comm: &Comm,
+    call: &'static str,
+    started: Option<Completion>,
+    dest: i32,
+    tag: i32,
+) -> Result<()> {
+    let Some(completion) = started else { return Ok(()) };
+    finish(comm, call, &completion, |on| Wait::send(call, on, dest, tag)).map(|_| ())
 }
 
 /// Sends a buffer and returns when it can be used again, or with [`Mode::Synchronous`] when the message has been
@@ -126,10 +150,7 @@ pub unsafe fn send(comm: &Comm, buf: Buf, dest: i32, tag: i32, mode: Mode) -> Re
     }
     // SAFETY: the caller's contract, and we wait.
     let started = unsafe { start_send(comm, call, buf, dest, tag, mode, None)? };
-    match started {
-        Started::Done(_) => Ok(()),
-        pending => finish(comm, call, pending, |on| Wait::send(call, on, dest, tag)).map(|_| ()),
-    }
+    finish_send(comm, call, started, dest, tag)
 }
 
 /// Receives a message into a buffer that is long enough for it.
@@ -147,8 +168,8 @@ pub unsafe fn recv(comm: &Comm, buf: Buf, source: i32, tag: i32) -> Result<Statu
         return comm.usable(CALL).map(|()| Status::empty());
     }
     // SAFETY: the caller's contract, and we wait.
-    let started = unsafe { start_recv(comm, CALL, buf, source, tag, None)? };
-    finish(comm, CALL, started, |on| Wait::recv(CALL, on, source, tag))
+    let completion = unsafe { start_recv(comm, CALL, buf, source, tag, None)? };
+    finish(comm, CALL, &completion, |on| Wait::recv(CALL, on, source, tag))
 }
 
 /// Starts a send. With `keep`, the operation owns what it is given until it has ended.
@@ -172,7 +193,7 @@ pub unsafe fn isend(
     }
     // SAFETY: the caller's contract.
     let started = unsafe { start_send(comm, call, buf, dest, tag, mode, keep)? };
-    Ok(Request::of(About::send(call, dest, tag), comm, started))
+    Ok(Request::sending(About::send(call, dest, tag), comm, started))
 }
 
 /// Starts a receive. With `keep`, the operation owns what it is given until it has ended.
@@ -201,16 +222,8 @@ unsafe fn post(
         return comm.usable(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
-    match unsafe { start_recv(comm, call, buf, source, tag, keep) } {
-        Ok(started) => Ok(Request::of(About::recv(call, source, tag), comm, started)),
-        Err(error) if told_at_the_end(&error) => Ok(Request::failed(error)),
-        Err(error) => Err(error),
-    }
-}
-
-/// What is wrong with a message is told at the end of its receive, whether it came before the receive or after.
-pub(crate) fn told_at_the_end(error: &Error) -> bool {
-    matches!(error.class(), Class::Truncate | Class::Type | Class::NoMem)
+    let completion = unsafe { start_recv(comm, call, buf, source, tag, keep)? };
+    Ok(Request::pending(About::recv(call, source, tag), comm, completion))
 }
 
 /// Sends one buffer and receives into another at once, so that two ranks can do so to each other.
@@ -243,8 +256,7 @@ pub unsafe fn sendrecv(
             PROC_NULL => Ok(()),
             // SAFETY: the caller's contract, and we wait.
             _ => unsafe { start_send(comm, CALL, send, dest, send_tag, Mode::Standard, None) }
-                .and_then(|sent| finish(comm, CALL, sent, |on| Wait::send(CALL, on, dest, send_tag)))
-                .map(|_| ()),
+                .and_then(|sent| finish_send(comm, CALL, sent, dest, send_tag)),
         };
         if sent.is_err() {
             receiving.cancel();
@@ -315,14 +327,14 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: Message) -> Result<Status> {
     disjoint(CALL, buf.count(), buf.datatype())?;
     // SAFETY: the caller's contract, and we wait.
     let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error))?;
-    let started = comm.engine().recv_message(message, target).map_err(|fault| Error::fault(CALL, fault))?;
-    finish(comm, CALL, started, |on| Wait::recv(CALL, on, source, tag))
+    let completion = comm.engine().recv_message(message, Receive::new(target));
+    finish(comm, CALL, &completion, |on| Wait::recv(CALL, on, source, tag))
 }
 
 /// Throws a message away that was taken; its sender goes on as if it had been received.
 pub(crate) fn discard(comm: &Comm, message: Message) {
     // SAFETY: there is no room, so that nothing is written.
     if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {
-        let _ = comm.engine().recv_message(message, nothing);
+        comm.engine().recv_message(message, Receive::new(nothing));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Channel, Completion, Engine, Started, Wait};
+use mpj_devices::{Channel, Completion, Engine, Outcome, Wait};
 
 use super::comm::Comm;
 use crate::collective::task::Task;
@@ -18,7 +18,6 @@ pub struct Request {
 #[derive(Debug)]
 enum State {
     Done(Status),
-    Failed(Error),
     Pending { about: About, comm: Comm, completion: Completion },
     Collective(Arc<Task>),
 }
@@ -49,6 +48,16 @@ impl About {
         About { call, way: Way::From { peer, tag } }
     }
 
+    /// What the operation came to, as its caller is told. Of a message that was sent the status says nothing.
+    #[inline]
+    pub(crate) fn told(self, outcome: &Outcome) -> Result<Status> {
+        match (outcome, self.way) {
+            (Ok(_), Way::To { .. }) => Ok(Status::empty()),
+            (Ok(message), _) => Ok(Status::of(message)),
+            (Err(fault), _) => Err(Error::fault(self.call, fault.clone())),
+        }
+    }
+
     /// What a thread waits for that waits for the operation to end.
     pub(crate) fn wait(self, channel: &Arc<Channel>) -> Wait {
         match self.way {
@@ -64,35 +73,33 @@ impl Request {
         Request { state: State::Done(status) }
     }
 
-    /// An operation that has failed already.
-    pub(crate) fn failed(error: Error) -> Self {
-        Request { state: State::Failed(error) }
-    }
-
     /// A collective that the engine drives.
     pub(super) fn collective(task: Arc<Task>) -> Self {
         Request { state: State::Collective(task) }
     }
 
+    /// A send, if it has not ended.
     #[inline]
-    pub(crate) fn of(about: About, comm: &Comm, started: Started) -> Self {
+    pub(crate) fn sending(about: About, comm: &Comm, started: Option<Completion>) -> Self {
         match started {
-            Started::Done(message) => Request::done(Status::of(&message)),
-            Started::Pending(completion) => {
-                Request { state: State::Pending { about, comm: comm.clone(), completion } }
-            }
+            None => Request::done(Status::empty()),
+            Some(completion) => Request::pending(about, comm, completion),
         }
+    }
+
+    /// An operation that may have ended.
+    #[inline]
+    pub(crate) fn pending(about: About, comm: &Comm, completion: Completion) -> Self {
+        Request { state: State::Pending { about, comm: comm.clone(), completion } }
     }
 
     /// Returns the outcome if the operation has ended, without looking for news.
     pub(crate) fn outcome(&self) -> Option<Result<Status>> {
         match &self.state {
             State::Done(status) => Some(Ok(*status)),
-            State::Failed(error) => Some(Err(error.clone())),
-            State::Pending { about, completion, .. } => completion.outcome().map(|outcome| match outcome {
-                Ok(message) => Ok(Status::of(message)),
-                Err(fault) => Err(Error::fault(about.call, fault.clone())),
-            }),
+            State::Pending { about, completion, .. } => {
+                completion.outcome().map(|outcome| about.told(outcome))
+            }
             State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
         }
     }
@@ -104,12 +111,9 @@ impl Request {
     pub fn wait(self) -> Result<Status> {
         match self.state {
             State::Done(status) => Ok(status),
-            State::Failed(error) => Err(error),
-            State::Pending { about, comm, completion } => comm
-                .engine()
-                .wait_as(Started::Pending(completion), || about.wait(comm.p2p()))
-                .map(|message| Status::of(&message))
-                .map_err(|fault| Error::fault(about.call, fault)),
+            State::Pending { about, comm, completion } => {
+                comm.engine().wait_and(&completion, |outcome| about.told(outcome), || about.wait(comm.p2p()))
+            }
             State::Collective(task) => task.wait().map(|()| Status::empty()),
         }
     }
@@ -130,7 +134,7 @@ impl Request {
     /// Takes a receive back that has not matched; returns whether it was taken back. It has ended then.
     pub fn cancel(&self) -> bool {
         match &self.state {
-            State::Done(_) | State::Failed(_) | State::Collective(_) => false,
+            State::Done(_) | State::Collective(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel(comm.p2p(), completion),
         }
     }
@@ -138,7 +142,7 @@ impl Request {
     /// Returns what makes progress for it, and what it waits for; nothing does once it has ended.
     pub(crate) fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)> {
         match &self.state {
-            State::Done(_) | State::Failed(_) => None,
+            State::Done(_) => None,
             State::Pending { about, comm, .. } => Some((comm.engine(), *about, comm.p2p())),
             State::Collective(task) => {
                 let (about, context) = (About { call: task.name(), way: Way::Around }, task.context());

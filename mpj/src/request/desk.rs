@@ -3,20 +3,22 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Completion, Outcome, Started, Wait};
+use mpj_devices::{Completion, Started, Wait};
 
 use super::slot::Slot;
 use crate::comm::Intracomm;
+use crate::error::Result;
 use crate::raw::About;
 use crate::raw::abort_on_unwind;
+use crate::status::Status;
 
 /// Operations kept without a lock.
 const NEAR: usize = 64;
 
 /// The operations of a scope that have not been waited for.
 ///
-/// A new operation tries the slot after the last one's: in a window of up to [`NEAR`] operations it is free. If it is
-/// not, the operation goes to a list under a lock.
+/// A new operation of the thread that has opened the scope tries the slot after the last one's: in a window of up to
+/// [`NEAR`] operations it is free. If it is not, the operation goes to a list under a lock, as those of other threads do.
 ///
 /// # Invariants
 /// 1. For each slot of `near` that is held there is at most one [`Place`]: whoever has it is the slot's holder, and lends
@@ -24,28 +26,54 @@ const NEAR: usize = 64;
 #[derive(Debug)]
 pub(super) struct Desk {
     comm: Intracomm,
-    near: [Slot<Completion>; NEAR],
+    /// Which thread has opened the scope, and is in it until the desk is closed.
+    owner: usize,
+    near: [Slot<Open>; NEAR],
     next: AtomicUsize,
     far: Mutex<Far>,
+}
+
+thread_local! {
+    static MARK: u8 = const { 0 };
+}
+
+/// Returns a number that no other thread has while this one lives: where something of its own lies.
+#[inline]
+fn this_thread() -> usize {
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+/// An operation that may not have ended.
+#[derive(Debug)]
+struct Open {
+    completion: Completion,
+    about: About,
+}
+
+impl Open {
+    #[inline]
+    fn outcome(&self) -> Option<Result<Status>> {
+        self.completion.outcome().map(|outcome| self.about.told(outcome))
+    }
 }
 
 /// Where an operation is kept; its holder alone may take it away.
 #[derive(Debug)]
 pub(super) enum Place {
-    Near(usize),
-    Far(usize),
+    Near(u32),
+    Far(u32),
 }
 
 #[derive(Debug, Default)]
 struct Far {
-    slots: Vec<Option<Completion>>,
-    free: Vec<usize>,
+    slots: Vec<Option<Open>>,
+    free: Vec<u32>,
 }
 
 impl Desk {
     pub(super) fn new(comm: Intracomm) -> Self {
         let near = std::array::from_fn(|_| Slot::new());
-        Desk { comm, near, next: AtomicUsize::new(0), far: Mutex::default() }
+        Desk { comm, owner: this_thread(), near, next: AtomicUsize::new(0), far: Mutex::default() }
     }
 
     pub(super) fn comm(&self) -> &Intracomm {
@@ -56,56 +84,70 @@ impl Desk {
         self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps an operation that has not ended.
+    /// Keeps an operation that may not have ended.
     #[inline]
-    pub(super) fn keep(&self, completion: Completion) -> Place {
-        let at = self.next.load(Ordering::Relaxed) % NEAR;
-        if let Err(completion) = self.near[at].hold(completion) {
-            return self.keep_far(completion);
+    pub(super) fn keep(&self, completion: Completion, about: About) -> Place {
+        let open = Open { completion, about };
+        if this_thread() != self.owner {
+            return self.keep_far(open);
         }
-        // A hint, written without a lock: if two threads write the same slot's number, one of them finds the slot held.
+        let at = self.next.load(Ordering::Relaxed) % NEAR;
+        // SAFETY: one thread alone comes here, that which has opened the scope.
+        if let Err(open) = unsafe { self.near[at].hold(open) } {
+            return self.keep_far(open);
+        }
         self.next.store(at + 1, Ordering::Relaxed);
-        Place::Near(at)
+        Place::Near(at as u32)
     }
 
     #[cold]
-    fn keep_far(&self, completion: Completion) -> Place {
+    fn keep_far(&self, open: Open) -> Place {
         let mut far = self.far();
         let at = far.free.pop().unwrap_or_else(|| {
             far.slots.push(None);
-            far.slots.len() - 1
+            // 2^32 operations would take more memory than there is.
+            (far.slots.len() - 1) as u32
         });
-        far.slots[at] = Some(completion);
+        far.slots[at as usize] = Some(open);
         Place::Far(at)
     }
 
     /// Lets `look` see an operation.
     #[inline]
-    fn see<R>(&self, place: &Place, look: impl FnOnce(Option<&Completion>) -> R) -> R {
+    fn see<R>(&self, place: &Place, look: impl FnOnce(Option<&Open>) -> R) -> R {
         match place {
             // SAFETY: invariant 1: by the place.
-            Place::Near(at) => unsafe { self.near[*at].see(look) },
-            Place::Far(at) => look(self.far().slots[*at].as_ref()),
+            Place::Near(at) => unsafe { self.near[*at as usize].see(look) },
+            Place::Far(at) => look(self.far().slots[*at as usize].as_ref()),
         }
     }
 
     /// Returns the outcome if the operation has ended.
     #[inline]
-    pub(super) fn outcome(&self, place: &Place) -> Option<Outcome> {
-        self.see(place, |completion| completion.and_then(Completion::outcome).cloned())
+    pub(super) fn outcome(&self, place: &Place) -> Option<Result<Status>> {
+        self.see(place, |open| open.and_then(Open::outcome))
+    }
+
+    /// What a thread waits for that waits for the operation.
+    pub(super) fn about(&self, place: &Place) -> Option<About> {
+        self.see(place, |open| open.map(|open| open.about))
     }
 
     /// Waits until the operation has ended, and forgets it.
     #[inline]
-    pub(super) fn settle(&self, place: Place, about: About) -> Outcome {
+    pub(super) fn settle(&self, place: Place) -> Result<Status> {
         let raw = self.comm.as_raw();
-        let outcome = raw.engine().wait_for(&mut (), |()| self.outcome(&place), |()| about.wait(raw.p2p()));
+        let what = || {
+            let about = self.about(&place);
+            about.map_or_else(|| Wait::call("an operation"), |about| about.wait(raw.p2p()))
+        };
+        let outcome = raw.engine().wait_for(&mut (), |()| self.outcome(&place), |()| what());
         match place {
             // SAFETY: invariant 1: the place is ours, and used up.
-            Place::Near(at) => unsafe { self.near[at].free() },
+            Place::Near(at) => unsafe { self.near[at as usize].free() },
             Place::Far(at) => {
                 let mut far = self.far();
-                far.slots[at] = None;
+                far.slots[at as usize] = None;
                 far.free.push(at);
             }
         }
@@ -115,7 +157,7 @@ impl Desk {
     /// Takes a receive back if it has not matched.
     pub(super) fn cancel(&self, place: &Place) -> bool {
         let raw = self.comm.as_raw();
-        self.see(place, |completion| completion.is_some_and(|c| raw.engine().cancel(raw.p2p(), c)))
+        self.see(place, |open| open.is_some_and(|open| raw.engine().cancel(raw.p2p(), &open.completion)))
     }
 
     /// Waits until every operation has ended; if the scope has panicked, takes back what has not matched, sends too: those
@@ -125,7 +167,7 @@ impl Desk {
     /// The scope has ended: no place is used any more.
     pub(super) unsafe fn close(&self, panicked: bool) {
         let raw = self.comm.as_raw();
-        let end = |completion: Completion| {
+        let end = |Open { completion, .. }: Open| {
             if panicked {
                 raw.engine().withdraw(raw.p2p(), &completion);
             }

@@ -3,13 +3,13 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use mpj_devices::{Mode, Outcome, Started};
+use mpj_devices::Mode;
 
 use super::desk::{Desk, Place};
 use super::together::{Waitable, Watch};
 use crate::comm::Intracomm;
 use crate::endpoint::{Dest, Source, Tag};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::raw::{self, About};
 use crate::status::Status;
 use crate::types::{RecvBuf, SendBuf};
@@ -77,16 +77,17 @@ impl<'scope> Scope<'scope, '_> {
         tag: i32,
         mode: Mode,
     ) -> Result<ScopedSend<'scope>> {
-        let (comm, dest) = (self.desk.comm().as_raw(), dest.number());
-        let about = About::send(call, dest, tag);
-        let buf = buf.send_buf();
+        let (comm, dest, buf) = (self.desk.comm().as_raw(), dest.number(), buf.send_buf());
         if dest == raw::PROC_NULL {
-            let state = comm.usable(call).map(|()| State::Done(Ok(Status::empty())))?;
-            return Ok(ScopedSend { desk: &self.desk, about, state });
+            comm.usable(call)?;
+            return Ok(ScopedSend { desk: &self.desk, state: State::Ended });
         }
         // SAFETY: the buffer is borrowed for `'scope`, which ends after `enter` has returned; invariants 1 and 2.
         let started = unsafe { raw::start_send(comm, call, buf, dest, tag, mode, None)? };
-        Ok(ScopedSend { desk: &self.desk, about, state: State::of(&self.desk, started) })
+        let state = started.map_or(State::Ended, |completion| {
+            State::Open(self.desk.keep(completion, About::send(call, dest, tag)))
+        });
+        Ok(ScopedSend { desk: &self.desk, state })
     }
 
     /// Starts a receive (MPI_Irecv). Dropping the request before a message has matched takes the receive back.
@@ -104,17 +105,14 @@ impl<'scope> Scope<'scope, '_> {
         let into = unsafe { &mut *buf }.recv_buf();
         let (comm, source, tag) = (self.desk.comm().as_raw(), source.into().number(), tag.into().number());
         let state = if source == raw::PROC_NULL {
-            comm.usable(IRECV).map(|()| State::Done(Ok(Status::empty())))?
+            comm.usable(IRECV)?;
+            State::Ended
         } else {
             // SAFETY: as in `isend_as`, and the borrow is exclusive.
-            match unsafe { raw::start_recv(comm, IRECV, into, source, tag, None) } {
-                Ok(started) => State::of(&self.desk, started),
-                Err(error) if raw::told_at_the_end(&error) => State::Done(Err(error)),
-                Err(error) => return Err(error),
-            }
+            let completion = unsafe { raw::start_recv(comm, IRECV, into, source, tag, None)? };
+            State::Open(self.desk.keep(completion, About::recv(IRECV, source, tag)))
         };
-        let about = About::recv(IRECV, source, tag);
-        Ok(ScopedRecv { desk: &self.desk, about, state: Some(state), buf, borrow: PhantomData })
+        Ok(ScopedRecv { desk: &self.desk, state, buf, borrow: PhantomData })
     }
 }
 
@@ -124,39 +122,32 @@ const IRECV: &str = "irecv";
 /// How far an operation of a scope has come.
 #[derive(Debug)]
 pub(super) enum State {
-    Done(Result<Status>),
+    /// It has ended, and there is nothing to say of its message.
+    Ended,
     Open(Place),
 }
 
 impl State {
     #[inline]
-    fn of(desk: &Desk, started: Started) -> Self {
-        match started {
-            Started::Done(message) => State::Done(Ok(Status::of(&message))),
-            Started::Pending(completion) => State::Open(desk.keep(completion)),
-        }
-    }
-
-    #[inline]
-    fn wait(self, desk: &Desk, about: About) -> Result<Status> {
+    fn wait(self, desk: &Desk) -> Result<Status> {
         match self {
-            State::Done(outcome) => outcome,
-            State::Open(place) => told(desk.settle(place, about), about.call),
+            State::Ended => Ok(Status::empty()),
+            State::Open(place) => desk.settle(place),
         }
     }
 
     /// Returns the outcome if the operation has ended, without looking for news.
-    pub(super) fn outcome(&self, desk: &Desk, call: &'static str) -> Option<Result<Status>> {
+    pub(super) fn outcome(&self, desk: &Desk) -> Option<Result<Status>> {
         match self {
-            State::Done(outcome) => Some(outcome.clone()),
-            State::Open(place) => desk.outcome(place).map(|outcome| told(outcome, call)),
+            State::Ended => Some(Ok(Status::empty())),
+            State::Open(place) => desk.outcome(place),
         }
     }
 
-    fn test(&self, desk: &Desk, call: &'static str) -> Result<bool> {
-        let outcome = self.outcome(desk, call).or_else(|| {
+    fn test(&self, desk: &Desk) -> Result<bool> {
+        let outcome = self.outcome(desk).or_else(|| {
             desk.comm().as_raw().engine().progress();
-            self.outcome(desk, call)
+            self.outcome(desk)
         });
         outcome.map_or(Ok(false), |outcome| outcome.map(|_| true))
     }
@@ -166,16 +157,10 @@ impl State {
     }
 }
 
-#[inline]
-fn told(outcome: Outcome, call: &'static str) -> Result<Status> {
-    outcome.map(|message| Status::of(&message)).map_err(|fault| Error::fault(call, fault))
-}
-
 /// A send that borrows its buffer.
 #[derive(Debug)]
 pub struct ScopedSend<'scope> {
     desk: &'scope Desk,
-    about: About,
     state: State,
 }
 
@@ -185,7 +170,7 @@ impl ScopedSend<'_> {
     /// # Errors
     /// What it failed with.
     pub fn wait(self) -> Result<Status> {
-        self.state.wait(self.desk, self.about)
+        self.state.wait(self.desk)
     }
 
     /// Looks for news once and tells whether the operation has ended.
@@ -193,7 +178,7 @@ impl ScopedSend<'_> {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<bool> {
-        self.state.test(self.desk, self.about.call)
+        self.state.test(self.desk)
     }
 }
 
@@ -205,7 +190,7 @@ impl Waitable for ScopedSend<'_> {
     }
 
     fn watch(&self) -> Watch<'_> {
-        Watch::scoped(self.desk, Some(&self.state), self.about)
+        Watch::scoped(self.desk, &self.state)
     }
 }
 
@@ -214,8 +199,7 @@ impl Waitable for ScopedSend<'_> {
 #[must_use = "a receive that is dropped before it matches is taken back"]
 pub struct ScopedRecv<'scope, B: ?Sized> {
     desk: &'scope Desk,
-    about: About,
-    state: Option<State>,
+    state: State,
     buf: *mut B,
     borrow: PhantomData<&'scope mut B>,
 }
@@ -229,10 +213,7 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// # Errors
     /// What it failed with; the buffer is free when the scope ends.
     pub fn wait(mut self) -> Result<(&'scope mut B, Status)> {
-        let status = match self.state.take() {
-            Some(state) => state.wait(self.desk, self.about)?,
-            None => Status::empty(),
-        };
+        let status = std::mem::replace(&mut self.state, State::Ended).wait(self.desk)?;
         // SAFETY: the operation has ended, so that nobody else uses the buffer borrowed for `'scope`, and `self`, which
         // held the borrow, is used up.
         Ok((unsafe { &mut *self.buf }, status))
@@ -243,12 +224,12 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<bool> {
-        self.state.as_ref().map_or(Ok(true), |state| state.test(self.desk, IRECV))
+        self.state.test(self.desk)
     }
 
     /// Takes the receive back if it has not matched.
     pub fn cancel(&self) -> bool {
-        self.state.as_ref().is_some_and(|state| state.cancel(self.desk))
+        self.state.cancel(self.desk)
     }
 }
 
@@ -260,7 +241,7 @@ impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
     }
 
     fn watch(&self) -> Watch<'_> {
-        Watch::scoped(self.desk, self.state.as_ref(), self.about)
+        Watch::scoped(self.desk, &self.state)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A place for one value, taken and given up without a lock.
+//! A place for one value, taken by one thread and given up by any, without a locked instruction.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -11,14 +11,14 @@ use mpj_devices::sync::cell::UnsafeCell;
 /// A place that is free, or holds one value.
 ///
 /// # Invariants
-/// 1. Whoever sets `held` is the holder, who alone touches `value` until `held` is unset; shared with others, it is only
-///    read.
+/// 1. One thread alone sets `held`. It is the holder then, until it passes that on, and the holder alone touches `value`
+///    until it unsets `held`; shared with others, the value is only read.
 pub(super) struct Slot<T> {
     held: AtomicBool,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: by invariant 1 the value is written by one thread alone, and may be dropped by another than put it there.
+// SAFETY: by invariant 1 the value is written by one thread at a time, and may be dropped by another than put it there.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
@@ -27,14 +27,19 @@ impl<T> Slot<T> {
     }
 
     /// Holds the value from now on, and makes the caller the holder; gives it back if the slot is not free.
+    ///
+    /// # Safety
+    /// No other thread calls this, as long as the slot is there.
     #[inline]
-    pub(super) fn hold(&self, value: T) -> Result<(), T> {
+    pub(super) unsafe fn hold(&self, value: T) -> Result<(), T> {
         // SYNC slot-held (acquire)
-        if self.held.swap(true, Ordering::Acquire) {
+        if self.held.load(Ordering::Acquire) {
             return Err(value);
         }
-        // SAFETY: invariant 1: the slot was free, and is ours.
+        // SAFETY: invariant 1: the slot was free, and nobody but us takes it.
         self.value.with_mut(|place| unsafe { *place = Some(value) });
+        // Who is passed the slot has heard of it from us.
+        self.held.store(true, Ordering::Relaxed);
         Ok(())
     }
 

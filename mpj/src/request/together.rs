@@ -53,7 +53,7 @@ pub struct Watch<'r>(Watched<'r>);
 #[derive(Clone, Copy)]
 enum Watched<'r> {
     Owned(&'r raw::Request),
-    Scoped(&'r Desk, &'r State, About),
+    Scoped(&'r Desk, &'r State),
     /// Waited for already.
     Spent,
 }
@@ -69,14 +69,14 @@ impl<'r> Watch<'r> {
         Watch(request.map_or(Watched::Spent, Watched::Owned))
     }
 
-    pub(super) fn scoped(desk: &'r Desk, state: Option<&'r State>, about: About) -> Self {
-        Watch(state.map_or(Watched::Spent, |state| Watched::Scoped(desk, state, about)))
+    pub(super) fn scoped(desk: &'r Desk, state: &'r State) -> Self {
+        Watch(Watched::Scoped(desk, state))
     }
 
     fn outcome(self) -> Option<Result<Status>> {
         match self.0 {
             Watched::Owned(request) => request.outcome(),
-            Watched::Scoped(desk, state, about) => state.outcome(desk, about.call),
+            Watched::Scoped(desk, state) => state.outcome(desk),
             Watched::Spent => Some(Ok(Status::empty())),
         }
     }
@@ -90,11 +90,11 @@ impl<'r> Watch<'r> {
     fn open(self) -> Option<(&'r Arc<Engine>, About, &'r Arc<Channel>)> {
         match self.0 {
             Watched::Owned(request) => request.open(),
-            Watched::Scoped(desk, State::Open(_), about) => {
+            Watched::Scoped(desk, State::Open(place)) => {
                 let comm = desk.comm().as_raw();
-                Some((comm.engine(), about, comm.p2p()))
+                Some((comm.engine(), desk.about(place)?, comm.p2p()))
             }
-            Watched::Scoped(_, State::Done(_), _) | Watched::Spent => None,
+            Watched::Scoped(_, State::Ended) | Watched::Spent => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Models of a slot that threads take one after the other.
+//! Models of a slot that one thread takes and others give up.
 
 use std::sync::Arc as Counted;
 
@@ -9,101 +9,65 @@ use super::Slot;
 
 type Value = Counted<usize>;
 
-/// Keeps a value for a moment, if the slot is free, and finds nothing but that.
-fn pass_through(slot: &Slot<Value>, value: &Value) -> bool {
-    let held = slot.hold(Counted::clone(value));
-    if held.is_ok() {
-        // SAFETY: `hold` made us the holder.
-        unsafe { slot.see(|seen| assert_eq!(seen, Some(value))) };
+/// The right to free a slot, which goes to another thread with what it should find there.
+struct Held(Arc<Slot<Value>>, Value);
+
+impl Held {
+    fn give_up(self) {
+        // SAFETY: who held the slot has passed it on.
+        unsafe { self.0.see(|seen| assert_eq!(seen, Some(&self.1))) };
         // SAFETY: as above.
-        unsafe { slot.free() };
+        unsafe { self.0.free() };
     }
-    held.is_ok()
 }
 
-/// Some threads use a slot: it has one holder at a time, who finds what it put there, and every value is dropped.
-///
-/// That it is free again can be asked only before there are others: loom may order a `hold` that failed after the `free`
-/// that it did not see.
-fn one_holder_at_a_time(threads: usize, times: usize) {
+/// One thread takes a slot as often as it is free, up to `times`, and others give it up: what they find there is what was
+/// put there last, and every value is dropped.
+fn taken_and_given_up(times: usize) {
     loom::model(move || {
         let slot = Arc::new(Slot::new());
-        let mine = Value::new(0);
-        assert!(pass_through(&slot, &mine) && pass_through(&slot, &mine), "it is free when nobody holds it");
-        let others: Vec<_> = (1..threads)
-            .map(|me| {
-                let slot = Arc::clone(&slot);
-                thread::spawn(move || {
-                    let value = Value::new(me);
-                    for _ in 0..times {
-                        pass_through(&slot, &value);
-                    }
-                    value
-                })
-            })
-            .collect();
-        for _ in 0..times {
-            pass_through(&slot, &mine);
+        let values: Vec<_> = (0..times).map(Value::new).collect();
+        let mut others = Vec::new();
+        for value in &values {
+            // SAFETY: this thread alone takes it.
+            let held = unsafe { slot.hold(Counted::clone(value)) };
+            if held.is_ok() {
+                let held = Held(Arc::clone(&slot), Counted::clone(value));
+                others.push(thread::spawn(move || held.give_up()));
+            }
         }
-        for value in others.into_iter().map(|other| other.join().unwrap()) {
+        assert!(!others.is_empty(), "it was free at first");
+        for other in others {
+            other.join().unwrap();
+        }
+        for value in values {
             assert_eq!(Counted::strong_count(&value), 1, "the slot has dropped it");
         }
-        assert_eq!(Counted::strong_count(&mine), 1);
     });
 }
 
 #[test]
-fn two_threads_hold_it_in_turn() {
-    one_holder_at_a_time(2, 2);
+fn another_thread_gives_it_up() {
+    taken_and_given_up(1);
 }
 
 #[test]
-fn three_threads_hold_it_in_turn() {
-    one_holder_at_a_time(3, 1);
+fn it_is_taken_again_while_others_give_it_up() {
+    taken_and_given_up(3);
 }
 
-/// The holder lets another thread look, frees the slot when that is done, and a third that tries meanwhile finds it held
-/// or free.
 #[test]
-fn who_was_lent_the_right_to_look_sees_the_value() {
+fn one_thread_takes_it_and_gives_it_up_again_and_again() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
-        let value = Value::new(0);
-        assert!(slot.hold(Counted::clone(&value)).is_ok());
-        let looker = {
-            let slot = Arc::clone(&slot);
-            // SAFETY: the holder lends the right until it has joined this thread.
-            thread::spawn(move || unsafe { slot.see(|seen| seen.map(|value| **value)) })
-        };
-        let other = {
-            let slot = Arc::clone(&slot);
-            thread::spawn(move || pass_through(&slot, &Value::new(1)))
-        };
-        // SAFETY: `hold` made us the holder.
-        unsafe { slot.see(|seen| assert_eq!(seen, Some(&value))) };
-        assert_eq!(looker.join().unwrap(), Some(0));
-        // SAFETY: as above; nobody looks any more.
-        unsafe { slot.free() };
-        other.join().unwrap();
-        assert_eq!(Counted::strong_count(&value), 1);
-    });
-}
-
-/// A holder that forgets the slot leaves the value to who ends all of them.
-#[test]
-fn what_its_holder_forgot_is_taken_out() {
-    loom::model(|| {
-        let slot = Arc::new(Slot::new());
-        let value = Value::new(0);
-        let other = {
-            let (slot, value) = (Arc::clone(&slot), Counted::clone(&value));
-            thread::spawn(move || slot.hold(value).is_ok())
-        };
-        let mine = pass_through(&slot, &Value::new(1));
-        let forgotten = other.join().unwrap();
-        assert!(mine || forgotten, "one of two finds it free");
-        // SAFETY: both have gone.
-        assert_eq!(unsafe { slot.take() }.is_some(), forgotten);
-        assert_eq!(Counted::strong_count(&value), 1);
+        for number in 0..3 {
+            let value = Value::new(number);
+            // SAFETY: this thread alone takes it.
+            assert!(unsafe { slot.hold(Counted::clone(&value)) }.is_ok());
+            // SAFETY: as above.
+            assert!(unsafe { slot.hold(Counted::clone(&value)) }.is_err(), "it is not free");
+            Held(Arc::clone(&slot), Counted::clone(&value)).give_up();
+            assert_eq!(Counted::strong_count(&value), 1);
+        }
     });
 }
