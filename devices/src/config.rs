@@ -9,7 +9,7 @@ mod spelling;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use crate::engine::CREDIT;
+pub use crate::engine::{BUDGET, CREDIT};
 pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
 pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_RINGS};
 pub use crate::smdev::{SM_EAGER, SM_FRAGMENTS};
@@ -24,6 +24,7 @@ pub const PREFIX: &str = "MPJ_";
 pub const PARAMETERS: &[&dyn Parameter] = &[
     &SPIN,
     &YIELD,
+    &BUDGET,
     &CREDIT,
     &SM_EAGER,
     &SM_FRAGMENTS,

@@ -92,7 +92,7 @@ pub(super) fn many_come_and_go(m: &Member) {
 /// What nobody received on a channel that was left does not count against the sender for ever.
 pub(super) fn leaving_a_channel_gives_room_back(m: &Member) {
     let len = m.limits()[0].min(8 << 10);
-    let each = m.engine.credit / 8 / len as u64;
+    let each = m.engine.credit.most / 8 / len as u64;
     for i in 0..24 {
         let channel = m.join_also(2000 + i, everybody(m), m.rank);
         // What fits the credit ends; the rest is announced and ends as freed.

@@ -33,7 +33,7 @@ fn flood(m: &Member, messages: u64, len: usize) {
     }
     let held = mpj_pool::global().stats().live_granted.saturating_sub(before);
     // A block may be granted up to twice what it holds.
-    let bound = 2 * m.engine.credit * u64::from(m.size - 1);
+    let bound = 2 * m.engine.credit.most * u64::from(m.size - 1);
     assert!(held <= bound, "{held} bytes are held, the credit allows {bound}");
     for i in 0..messages {
         for from in m.others() {

@@ -59,7 +59,7 @@ impl Engine {
         let mut is_new = false;
         let peer = self.peers.get_or_init(id, || {
             is_new = true;
-            Peer::new(id, &self.bias)
+            Peer::new(id, self.credit.first, &self.bias)
         });
         let nobody = || Fault::Unreachable { rank: id.0, why: "no such rank in the world".into() };
         let peer = peer.ok_or_else(nobody)?;
@@ -142,7 +142,7 @@ impl Engine {
         out.contact = Contact::Met;
         out.link = link;
         out.caps = self.devices[device].caps().clone();
-        out.credit = self.credit;
+        out.credit = self.credit.first;
         let was_idle = out.is_idle();
         let unsent = std::mem::take(&mut out.unsent);
         self.note_busy(was_idle, out);

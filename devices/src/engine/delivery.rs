@@ -286,7 +286,7 @@ impl Delivery<'_> {
         let Some(peer) = self.engine.peers.get(from) else { return Some(()) };
         let mut out = peer.outbox();
         if out.contact == Contact::Met {
-            out.credit = out.credit.saturating_add(head.extra.get()).min(self.engine.credit);
+            out.credit = out.credit.saturating_add(head.extra.get()).min(self.engine.credit.most);
         }
         Some(())
     }

@@ -110,14 +110,14 @@ impl Inbox {
     #[cold]
     fn look(&mut self, engine: &Engine, from: PeerId) -> Result<(), String> {
         let granted = engine.peers.get(from).map_or(0, |peer| peer.granted.load(Ordering::Acquire));
-        self.limit = engine.credit.saturating_add(granted);
+        self.limit = engine.credit.first.saturating_add(granted);
         if self.came <= self.limit {
             return Ok(());
         }
         Err(format!(
-            "it has sent {} bytes of eager messages and was granted {} (of these {} to begin with: MPJ_CREDIT has to be \
-             the same for all ranks)",
-            self.came, self.limit, engine.credit
+            "it has sent {} bytes of eager messages and was granted {} (of these {} to begin with: MPJ_CREDIT and \
+             MPJ_BUDGET have to be the same for all ranks)",
+            self.came, self.limit, engine.credit.first
         ))
     }
 
@@ -134,11 +134,11 @@ impl Inbox {
         ))
     }
 
-    /// Gives eager room back to its sender, by the quarter.
+    /// Gives eager room back to its sender, by the quarter of what it had from the start.
     #[inline]
     pub(super) fn free(&mut self, engine: &Engine, from: PeerId, bytes: u64) {
         self.freed += bytes;
-        if self.freed >= engine.credit / 4 {
+        if self.freed >= engine.credit.first / 4 {
             engine.grant(from, std::mem::take(&mut self.freed));
         }
     }

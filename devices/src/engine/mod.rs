@@ -23,6 +23,7 @@
 pub(crate) mod channel;
 mod channels;
 mod contact;
+mod credit;
 mod delivery;
 mod driven;
 mod ends;
@@ -49,6 +50,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 pub use channel::Channel;
 pub use contact::Cards;
+use credit::Credit;
+pub use credit::{BUDGET, CREDIT};
 pub use driven::Driven;
 pub use receive::Message;
 pub use send::Mode;
@@ -56,7 +59,7 @@ pub use traffic::{Count, Local, Stats, Traffic};
 pub use waits::{Wait, Waiting};
 
 use crate::biased::{self, Bias};
-use crate::config::{Config, Number};
+use crate::config::Config;
 use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
 use crate::liveness::{End, Roster};
@@ -72,15 +75,6 @@ use peer::{NoLink, Peer, Table};
 use progress::Turn;
 use traffic::Tally;
 use waits::Waits;
-
-/// The eager room a receiver grants each sender.
-pub const CREDIT: Number = Number {
-    name: "CREDIT",
-    default: 8 << 20,
-    range: (1 << 16, 1 << 40),
-    help: "bytes of eager messages a sender may have outstanding at one receiver before it waits for a matching receive; \
-           the same for all ranks",
-};
 
 /// The engine of one rank.
 pub struct Engine {
@@ -103,7 +97,7 @@ pub struct Engine {
     /// What is driven though nobody waits for it.
     tasks: Tasks,
     pub(crate) policy: Policy,
-    pub(crate) credit: u64,
+    pub(crate) credit: Credit,
     /// How many outboxes have something waiting.
     pub(crate) busy: AtomicUsize,
     /// The peers of these outboxes, each once, and of some that have become idle since.
@@ -155,7 +149,7 @@ impl Engine {
             policy: Policy::new(config, site.local),
             peers: Table::new(site.size),
             turn: biased::Mutex::new(&bias, Turn::new(inlets, site.size)),
-            credit: config.number(&CREDIT),
+            credit: Credit::new(config, site.size),
             site,
             devices,
             refused,

@@ -176,24 +176,32 @@ impl Engine {
         self.push(&mut out, head);
     }
 
-    /// Gives a peer eager room back.
+    /// Gives a peer eager room back, and more of it if there is.
     pub(crate) fn grant(&self, to: PeerId, bytes: u64) {
         let Ok(peer) = self.peer(to) else { return };
+        let mut out = peer.outbox();
+        if out.gone {
+            return;
+        }
+        let grown = self.credit.grow(out.room);
+        out.room += grown;
+        let bytes = bytes + grown;
         let mut head = Head::new(Kind::Credit, 0, 0, 0);
         head.extra.set(bytes);
-        let mut out = peer.outbox();
         // Counted before the frame goes: the peer may use the room as soon as it has it.
         peer.granted.fetch_add(bytes, Ordering::Release);
         self.push(&mut out, head);
     }
 
-    /// Notes eager room freed by a receive of an early message, and returns it to the sender by the quarter.
+    /// Notes eager room freed by a receive of an early message, and returns it to the sender as [`Inbox::free`] does.
+    ///
+    /// [`Inbox::free`]: super::inbox::Inbox::free
     pub(crate) fn release(&self, from: PeerId, bytes: u64) {
         let Some(peer) = self.peers.get(from) else {
             return self.grant(from, bytes);
         };
         let freed = peer.freed.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if freed >= self.credit / 4 {
+        if freed >= self.credit.first / 4 {
             let all = peer.freed.swap(0, Ordering::Relaxed);
             self.grant(from, all);
         }

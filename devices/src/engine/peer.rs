@@ -70,8 +70,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Makes a peer that is asked for.
-    pub(crate) fn new(id: PeerId, bias: &Arc<Bias>) -> Self {
+    /// Makes a peer that is asked for, and may have `room` bytes of eager messages here.
+    pub(crate) fn new(id: PeerId, room: u64, bias: &Arc<Bias>) -> Self {
         let outbox = Outbox {
             id,
             contact: Contact::Asked,
@@ -84,6 +84,7 @@ impl Peer {
             streams: VecDeque::new(),
             fetches: VecDeque::new(),
             credit: 0,
+            room,
             announced: 0,
             sent: Traffic::default(),
             unflushed: false,
@@ -135,6 +136,8 @@ pub(crate) struct Outbox {
     pub(crate) fetches: VecDeque<Fetch>,
     /// Bytes of eager messages that may still go.
     pub(crate) credit: u64,
+    /// What the peer may have waiting here, in all.
+    pub(crate) room: u64,
     /// Messages that were announced to the peer, in all.
     pub(crate) announced: u64,
     /// What was sent to the peer, and how; of the copies those made here.

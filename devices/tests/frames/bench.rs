@@ -48,13 +48,17 @@ impl Bench {
     }
 
     pub(crate) fn with(gets: Gets) -> Self {
+        Bench::set(gets, &Config::default())
+    }
+
+    pub(crate) fn set(gets: Gets, config: &Config) -> Self {
         let wire = Arc::new(Wire { gets, ..Wire::default() });
         let driver = FakeDriver(Arc::clone(&wire));
         let roster = Arc::<Roster>::default();
         let site = Site::new(0, 4, Arc::new(Doorbell::new().unwrap()));
         let registry = Registry::empty().with(driver);
         let cards = Arc::new(NoCards);
-        let engine = Engine::open(site, &registry, &Config::default(), cards, Arc::clone(&roster)).unwrap();
+        let engine = Engine::open(site, &registry, config, cards, Arc::clone(&roster)).unwrap();
         let world = engine.join(WORLD, Group::Range { first: 0, len: 4 }, 0).unwrap();
         Bench { engine, roster, world, wire }
     }

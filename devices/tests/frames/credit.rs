@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use mpj_devices::config::{BUDGET, Config};
 use mpj_devices::{Buf, Fault, Mode, Source};
 use mpj_pool::Pool;
 
 use crate::bench::{Bench, WORLD};
-use crate::device::{EAGER, Step};
+use crate::device::{EAGER, Gets, Step};
 use crate::head::*;
 
 /// The room for eager messages that a peer is granted, what a message takes of it beside its body, and how many may wait
@@ -16,7 +17,11 @@ const EACH: u64 = 64;
 const WINDOW: u64 = 1 << 20;
 
 fn bench() -> Bench {
-    let bench = Bench::new();
+    bench_of(&Config::default())
+}
+
+fn bench_of(config: &Config) -> Bench {
+    let bench = Bench::set(Gets::None, config);
     bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
     bench
 }
@@ -97,6 +102,41 @@ fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
         assert!(posted.finish().unwrap().0.is_ok());
     }
     assert_eq!(bench.death(), None);
+}
+
+/// With a budget of 1 MiB and four ranks each of them begins with 128 KiB; 512 KiB are there to grow.
+#[test]
+fn who_uses_its_room_is_given_more_while_the_budget_lasts() {
+    let mut config = Config::default();
+    config.set(&BUDGET, 1 << 20).unwrap();
+    let bench = bench_of(&config);
+    let taken = EAGER as u64 + EACH;
+    let (mut room, mut most) = (128 << 10, 0);
+    for _ in 0..100 {
+        // As much as may come comes, and is received.
+        most = most.max(room);
+        let messages = room / taken;
+        for _ in 0..messages {
+            bench.play([eager_message(EAGER)]);
+        }
+        room -= messages * taken;
+        for _ in 0..messages {
+            let _ = bench.post_bytes(1, EAGER).finish().unwrap().0.unwrap();
+        }
+        room += given(&bench);
+        assert_eq!(bench.death(), None);
+    }
+    let all = (128 + 512) << 10;
+    assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
+    // Another peer began with its part and finds nothing left.
+    assert_eq!(bench.death(), None);
+    let two = |len: usize| Step::Frame(2, eager(0), vec![1; len]);
+    for _ in 0..(128 << 10) / taken {
+        bench.play([two(EAGER)]);
+    }
+    assert_eq!(bench.death(), None);
+    bench.play([two(EAGER)]);
+    assert_eq!(bench.death(), Some(2));
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! Eager room: how many bytes of messages that nobody has asked for a peer may have waiting here.
+//!
+//! What a rank may have to keep is bounded by a budget, whatever the number of its peers. One half is shared out among all
+//! ranks of the world from the start, so that every sender knows its part without asking. The other half goes to those
+//! that use theirs: with what is given back to such a peer its room doubles, as long as there is something left, up to
+//! [`CREDIT`]. It comes back when the peer has ended. A sender without room announces its messages.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::config::{Config, Number};
+
+/// The eager room a receiver grants each sender, at most.
+pub const CREDIT: Number = Number {
+    name: "CREDIT",
+    default: 8 << 20,
+    range: (LEAST, 1 << 40),
+    help: "bytes of eager messages a sender may have outstanding at one receiver before it waits for a matching receive; \
+           the same for all ranks; it is granted from the start if it is set and MPJ_BUDGET is not",
+};
+
+/// What a receiver grants all senders.
+pub const BUDGET: Number = Number {
+    name: "BUDGET",
+    default: 256 << 20,
+    range: (1 << 20, 1 << 50),
+    help: "bytes of eager messages that all senders together may have outstanding at one receiver, if 64 KiB for each are \
+           not more; half of it is shared out from the start; the same for all ranks",
+};
+
+/// What each sender has at least.
+const LEAST: u64 = 1 << 16;
+
+/// What this rank grants its peers, and what it may still grant.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    /// What a peer has from the start, here and everywhere.
+    pub(crate) first: u64,
+    /// What a peer has at most.
+    pub(crate) most: u64,
+    left: AtomicU64,
+}
+
+impl Credit {
+    pub(super) fn new(config: &Config, ranks: u32) -> Self {
+        let most = config.number(&CREDIT);
+        if config.is_set(&CREDIT) && !config.is_set(&BUDGET) {
+            return Credit { first: most, most, left: AtomicU64::new(0) };
+        }
+        let half = config.number(&BUDGET) / 2;
+        let first = (half / u64::from(ranks.max(1))).clamp(LEAST, most);
+        Credit { first, most, left: AtomicU64::new(half) }
+    }
+
+    /// Returns by how much the room of a peer grows that has used it: as much again, if there is so much left.
+    pub(super) fn grow(&self, room: u64) -> u64 {
+        let wanted = room.min(self.most.saturating_sub(room));
+        let mut left = self.left.load(Ordering::Relaxed);
+        while wanted != 0 {
+            let grown = wanted.min(left);
+            match self.left.compare_exchange_weak(left, left - grown, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return grown,
+                Err(now) => left = now,
+            }
+        }
+        0
+    }
+
+    /// Takes back by how much a room has grown.
+    pub(super) fn shrink(&self, room: u64) {
+        self.left.fetch_add(room.saturating_sub(self.first), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credit(settings: &[(&Number, u64)], ranks: u32) -> Credit {
+        let mut config = Config::default();
+        for (number, value) in settings {
+            config.set(number, *value).expect("within its range");
+        }
+        Credit::new(&config, ranks)
+    }
+
+    #[test]
+    fn few_peers_have_all_from_the_start_and_many_have_less() {
+        for (ranks, first) in [(1, 8 << 20), (2, 8 << 20), (16, 8 << 20), (128, 1 << 20), (1 << 20, LEAST)] {
+            assert_eq!(credit(&[], ranks).first, first, "{ranks} ranks");
+        }
+        assert_eq!(credit(&[(&CREDIT, 1 << 30)], 512).first, 1 << 30, "who asks for it has it");
+        assert_eq!(credit(&[(&CREDIT, 1 << 30), (&BUDGET, 1 << 20)], 512).first, LEAST);
+    }
+
+    #[test]
+    fn rooms_grow_within_the_budget_and_no_further_than_they_may() {
+        let credit = credit(&[(&BUDGET, 64 << 20)], 64);
+        assert_eq!(credit.first, 512 << 10);
+        let mut rooms = [credit.first; 64];
+        for round in 0..10 {
+            for room in &mut rooms {
+                *room += credit.grow(*room);
+                assert!(*room <= credit.most, "round {round}");
+            }
+        }
+        assert_eq!(rooms.iter().sum::<u64>(), 64 << 20, "all of the budget, and no more");
+        assert_eq!(credit.grow(rooms[63]), 0);
+        rooms.iter().for_each(|room| credit.shrink(*room));
+        assert_eq!(
+            (0..8).map(|_| credit.grow(4 << 20)).sum::<u64>(),
+            32 << 20,
+            "what has come back is there"
+        );
+    }
+}
