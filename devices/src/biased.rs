@@ -60,7 +60,7 @@ fn number_this_thread() -> u64 {
 impl Bias {
     /// Makes a bias to this thread.
     pub(crate) fn new() -> Arc<Self> {
-        let is_possible = cfg!(loom) || fence::is_asymmetric();
+        let is_possible = cfg!(loom) || (!cfg!(mpj_tsan) && fence::is_asymmetric());
         let owner = if is_possible { this_thread() } else { SHARED };
         Arc::new(Bias { owner: AtomicU64::new(owner), light: Light::new() })
     }
