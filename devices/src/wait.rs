@@ -152,11 +152,11 @@ impl<'a> Waiter<'a> {
     #[inline]
     pub(crate) fn idle(&mut self) -> Next {
         self.polls = self.polls.wrapping_add(1);
-        if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
-            std::hint::spin_loop();
-            return Next::Poll;
+        if self.spin.is_zero() || self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            return self.look();
         }
-        self.look()
+        std::hint::spin_loop();
+        Next::Poll
     }
 
     #[cold]
@@ -169,8 +169,8 @@ impl<'a> Waiter<'a> {
         if waited >= self.spin {
             std::thread::yield_now();
             self.policy.note(now.elapsed());
-            // In the yielding phase every poll that finds nothing yields again.
-            self.polls = POLLS_PER_LOOK.wrapping_sub(2);
+            // From now on every poll that finds nothing yields.
+            self.spin = Duration::ZERO;
         }
         Next::Poll
     }
@@ -178,8 +178,10 @@ impl<'a> Waiter<'a> {
     /// Starts again: something happened.
     #[inline]
     pub(crate) fn reset(&mut self) {
+        if self.since.is_some() {
+            *self = Waiter::new(self.policy);
+        }
         self.polls = 0;
-        self.since = None;
     }
 }
 
