@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{job, ranks, samples};
 use mpj::raw::{self, Buf, Collective, Layout};
-use mpj::{Class, Op, Waitable, World};
+use mpj::{Class, Intracomm, Op, Waitable, World};
 
 const SIZES: [usize; 3] = [2, 3, 5];
 /// Eager, and long enough for the ring.
@@ -247,11 +247,22 @@ fn nobody_waits_for_ever_for_one_that_others_do_not_start() {
 
 #[test]
 fn one_outlives_its_communicator() {
-    for size in SIZES {
+    let drop_it = |dup| {
+        drop(dup);
+        Ok(())
+    };
+    let ends: [fn(Intracomm) -> mpj::Result<()>; 2] = [drop_it, |dup| dup.free()];
+    for (size, end) in SIZES.into_iter().flat_map(|size| ends.map(|end| (size, end))) {
         ranks(size, |world| {
-            let dup = world.dup()?;
-            let sum = dup.iallreduce([world.rank() as u32], [0], Op::Sum)?;
-            drop(dup);
+            let (me, dup) = (world.rank(), world.dup()?);
+            if me > 0 {
+                world.recv(&mut [0u8], 0, 0)?;
+            }
+            let sum = dup.iallreduce([me as u32], [0], Op::Sum)?;
+            end(dup)?;
+            // The others begin when rank 0 has no communicator any more.
+            let others = if me == 0 { 1..size } else { 0..0 };
+            others.into_iter().try_for_each(|other| world.send(&[0u8], other, 0))?;
             assert_eq!(sum.wait()?.0.1, [(size * (size - 1) / 2) as u32]);
             Ok(())
         });

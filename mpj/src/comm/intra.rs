@@ -68,7 +68,7 @@ impl Intracomm {
     /// frees it too.
     ///
     /// Receives that have not matched end with an error, where MPI would let them wait for their messages; what was sent or
-    /// has matched goes to its end.
+    /// has matched goes to its end, and so do collectives.
     ///
     /// # Errors
     /// It was freed before, or it is the world.

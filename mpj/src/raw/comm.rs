@@ -146,7 +146,7 @@ impl Comm {
     /// frees it too.
     ///
     /// Receives that have not matched end with an error, where MPI would let them wait for their messages; what was sent or
-    /// has matched goes to its end.
+    /// has matched goes to its end, and so do collectives.
     ///
     /// # Errors
     /// It was freed before, or it is the world.
@@ -156,8 +156,8 @@ impl Comm {
             return Err(Error::new(Class::Comm, "free", "the world cannot be freed"));
         }
         self.core.freed.store(true, Ordering::Relaxed);
+        // Others may count on this rank in collectives: their channel goes with the last handle, or the last of those.
         self.core.engine.leave(&self.core.p2p);
-        self.core.engine.leave(self.core.collectives.channel());
         Ok(())
     }
 
