@@ -26,7 +26,7 @@ const ASK: Duration = Duration::from_millis(100);
 /// Passes from one look at the clock to the next: of one who waits, whom the sleep reminds too, and of one who tests and
 /// may do so seldom.
 const LOOKS: u32 = 1024;
-const LOOKS_IN_VAIN: u32 = 16;
+const TESTS: u32 = 16;
 
 /// Passes after which ends are acted on even if frames keep coming.
 const PATIENCE: u32 = 10_000;
@@ -39,9 +39,9 @@ pub(crate) struct Turn {
     /// Events of the roster that were learned.
     pub(crate) seen: usize,
     passes: u32,
-    /// Passes in all, those of tests in vain, and when others were asked last who has left.
+    /// Passes in all, those of tests, and when others were asked last who has left.
     looks: u32,
-    vain: u32,
+    tests: u32,
     asked: Instant,
     /// Room for what a flush ends.
     ended: Vec<Ended>,
@@ -57,7 +57,7 @@ impl Turn {
             seen: 0,
             passes: 0,
             looks: 0,
-            vain: 0,
+            tests: 0,
             asked: Instant::now(),
             ended: Vec::new(),
             peers: Vec::new(),
@@ -85,12 +85,14 @@ impl Engine {
     /// As [`progress`](Self::progress), for who knows only afterwards whether it has looked in vain.
     pub(super) fn advance(&self) -> usize {
         let moved = self.take_turn().map_or(0, |mut turn| {
-            let moved = self.pass(&mut turn);
-            if moved == 0 {
-                turn.vain = turn.vain.wrapping_add(1);
-                if turn.vain.is_multiple_of(LOOKS_IN_VAIN) {
-                    self.ask_for_ends(&mut turn);
-                }
+            turn.tests = turn.tests.wrapping_add(1);
+            if turn.tests.is_multiple_of(TESTS) {
+                self.ask_for_ends(&mut turn);
+            }
+            let mut moved = self.pass(&mut turn);
+            // Who tests seldom may find something each time, and would not act on an end for long.
+            if moved > 0 && self.recheck.load(Ordering::Relaxed) {
+                moved += self.pass(&mut turn);
             }
             moved
         });

@@ -8,6 +8,7 @@ use crate::job::{gone, kill, pid, run, run_sh, start, start_sh};
 pub(crate) const TESTS: &[Test] = &[
     ("good_ends", good_ends),
     ("who_waits_for_a_rank_that_has_left_is_told", left_behind),
+    ("who_tests_now_and_then_is_told_though_others_keep_sending", beats),
     ("bad_ends", bad_ends),
     ("a_failure_in_one_of_several_processes_with_threads", processes_with_threads),
     ("a_killed_rank_is_an_error_that_names_it_everywhere", killed_rank),
@@ -48,6 +49,13 @@ fn left_behind() {
     for how in DEVICES {
         let ended = run(&format!("-n 5 {how}"), "left-behind");
         assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 4, 0), "{how}: {ended:#?}");
+    }
+}
+
+fn beats() {
+    for device in ["shmdev", "niodev"] {
+        let ended = run(&format!("-n 3 --dev {device}"), "beats");
+        assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{device}: {ended:#?}");
     }
 }
 

@@ -136,6 +136,7 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
         "wait" => wait(world),
         "left-behind" => left_behind(world),
+        "beats" => beats(world)?,
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),
             3 => std::thread::sleep(Duration::from_secs(1000)),
@@ -218,6 +219,38 @@ fn left_behind(world: &World) {
     // 2 s are promised, and the machine may have more to do.
     assert!(began.elapsed() < Duration::from_secs(6), "after {:?}", began.elapsed());
     say(&format!("rank {} was told", world.rank()));
+}
+
+/// Rank 1 leaves at once; rank 0 tests now and then whether it has sent something, and each time finds a message of rank 2's
+/// that it has posted a receive for.
+fn beats(world: &World) -> Result<(), Error> {
+    const BEAT: Duration = Duration::from_millis(50);
+    match world.rank() {
+        0 => {
+            let posted = (0..2000).map(|_| world.irecv([0u8], 2, 1)).collect::<Result<Vec<_>, _>>()?;
+            let began = std::time::Instant::now();
+            let mut open = world.irecv([0u8], 1, 0)?;
+            let failed = loop {
+                match open.test() {
+                    Ok(ended) => break ended.unwrap_err(),
+                    Err(still) => open = still,
+                }
+                assert!(began.elapsed() < Duration::from_secs(6), "nobody has told it that rank 1 has left");
+                std::thread::sleep(BEAT);
+            };
+            assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
+            drop(posted);
+            world.send(&[0u8], 2, 0)
+        }
+        2 => {
+            while world.iprobe(0usize, 0)?.is_none() {
+                world.send(&[0u8], 0, 1)?;
+                std::thread::sleep(BEAT / 4);
+            }
+            world.recv(&mut [0u8], 0, 0).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Rank 1 dies; the others do without the world, and take their time.
