@@ -20,6 +20,11 @@ fn address(name: u64) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("mpj-{name:016x}").as_bytes())
 }
 
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+}
+
 impl Wakeup {
     /// Makes one.
     ///
@@ -31,8 +36,7 @@ impl Wakeup {
             return Err(Errno::NOSYS);
         }
         let name = u64::from_ne_bytes(name).max(1);
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        let socket = socket()?;
         rustix::net::bind(&socket, &address(name)?)?;
         Ok(Wakeup { socket, name })
     }
@@ -45,8 +49,14 @@ impl Wakeup {
     /// Makes the one of this name readable, wherever it is.
     pub(crate) fn send(&self, name: u64) {
         let Ok(address) = address(name) else { return };
-        // One that is full is readable already; one that is gone belongs to nobody who waits.
-        let _ = rustix::net::sendto(&self.socket, &[0], SendFlags::NOSIGNAL, &address);
+        let by = |socket: &OwnedFd| rustix::net::sendto(socket, &[0], SendFlags::NOSIGNAL, &address);
+        // One that is gone belongs to nobody who waits.
+        if by(&self.socket) == Err(Errno::AGAIN)
+            && let Ok(another) = socket()
+        {
+            // It is full, and so readable already; or this socket is, of what it has sent to hundreds who have not read it.
+            let _ = by(&another);
+        }
     }
 
     /// Makes it unreadable.
@@ -58,5 +68,21 @@ impl Wakeup {
     /// Returns what is readable then.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wakes_hundreds_that_do_not_look() {
+        // A socket has sent its fill with fewer.
+        let sleepers: Vec<Wakeup> = (0..400).map(|_| Wakeup::new().unwrap()).collect();
+        let one = &sleepers[0];
+        sleepers.iter().for_each(|sleeper| one.send(sleeper.name()));
+        let is_awake =
+            |sleeper: &Wakeup| rustix::net::recv(&sleeper.socket, &mut [0u8; 1], RecvFlags::empty()).is_ok();
+        assert!(sleepers.iter().all(is_awake));
     }
 }
