@@ -2,7 +2,7 @@
 //!
 //! Nobody else takes of them, so how far they are used up is the rank's own knowledge and not in shared memory. The first
 //! peers get long rings, each a quarter of what there is to spare; so those that come later get shorter ones. The lines of one
-//! ring of the least length are kept for each rank that may still come, as far as there are so many.
+//! ring of the least length are kept for each rank that may still come.
 
 use super::plan::{CELLS, Contact, Plan, lines};
 
@@ -82,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn too_little_room_ends_in_nothing() {
+    fn little_room_is_enough_for_a_ring_to_each() {
         let mut config = Config::default();
         config.set(&SHM_RINGS, 2).unwrap();
-        assert_eq!(rings(100, &config), [4; 4]);
+        assert_eq!(rings(100, &config), [4; 99]);
     }
 }

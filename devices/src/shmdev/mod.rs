@@ -58,7 +58,8 @@ pub const SHM_RINGS: Number = Number {
     name: "SHM_RINGS",
     default: 0,
     range: (0, 1 << 20),
-    help: "KiB a rank of shmdev has for the rings to its peers; 0 for as much as all peers need; read by the launcher",
+    help: "KiB a rank of shmdev has for the rings to its peers, of which short ones always have room; 0 for as much as long ones \
+           need; read by the launcher",
 };
 
 /// The driver of `shmdev`.
@@ -155,13 +156,8 @@ unsafe impl Device for ShmDevice {
         let Some(to) = ranks.index_of(peer.0) else {
             return Err(refuse(format!("{peer:?} is none of the {} ranks of this host", ranks.len())));
         };
-        let contact = lock(&self.heap).take().ok_or_else(|| {
-            let kib = (segment.plan().lines as usize * plan::LINE) >> 10;
-            refuse(format!(
-                "there is no room for a ring to one more peer in {kib} KiB: raise MPJ_{}, or leave it unset",
-                SHM_RINGS.name
-            ))
-        })?;
+        let contact =
+            lock(&self.heap).take().ok_or_else(|| refuse("there is a ring to each peer already".into()))?;
         let ring = segment
             .lay(occupant.index, to, contact)
             .ok_or_else(|| refuse(format!("there is a ring to {peer:?} already")))?;

@@ -53,7 +53,8 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The plan for so many ranks of one host. The more there are, the fewer fragments each has, unless the number is set, and
-    /// the less for long rings; one of the least length to every other rank is always there, unless the room is set.
+    /// the less for long rings, unless the room is set. One of the least length to every other rank is always there: a rank
+    /// that had no ring to a peer could not answer it, and the peer would wait for ever.
     pub(super) fn new(ranks: u32, config: &Config) -> Self {
         let fragments = match config.number(&SHM_FRAGMENTS) as u32 {
             set if config.is_set(&SHM_FRAGMENTS) => set,
@@ -61,15 +62,20 @@ impl Plan {
         };
         let lines = match config.number(&SHM_RINGS) {
             0 => Self::lines(ranks),
-            kib => (kib << 10).div_ceil(LINE as u64) as u32,
+            kib => ((kib << 10).div_ceil(LINE as u64) as u32).max(Self::least(ranks)),
         };
         Plan { magic: MAGIC, ranks, fragments, fragment: FRAGMENT, lines }
     }
 
     fn lines(ranks: u32) -> u32 {
-        let peers = ranks.saturating_sub(1).max(1);
         let long = (LONG_RINGS / LINE) as u32 / ranks.max(1);
-        peers * lines(*CELLS.start()) + long.min(peers.saturating_mul(lines(*CELLS.end())))
+        let peers = ranks.saturating_sub(1).max(1);
+        Self::least(ranks) + long.min(peers.saturating_mul(lines(*CELLS.end())))
+    }
+
+    /// Lines for a ring of the least length to every other rank.
+    fn least(ranks: u32) -> u32 {
+        ranks.saturating_sub(1).max(1).saturating_mul(lines(*CELLS.start()))
     }
 
     pub(super) fn check(&self, ranks: u32) -> Result<(), SegmentError> {
@@ -80,7 +86,8 @@ impl Plan {
         if self.ranks != ranks {
             return wrong("it has another number of ranks");
         }
-        if u64::from(self.lines) > (SHM_RINGS.range.1 << 10) / LINE as u64 {
+        let most = (SHM_RINGS.range.1 << 10) / LINE as u64;
+        if self.lines < Self::least(ranks) || u64::from(self.lines) > most {
             return wrong("its rings make no sense");
         }
         let (least, most) = SHM_FRAGMENTS.range;
@@ -165,9 +172,9 @@ mod tests {
         let mut config = Config::default();
         config.set(&SHM_FRAGMENTS, 50).unwrap();
         config.set(&SHM_RINGS, 3).unwrap();
-        for ranks in [1, 2, 300] {
+        for (ranks, lines) in [(1, 48), (2, 48), (7, 48), (300, 299 * 8)] {
             let plan = Plan::new(ranks, &config);
-            assert_eq!((plan.fragments, plan.lines), (50, 48));
+            assert_eq!((plan.fragments, plan.lines), (50, lines));
             plan.check(ranks).unwrap();
         }
     }
