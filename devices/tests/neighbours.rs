@@ -140,8 +140,7 @@ fn each_pair_has_a_ring_however_little_room_is_set() {
     let host = Host::new(20, config);
     let (_segment, Opened { device, .. }) = host.open(0);
     let (_, mut last) = host.open(19);
-    let mut links: Vec<_> =
-        (1..20).map(|peer| device.connect(PeerId(peer), &ANYWHERE).unwrap()).collect();
+    let mut links: Vec<_> = (1..20).map(|peer| device.connect(PeerId(peer), &ANYWHERE).unwrap()).collect();
     links[18].post(&[7; 8], Body::Empty).unwrap();
     assert_eq!(take(&mut *last.inlet), [(0, vec![7; 8])]);
 }

@@ -378,6 +378,34 @@ fn a_function_may_wait_for_messages_itself() {
     });
 }
 
+/// Each function that looks drives the other collectives, whose functions look, too.
+#[test]
+fn functions_of_many_may_look_for_messages() {
+    ranks(2, |world| {
+        let apart = world.dup()?;
+        let look = move |a: &u64, b: &u64| {
+            for _ in 0..10 {
+                assert!(apart.iprobe(mpj::Source::Any, 7).is_ok_and(|found| found.is_none()));
+            }
+            a + b
+        };
+        let op = Op::user(true, look);
+        // All are under way on rank 0 when their messages come.
+        if world.rank() == 1 {
+            world.recv(&mut [0u8], 0, 0)?;
+        }
+        let started = (0..3000u64).map(|i| world.iallreduce([i], [0u64], op.clone()));
+        let started: Vec<_> = started.collect::<mpj::Result<_>>()?;
+        if world.rank() == 0 {
+            world.send(&[0u8], 1, 0)?;
+        }
+        for (i, one) in (0..).zip(started) {
+            assert_eq!(one.wait()?.0.1, [2 * i]);
+        }
+        world.barrier()
+    });
+}
+
 #[test]
 fn a_rank_that_leaves_ends_them_with_an_error() {
     for size in SIZES {

@@ -2,10 +2,12 @@
 //!
 //! Whoever makes progress drives them, when it has moved something and before it sleeps, and gives the turn up first: a step
 //! may take long, call a function of the user's, and wait for messages itself. What that thread waits for is noticed when
-//! the step has ended.
+//! the step has ended. While such a function waits or looks its thread drives the others, and so on, but no deeper than
+//! [`NESTED`]: it comes back to them when the function has returned.
 
 mod hand;
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,6 +16,30 @@ use hand::Hand;
 
 use super::channel::Channel;
 use super::{Engine, lock};
+
+/// How many operations a thread drives at once, each in a step of the one before: its stack has an end.
+const NESTED: u32 = 16;
+
+thread_local! {
+    /// How many this thread drives.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A step that this thread takes, until it is dropped.
+struct Step;
+
+impl Step {
+    fn begin() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Step
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
 
 /// An operation of several steps: see [`Engine::drive`].
 pub trait Driven: fmt::Debug + Send + Sync {
@@ -77,6 +103,9 @@ impl Engine {
     /// Drives all operations, after something has moved or before a sleep. The caller does not hold the turn.
     #[cold]
     pub(super) fn drive_all(&self, is_news: bool) {
+        if DEPTH.get() >= NESTED {
+            return;
+        }
         let open = lock(&self.tasks.list).clone();
         for task in &open {
             self.drive_one(task, is_news);
@@ -84,9 +113,11 @@ impl Engine {
     }
 
     fn drive_one(&self, task: &Arc<Task>, is_news: bool) {
+        let step = Step::begin();
         if !task.hand.poll(is_news, || task.driven.poll()) {
             return;
         }
+        drop(step);
         let mut list = lock(&self.tasks.list);
         list.retain(|one| !Arc::ptr_eq(one, task));
         self.tasks.open.store(list.len(), Ordering::Relaxed);
