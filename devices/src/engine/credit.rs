@@ -54,15 +54,9 @@ impl Credit {
     /// Returns by how much the room of a peer grows that has used it: as much again, if there is so much left.
     pub(super) fn grow(&self, room: u64) -> u64 {
         let wanted = room.min(self.most.saturating_sub(room));
-        let mut left = self.left.load(Ordering::Relaxed);
-        while wanted != 0 {
-            let grown = wanted.min(left);
-            match self.left.compare_exchange_weak(left, left - grown, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return grown,
-                Err(now) => left = now,
-            }
-        }
-        0
+        let take = |left: u64| (wanted != 0).then(|| left - wanted.min(left));
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        before.map_or(0, |left| wanted.min(left))
     }
 
     /// Takes back by how much a room has grown.

@@ -55,9 +55,8 @@ impl Engine {
     /// Drops what waits in an outbox, and what will be put there.
     pub(super) fn abandon(&self, mut out: MutexGuard<'_, Outbox>, fault: &Fault) {
         let was_idle = out.is_idle();
-        if !out.gone {
-            self.credit.shrink(out.room);
-        }
+        self.credit.shrink(out.room);
+        out.room = self.credit.first;
         out.gone = true;
         out.link.forget();
         out.unflushed = false;

@@ -78,7 +78,10 @@ fn words(text: &str) -> Result<Vec<(&str, Option<u32>)>, String> {
         .collect::<Option<_>>()
         .ok_or_else(wrong)?;
     let (_, first) = words.split_last().ok_or_else(wrong)?;
-    let is_whole = words.iter().all(|(name, _)| !name.is_empty()) && first.iter().all(|(_, n)| n.is_some());
+    // Messages of one line name hosts.
+    let is_name =
+        |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control());
+    let is_whole = words.iter().all(|(name, _)| is_name(name)) && first.iter().all(|(_, n)| n.is_some());
     if is_whole { Ok(words) } else { Err(wrong()) }
 }
 
@@ -109,7 +112,21 @@ mod tests {
 
     #[test]
     fn what_places_nobody_is_refused() {
-        for text in ["", ",", "a,b", "a:0", "a:", ":3", "a:x", "a:2,", "a:-1", "a:2:3", "a:99999999999"] {
+        for text in [
+            "",
+            ",",
+            "a,b",
+            "a:0",
+            "a:",
+            ":3",
+            "a:x",
+            "a:2,",
+            "a:-1",
+            "a:2:3",
+            "a:99999999999",
+            "a\nb",
+            "a b:5",
+        ] {
             assert!(!(HOST_ID.accepts)(text), "{text}");
             assert!(runs(text, 5).unwrap_err().contains("is not hosts and how many ranks"), "{text}");
         }
