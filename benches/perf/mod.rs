@@ -14,6 +14,7 @@ pub(crate) mod pools;
 pub(crate) mod report;
 pub(crate) mod serde;
 mod stats;
+pub(crate) mod threads;
 mod turns;
 pub(crate) mod whole;
 

@@ -73,6 +73,23 @@ fn pingpong_draws_latency_and_bandwidth() {
 }
 
 #[test]
+fn pingpong_of_threads_prints_one_and_more_and_one_again() {
+    let output = run(&["pingpong", "1", "--threads", "3"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).expect("text");
+    let lines: Vec<Vec<&str>> =
+        lines.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(',').collect()).collect();
+    let counts: Vec<&str> = lines.iter().map(|fields| fields[1]).collect();
+    assert_eq!(counts, ["1", "2", "3", "1"]);
+    let is_figure = |text: &&str| text.parse::<f64>().is_ok_and(|figure| figure > 0.0);
+    assert!(
+        lines
+            .iter()
+            .all(|fields| fields.len() == 4 && fields[0] == "THREADS" && fields[2..].iter().all(is_figure))
+    );
+}
+
+#[test]
 fn coll_draws_a_curve_an_operation_and_no_two_alike() {
     let (lines, svg) = drawn("coll.svg", &["coll", "0.2", "32768"]);
     let mut looks = looks(&check(&svg));

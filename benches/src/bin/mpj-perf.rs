@@ -93,6 +93,9 @@ enum OfRanks {
     ///
     /// With --what instead: WHOLE,what,shape,bytes,median us,least us,ratio (one way, in turns; the ratio is to a slice of as
     /// many bytes, for objects to their parts: encoding, sending a slice, decoding)
+    ///
+    /// With --threads instead: THREADS,threads,median us,M messages/s (8 bytes; half round trips of each thread, and windows of
+    /// 64 of all threads together; the last line is one thread again: from the second thread on a rank takes locks)
     Pingpong(PingpongArgs),
     /// Collectives of any number of ranks
     ///
@@ -159,6 +162,10 @@ struct PingpongArgs {
     /// Messages that are sent and received whole, instead: several, separated by commas
     #[arg(long, value_enum, value_delimiter = ',')]
     what: Vec<perf::whole::What>,
+    /// Threads of a rank that send and receive at once, each with a communicator of its own, instead: one, and more and more up
+    /// to this number
+    #[arg(long, conflicts_with = "what", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
 }
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -203,6 +210,9 @@ impl OfRanks {
         match self {
             OfRanks::Pingpong(PingpongArgs { what, ms, .. }) if !what.is_empty() => {
                 perf::whole::run(world, what, *ms)
+            }
+            OfRanks::Pingpong(PingpongArgs { threads: Some(threads), ms, .. }) => {
+                perf::threads::run(world, *ms, usize::from(*threads))
             }
             OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
             OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
@@ -281,8 +291,8 @@ fn undrawable(program: &Program, path: &Path) -> Option<String> {
     match program {
         Program::Ranks(OfRanks::Hello) => return Some("--svg: hello measures nothing".to_owned()),
         Program::Ranks(OfRanks::Matching(_)) => return Some("--svg does not draw matching".to_owned()),
-        Program::Ranks(OfRanks::Pingpong(args)) if !args.what.is_empty() => {
-            return Some("--svg draws pingpong without --what".to_owned());
+        Program::Ranks(OfRanks::Pingpong(args)) if !args.what.is_empty() || args.threads.is_some() => {
+            return Some("--svg draws pingpong without --what and --threads".to_owned());
         }
         Program::Pools(args) if !args.tests.is_empty() && !args.tests.contains(&perf::pools::Test::One) => {
             return Some("--svg draws the test one, which is not among those named".to_owned());
