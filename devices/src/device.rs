@@ -130,6 +130,12 @@ impl<'a> Fill<'a> {
         Fill { packed, position, len }
     }
 
+    /// Writes the bytes from `at` on to `room`, which reaches no further than the body does.
+    #[inline]
+    pub(crate) fn write_part(&self, at: usize, room: &mut [MaybeUninit<u8>]) {
+        self.packed.pack(self.position + at, room);
+    }
+
     /// Writes the body to `room`, which is as long as the [body](Body::len); its bytes are initialised then.
     #[inline]
     pub fn write(self, room: &mut [MaybeUninit<u8>]) {

@@ -219,13 +219,34 @@ impl Area {
         len: usize,
         fill: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<Lent, Malformed> {
-        let lent = lock(&self.hand).take(to.0, self.receivers)?;
+        let lent = self.lend_part(to)?;
         if let Lent::Fragment(index) = lent {
-            let start = self.memory.start(index).cast::<MaybeUninit<u8>>();
-            // SAFETY: invariant 1 for the bytes, invariant 2: the peer does not know of the fragment before it is sent.
-            fill(unsafe { std::slice::from_raw_parts_mut(start, len.min(self.memory.size)) });
+            // SAFETY: the peer does not know of the fragment before it is sent.
+            fill(unsafe { self.part(index, 0, len) });
         }
         Ok(lent)
+    }
+
+    /// Takes a free fragment for a peer, to be written in [parts](Self::part).
+    ///
+    /// # Errors
+    /// The peer's count makes no sense.
+    #[inline]
+    pub(crate) fn lend_part(&self, to: Borrower) -> Result<Lent, Malformed> {
+        lock(&self.hand).take(to.0, self.receivers)
+    }
+
+    /// Returns `len` bytes of a fragment from `at` on, as far as it reaches.
+    ///
+    /// # Safety
+    /// The fragment was just lent to a peer, that has not been told of these bytes.
+    #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
+    #[inline]
+    pub(crate) unsafe fn part(&self, index: u32, at: usize, len: usize) -> &mut [MaybeUninit<u8>] {
+        let at = at.min(self.memory.size);
+        let start = self.memory.start(index).wrapping_add(at).cast::<MaybeUninit<u8>>();
+        // SAFETY: invariant 1 for the bytes; invariant 2 and the caller's promise: nobody else uses them.
+        unsafe { std::slice::from_raw_parts_mut(start, len.min(self.memory.size - at)) }
     }
 
     /// Takes back what a peer holds that has died or left, and reads its ring no more.

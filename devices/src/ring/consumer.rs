@@ -5,6 +5,8 @@ use std::sync::atomic::compiler_fence;
 
 use super::memory::{Bytes, Form, INLINE, Label, Line, Ring};
 use super::{Fragments, Malformed, hint};
+use crate::copy;
+use crate::device::Landing;
 use crate::fence::Light;
 use crate::sync::atomic::Ordering;
 
@@ -18,6 +20,37 @@ pub(crate) struct Consumer {
     reading: Reading,
 }
 
+/// What takes the frames of a ring.
+pub(crate) trait Frames {
+    /// Takes a frame whose body is all there.
+    fn frame(&mut self, head: &[u8], body: &[u8]);
+
+    /// Takes a head whose body of `len` bytes is still being written; says where that goes.
+    fn begin(&mut self, head: &[u8], len: usize) -> Landing;
+
+    /// Takes the next bytes of a body that goes to [`Landing::Pieces`].
+    fn piece(&mut self, bytes: &[u8]);
+
+    /// All of such a body has come.
+    fn landed(&mut self);
+}
+
+/// Tests look at whole frames alone.
+#[cfg(test)]
+impl<F: FnMut(&[u8], &[u8])> Frames for F {
+    fn frame(&mut self, head: &[u8], body: &[u8]) {
+        self(head, body);
+    }
+
+    fn begin(&mut self, _: &[u8], _: usize) -> Landing {
+        Landing::Pieces
+    }
+
+    fn piece(&mut self, _: &[u8]) {}
+
+    fn landed(&mut self) {}
+}
+
 /// How far the receiver is.
 #[derive(Debug)]
 struct Reading {
@@ -29,6 +62,8 @@ struct Reading {
     returned: u64,
     /// A body that comes in pieces.
     cut: Option<Cut>,
+    /// A body that is being written.
+    begun: Option<Begun>,
     /// Whether the sender waits for what it was given since this was asked.
     is_awaited: bool,
     light: Light,
@@ -42,12 +77,38 @@ struct Cut {
     len: usize,
 }
 
+/// A frame whose body is being written to a fragment, as far as it was taken.
+#[derive(Debug)]
+struct Begun {
+    index: u32,
+    len: u32,
+    taken: u32,
+    /// Where the body goes; nowhere: by pieces.
+    to: Option<Place>,
+}
+
+/// Where a body goes: valid until it has landed, see [`Landing::Into`].
+#[derive(Debug)]
+struct Place(*mut u8);
+
+// SAFETY: whoever takes frames writes through it, on whichever thread; `Landing::Into` promises the memory to the device,
+// not to a thread.
+unsafe impl Send for Place {}
+
 impl Consumer {
     /// Makes the receiving end; there is one for a ring. `area` is the sender's.
     pub(crate) fn new(ring: Arc<Ring>, area: Arc<Fragments>) -> Self {
         let light = Light::new();
-        let reading =
-            Reading { area, position: 0, told: 0, returned: 0, cut: None, is_awaited: false, light };
+        let reading = Reading {
+            area,
+            position: 0,
+            told: 0,
+            returned: 0,
+            cut: None,
+            begun: None,
+            is_awaited: false,
+            light,
+        };
         Consumer { ring, reading }
     }
 
@@ -56,7 +117,7 @@ impl Consumer {
     /// # Errors
     /// The cell makes no sense. The ring must not be read any more.
     #[inline]
-    pub(crate) fn receive(&mut self, take: impl FnOnce(&[u8], &[u8])) -> Result<bool, Malformed> {
+    pub(crate) fn receive(&mut self, take: &mut impl Frames) -> Result<bool, Malformed> {
         let Consumer { ring, reading } = self;
         let cell = ring.cell(reading.position);
         // SYNC ring-seq (acquire)
@@ -71,6 +132,11 @@ impl Consumer {
             reading.tell(ring);
         }
         Ok(true)
+    }
+
+    /// Whether a body has begun and not landed.
+    pub(crate) fn is_within(&self) -> bool {
+        self.reading.begun.is_some()
     }
 
     /// Returns whether the sender must be woken, as it waits for what it was given since the last call.
@@ -97,7 +163,7 @@ impl Reading {
         ring: &Ring,
         cell: &Line,
         label: Label,
-        take: impl FnOnce(&[u8], &[u8]),
+        take: &mut impl Frames,
     ) -> Result<(), Malformed> {
         let Label { form, head, length, .. } = label;
         let (start, end) = (usize::from(head), usize::from(head) + usize::from(length));
@@ -113,15 +179,20 @@ impl Reading {
             // SAFETY: `end` lies in the copy, and the sender has written that much, as `publish` does.
             let words = unsafe { std::slice::from_raw_parts(words, end) };
             let (head, rest) = words.split_at(start);
-            if form == Form::Inline as u8 && self.cut.is_none() {
+            let is_whole = self.cut.is_none() && self.begun.is_none();
+            if form == Form::Inline as u8 && is_whole {
                 // SAFETY: as above, in the cell: a body is looked at once.
                 let body = unsafe {
                     std::slice::from_raw_parts(bytes.cast::<u8>().wrapping_add(start), end - start)
                 };
-                take(head, body);
+                take.frame(head, body);
                 Ok(())
-            } else if form == Form::Fragment as u8 && self.cut.is_none() {
+            } else if form == Form::Fragment as u8 && is_whole {
                 self.fragment(ring, label, head, rest, take)
+            } else if (form == Form::Begun as u8 && is_whole)
+                || (form == Form::More as u8 && self.begun.is_some())
+            {
+                self.part(ring, label, head, rest, take)
             } else {
                 self.piece(label, head, rest, take)
             }
@@ -136,7 +207,7 @@ impl Reading {
         label: Label,
         head: &[u8],
         rest: &[u8],
-        take: impl FnOnce(&[u8], &[u8]),
+        take: &mut impl Frames,
     ) -> Result<(), Malformed> {
         let &[a, b, c, d, e, f, g, h] = rest else {
             return Err(Malformed::Body { form: label.form, head: label.head, length: label.length });
@@ -144,11 +215,73 @@ impl Reading {
         let (index, len) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
         // SAFETY: the index came to us through the ring, and we give the fragment back only below.
         let body = unsafe { self.area.received(index, len) }?;
-        take(head, body);
+        take.frame(head, body);
+        self.give_back(ring);
+        Ok(())
+    }
+
+    /// Counts a fragment that is not looked at any more.
+    #[inline]
+    fn give_back(&mut self, ring: &Ring) {
         self.returned += 1;
         // SYNC fragment-return (release)
         ring.returned().store(self.returned, Ordering::Release);
         self.wake(ring);
+    }
+
+    /// Takes what is there of a body that is being written.
+    fn part(
+        &mut self,
+        ring: &Ring,
+        label: Label,
+        head: &[u8],
+        rest: &[u8],
+        take: &mut impl Frames,
+    ) -> Result<(), Malformed> {
+        let body = || Malformed::Body { form: label.form, head: label.head, length: label.length };
+        let word = |at: usize| rest.get(4 * at..4 * at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+        let there = match &self.begun {
+            Some(_) if head.is_empty() && rest.len() == 4 => word(0).ok_or_else(body)?,
+            None if rest.len() == 12 => {
+                let (index, len, there) =
+                    (word(0).ok_or_else(body)?, word(1).ok_or_else(body)?, word(2).ok_or_else(body)?);
+                // Before anybody is told of a body: it is one that a fragment holds.
+                // SAFETY: nothing is read of no bytes.
+                unsafe { self.area.received(index, 0) }?;
+                if len as usize > self.area.fragment() || there == 0 || there >= len {
+                    return Err(Malformed::Size { len, fragment: self.area.fragment() });
+                }
+                let to = match take.begin(head, len as usize) {
+                    Landing::Into(to) => Some(Place(to)),
+                    Landing::Pieces => None,
+                };
+                self.begun = Some(Begun { index, len, taken: 0, to });
+                there
+            }
+            _ => return Err(body()),
+        };
+        let Some(Begun { index, len, taken, to }) = &mut self.begun else { return Err(body()) };
+        let missing = *len - *taken;
+        if there == 0 || there > missing {
+            return Err(Malformed::Order { form: label.form, missing: missing as usize });
+        }
+        // SAFETY: the index came to us through the ring, and we give the fragment back only below.
+        let bytes = unsafe { self.area.received(*index, *taken + there) }?;
+        let bytes = &bytes[*taken as usize..];
+        match to {
+            // SAFETY: the sink gave `len` bytes to this device until the body has landed, `taken` of them are written, and
+            // there are no more than the rest.
+            Some(Place(to)) => unsafe {
+                copy::copy(bytes.as_ptr(), to.wrapping_add(*taken as usize), bytes.len());
+            },
+            None => take.piece(bytes),
+        }
+        *taken += there;
+        if taken == len {
+            self.begun = None;
+            take.landed();
+            self.give_back(ring);
+        }
         Ok(())
     }
 
@@ -159,11 +292,20 @@ impl Reading {
         label: Label,
         head: &[u8],
         rest: &[u8],
-        take: impl FnOnce(&[u8], &[u8]),
+        take: &mut impl Frames,
     ) -> Result<(), Malformed> {
         let Label { form, head: start, length, .. } = label;
-        if form > Form::Piece as u8 {
+        if form > Form::More as u8 {
             return Err(Malformed::Form { form });
+        }
+        if let Some(Begun { len, taken, .. }) = &self.begun {
+            return Err(Malformed::Order { form, missing: (len - taken) as usize });
+        }
+        if form > Form::Piece as u8 {
+            return Err(Malformed::Order {
+                form,
+                missing: self.cut.as_ref().map_or(0, |cut| cut.len - cut.body.len()),
+            });
         }
         let missing = self.cut.as_ref().map_or(0, |cut| cut.len - cut.body.len());
         if (form == Form::Piece as u8) != self.cut.is_some() {
@@ -187,7 +329,7 @@ impl Reading {
         if rest.len() == missing
             && let Some(Cut { head, body, .. }) = self.cut.take()
         {
-            take(&head, &body);
+            take.frame(&head, &body);
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The receiving end of a ring, for an [`Inlet`](crate::device::Inlet).
 
+use super::consumer::Frames;
 use super::{Bell, Consumer, Malformed};
-use crate::device::{PeerId, Sink};
+use crate::device::{Landing, PeerId, Sink};
 
 /// Cells taken from one ring before the next ring has its turn.
 pub(crate) const TURN: usize = 64;
@@ -28,7 +29,7 @@ impl<B: Bell> Incoming<B> {
         let Incoming { from, consumer, bell, is_over } = self;
         let mut cells = 0;
         while cells < TURN && !*is_over {
-            match consumer.receive(|head, body| sink.frame(*from, head, body)) {
+            match consumer.receive(&mut Taker { from: *from, sink: &mut *sink }) {
                 Ok(true) => cells += 1,
                 Ok(false) => break,
                 Err(why) => {
@@ -41,6 +42,39 @@ impl<B: Bell> Incoming<B> {
             bell.wake();
         }
         cells
+    }
+
+    /// Ends a body that was begun by a peer that has died, and takes no more of what it has written.
+    pub(crate) fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+        if self.from == peer && self.consumer.is_within() && !self.is_over {
+            self.is_over = true;
+            sink.lost(peer, "it died in the middle of a message");
+        }
+    }
+}
+
+/// The frames of one peer on their way to a sink.
+struct Taker<'a> {
+    from: PeerId,
+    sink: &'a mut dyn Sink,
+}
+
+impl Frames for Taker<'_> {
+    #[inline]
+    fn frame(&mut self, head: &[u8], body: &[u8]) {
+        self.sink.frame(self.from, head, body);
+    }
+
+    fn begin(&mut self, head: &[u8], len: usize) -> Landing {
+        self.sink.begin(self.from, head, len)
+    }
+
+    fn piece(&mut self, bytes: &[u8]) {
+        self.sink.piece(self.from, bytes);
+    }
+
+    fn landed(&mut self) {
+        self.sink.landed(self.from);
     }
 }
 

@@ -12,6 +12,10 @@ use crate::device::{Body, Link, PostError};
 /// Bytes of a body that rather goes in a few cells than waits for a fragment to come back.
 const SHORT: usize = 4 * INLINE;
 
+/// Bytes of a body that its receiver is told of while the rest is written: both ends copy at the same time, and what one has
+/// written is still in its cache when the other reads it.
+const PART: usize = 8 << 10;
+
 /// The ring to one peer.
 #[derive(Debug)]
 pub(crate) struct RingLink<B> {
@@ -64,6 +68,32 @@ impl<B: Bell> RingLink<B> {
         Ok(is_full)
     }
 
+    /// Sends a frame part by part, if it can be written so, there is a fragment for it, and room for what tells of each part.
+    fn post_parts(&mut self, head: &[u8], body: &Body<'_>) -> Result<bool, Malformed> {
+        let len = body.len();
+        let parts = len.div_ceil(PART);
+        if matches!(body, Body::Chain(_)) || !self.producer.has_cells(parts as u64)? {
+            return Ok(false);
+        }
+        let Lent::Fragment(index) = self.area.lend_part(self.borrower)? else { return Ok(false) };
+        for at in (0..len).step_by(PART) {
+            // SAFETY: it was lent just now, and the peer was told of what is before `at`.
+            #[expect(unsafe_code, reason = "see above")]
+            let room = unsafe { self.area.part(index, at, PART.min(len - at)) };
+            match body {
+                Body::Bytes(bytes) => copy::fill(room, &bytes[at..at + room.len()]),
+                Body::Fill(fill) => fill.write_part(at, room),
+                Body::Empty | Body::Chain(_) => (),
+            }
+            match at {
+                0 => self.producer.send_begun(head, index, len as u32, room.len() as u32),
+                _ => self.producer.send_more(room.len() as u32),
+            }
+            self.bell.ring();
+        }
+        Ok(true)
+    }
+
     /// Keeps a copy of a frame and begins to send it in pieces.
     #[cold]
     fn cut(
@@ -100,6 +130,9 @@ impl<B: Bell> Link for RingLink<B> {
             return Ok(());
         }
         let len = body.len();
+        if len > PART && len <= self.area.fragment() && self.post_parts(head, &body)? {
+            return Ok(());
+        }
         let fill = |room: &mut [MaybeUninit<u8>]| match body {
             Body::Empty => (),
             Body::Bytes(bytes) => copy::fill(room, bytes),

@@ -25,6 +25,11 @@ pub(super) enum Form {
     Cut = 2,
     /// The next bytes of such a body.
     Piece = 3,
+    /// The head of a frame whose body is being written to a fragment: the fragment's index, the length of the body, and how
+    /// much of it is there, u32 each, follow the head.
+    Begun = 4,
+    /// So many more bytes of such a body are there, u32.
+    More = 5,
 }
 
 /// The first word of a cell. It is written and read at once, so that nobody can change it after it was checked.

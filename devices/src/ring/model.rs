@@ -69,8 +69,9 @@ fn a_ring_goes_round() {
         };
         let mut next = 1;
         while next <= FRAMES {
-            let moved =
-                consumer.receive(|head, body| assert_eq!((head, body), (&[next; 8][..], &[next; 8][..])));
+            let moved = consumer.receive(&mut |head: &[u8], body: &[u8]| {
+                assert_eq!((head, body), (&[next; 8][..], &[next; 8][..]))
+            });
             if consumer.is_awaited() {
                 bell.ring();
             }
@@ -120,7 +121,7 @@ impl Scene {
 
     /// Takes a frame, if there is one, and checks that it is this one.
     fn take(&self, consumer: &mut Consumer, frame: u32) -> bool {
-        let moved = consumer.receive(|head, body| {
+        let moved = consumer.receive(&mut |head: &[u8], body: &[u8]| {
             let index = u32::from_ne_bytes(head.try_into().unwrap());
             // SAFETY: as in `lend`.
             let seen = self.watched[index as usize].with(|cell| unsafe { cell.read() });

@@ -83,6 +83,33 @@ impl Producer {
         });
     }
 
+    /// Returns whether so many cells are free, without asking the receiver to wake anybody.
+    ///
+    /// # Errors
+    /// The receiver's count makes no sense.
+    pub(crate) fn has_cells(&mut self, cells: u64) -> Result<bool, Malformed> {
+        if self.position + cells - self.taken > self.ring.cells() {
+            self.look()?;
+        }
+        Ok(self.position + cells - self.taken <= self.ring.cells())
+    }
+
+    /// Sends a head whose body of `len` bytes is being written to fragment `index`: `there` bytes are.
+    pub(crate) fn send_begun(&mut self, head: &[u8], index: u32, len: u32, there: u32) {
+        self.publish(head, Form::Begun, 12, |room| {
+            room[..4].write_copy_of_slice(&index.to_ne_bytes());
+            room[4..8].write_copy_of_slice(&len.to_ne_bytes());
+            room[8..].write_copy_of_slice(&there.to_ne_bytes());
+        });
+    }
+
+    /// Says that `more` bytes of such a body are there.
+    pub(crate) fn send_more(&mut self, more: u32) {
+        self.publish(&[], Form::More, 4, |room| {
+            room.write_copy_of_slice(&more.to_ne_bytes());
+        });
+    }
+
     /// Sends a head whose body of `len` bytes comes in pieces, next.
     pub(crate) fn send_cut(&mut self, head: &[u8], len: u32) {
         self.publish(head, Form::Cut, 4, |room| {

@@ -4,9 +4,10 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
+use super::consumer::Frames;
 use super::memory::{Form, Label};
-use super::{Area, Bell, Consumer, Fragments, Malformed, Producer, Receivers, Ring};
-use crate::device::{Body, Link, PostError};
+use super::{Area, Bell, Consumer, Fragments, Incoming, Malformed, Producer, Receivers, Ring};
+use crate::device::{Body, Landing, Link, PeerId, PostError, Sink, Token};
 use crate::sync::atomic::Ordering;
 
 const CELLS: u32 = 64;
@@ -58,7 +59,7 @@ fn take(consumer: &mut Consumer, mut next: u32) -> u32 {
     };
     loop {
         let mut frames = 0;
-        let moved = consumer.receive(|head, got| {
+        let moved = consumer.receive(&mut |head: &[u8], got: &[u8]| {
             check(next, head, got);
             frames = 1;
         });
@@ -112,7 +113,7 @@ fn a_full_ring_has_no_room_until_the_receiver_tells() {
     assert_eq!(tx.has_room(), Ok(false));
     for _ in 0..CELLS / 4 {
         assert!(!rx.is_awaited());
-        assert_eq!(rx.receive(|_, _| ()), Ok(true));
+        assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     }
     assert!(rx.is_awaited(), "the sender said that it starves");
     assert!(!rx.is_awaited(), "it was told");
@@ -211,7 +212,7 @@ fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
     let sent = (0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count();
     assert_eq!(sent, 7);
     // The accused goes on, and gives back what it once was lent.
-    while accused.receive(|_, _| ()).unwrap() {}
+    while accused.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap() {}
     assert_eq!(post(&mut other, 7, 300), Err(PostError::Again), "nothing was taken from under the other");
     assert_eq!(take(&mut consumer, 0), 7);
 }
@@ -223,11 +224,11 @@ fn overwritten(at: u64, change: impl FnOnce(Label) -> Label) -> Result<bool, Mal
     post(&mut link, 0, 8).unwrap();
     post(&mut link, 1, 100).unwrap();
     for _ in 0..at {
-        consumer.receive(|_, _| ()).unwrap();
+        consumer.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap();
     }
     let word = &ring.cell(at).word;
     word.store(change(Label::of(word.load(Ordering::Relaxed))).word(), Ordering::Relaxed);
-    consumer.receive(|_, _| panic!("a frame that nobody sent"))
+    consumer.receive(&mut |_: &[u8], _: &[u8]| panic!("a frame that nobody sent"))
 }
 
 #[test]
@@ -261,11 +262,11 @@ fn a_cell_that_makes_no_sense_is_an_error() {
 fn a_fragment_that_makes_no_sense_is_an_error() {
     let (mut tx, mut rx) = pair();
     tx.send_fragment(&[1; 8], 70_000, 100);
-    let error = rx.receive(|_, _| panic!("no such fragment")).unwrap_err();
+    let error = rx.receive(&mut |_: &[u8], _: &[u8]| panic!("no such fragment")).unwrap_err();
     assert_eq!(error.to_string(), "it wrote a malformed cell: fragment index 70000 of 2");
     let (mut tx, mut rx) = pair();
     tx.send_fragment(&[1; 8], 1, FRAGMENT + 1);
-    let error = rx.receive(|_, _| panic!("no such bytes")).unwrap_err();
+    let error = rx.receive(&mut |_: &[u8], _: &[u8]| panic!("no such bytes")).unwrap_err();
     assert_eq!(error.to_string(), "it wrote a malformed cell: 4097 bytes in a fragment of 4096");
 }
 
@@ -275,22 +276,183 @@ fn pieces_that_make_no_sense_are_an_error() {
     for len in [0, FRAGMENT + 1, u32::MAX] {
         let (mut tx, mut rx) = pair();
         tx.send_cut(&[1; 8], len);
-        let error = rx.receive(|_, _| ()).unwrap_err();
+        let error = rx.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap_err();
         assert_eq!(error, Malformed::Size { len, fragment: FRAGMENT as usize });
     }
     let (mut tx, mut rx) = pair();
     tx.send_cut(&[1; 8], 60);
     tx.send_piece(&[MaybeUninit::new(2); 56]);
     tx.send_piece(&[MaybeUninit::new(2); 5]);
-    assert_eq!(rx.receive(|_, _| ()), Ok(true));
-    assert_eq!(rx.receive(|_, _| ()), Ok(true));
-    assert!(matches!(rx.receive(|_, _| ()), Err(Malformed::Body { .. })), "one byte too many");
+    assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
+    assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
+    assert!(
+        matches!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Err(Malformed::Body { .. })),
+        "one byte too many"
+    );
     let (mut tx, mut rx) = pair();
     tx.send_cut(&[1; 8], 60);
     tx.send_inline(&[1; 8], 0, |_| ());
-    assert_eq!(rx.receive(|_, _| ()), Ok(true));
-    let error = rx.receive(|_, _| panic!("out of order")).unwrap_err();
+    assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
+    let error = rx.receive(&mut |_: &[u8], _: &[u8]| panic!("out of order")).unwrap_err();
     assert_eq!(error.to_string(), "it wrote a malformed cell: form 0 with 60 bytes of a body missing");
+}
+
+/// Takes frames, and bodies that are being written by pieces or straight into memory, in turns.
+#[derive(Default)]
+struct Gather {
+    frames: Vec<(Vec<u8>, Vec<u8>)>,
+    open: Option<(Vec<u8>, Vec<u8>)>,
+    begun: usize,
+}
+
+impl Frames for Gather {
+    fn frame(&mut self, head: &[u8], body: &[u8]) {
+        assert!(self.open.is_none(), "a body is under way");
+        self.frames.push((head.to_vec(), body.to_vec()));
+    }
+
+    fn begin(&mut self, head: &[u8], len: usize) -> Landing {
+        assert!(self.open.is_none(), "a body is under way");
+        self.begun += 1;
+        let is_direct = self.begun % 2 == 1;
+        let mut body = if is_direct { vec![0; len] } else { Vec::with_capacity(len) };
+        let to = body.as_mut_ptr();
+        self.open = Some((head.to_vec(), body));
+        if is_direct { Landing::Into(to) } else { Landing::Pieces }
+    }
+
+    fn piece(&mut self, bytes: &[u8]) {
+        self.open.as_mut().expect("a body under way").1.extend_from_slice(bytes);
+    }
+
+    fn landed(&mut self) {
+        self.frames.extend(self.open.take());
+    }
+}
+
+/// Fragments that are longer than what a receiver is told of at once.
+const LONG: u32 = 1 << 16;
+
+#[test]
+fn long_bodies_are_read_while_they_are_written() {
+    let area = Arc::new(Area::new(Arc::new(Fragments::new(4, LONG).unwrap()), Receivers::Threads));
+    let (mut link, mut consumer, _) = peer(&area);
+    let lengths = [LONG as usize, 100, 8193, 0, 8192, 40_000, 16_384, 65_535];
+    let bodies: Vec<Vec<u8>> = (0..200u32).map(|i| body(i, lengths[i as usize % lengths.len()])).collect();
+    let mut gather = Gather::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (i, body) in (0u64..).zip(&bodies) {
+                while link.post(&i.to_le_bytes(), Body::Bytes(body)) == Err(PostError::Again) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        while gather.frames.len() < bodies.len() {
+            if !consumer.receive(&mut gather).unwrap() {
+                std::thread::yield_now();
+            }
+        }
+    });
+    assert!(gather.begun > 50, "{} bodies were read in parts", gather.begun);
+    for (i, ((head, got), sent)) in (0u64..).zip(gather.frames.iter().zip(&bodies)) {
+        assert_eq!(head, &i.to_le_bytes());
+        assert!(got == sent, "message {i} of {} bytes", sent.len());
+    }
+}
+
+/// What a sink was told, in words.
+#[derive(Default)]
+struct Told(Vec<String>);
+
+// SAFETY: it lends no memory.
+unsafe impl Sink for Told {
+    fn frame(&mut self, from: PeerId, _: &[u8], body: &[u8]) {
+        self.0.push(format!("{from:?}: {} bytes", body.len()));
+    }
+
+    fn begin(&mut self, from: PeerId, _: &[u8], len: usize) -> Landing {
+        self.0.push(format!("{from:?}: begins {len} bytes"));
+        Landing::Pieces
+    }
+
+    fn piece(&mut self, _: PeerId, _: &[u8]) {}
+
+    fn landed(&mut self, from: PeerId) {
+        self.0.push(format!("{from:?}: landed"));
+    }
+
+    fn lost(&mut self, from: PeerId, why: &str) {
+        self.0.push(format!("{from:?}: {why}"));
+    }
+
+    fn moved(&mut self, _: Token, _: Result<(), String>) {}
+
+    fn quiet(&mut self, _: Token) {}
+}
+
+#[test]
+fn who_dies_in_the_middle_of_a_body_is_buried_with_it() {
+    let (mut tx, rx) = pair();
+    let (mut told, mut incoming) = (Told::default(), Incoming::new(PeerId(3), rx, Awake));
+    let mut now = |incoming: &mut Incoming<Awake>| {
+        incoming.drain(&mut told);
+        std::mem::take(&mut told.0)
+    };
+    tx.send_inline(&[1; 8], 5, |room| room.fill(MaybeUninit::new(0)));
+    tx.send_begun(&[1; 8], 1, 100, 50);
+    assert_eq!(now(&mut incoming), ["P3: 5 bytes", "P3: begins 100 bytes"]);
+    let mut others = Told::default();
+    incoming.bury(PeerId(2), &mut others);
+    assert!(others.0.is_empty(), "it is another's");
+    incoming.bury(PeerId(3), &mut others);
+    incoming.bury(PeerId(3), &mut others);
+    assert_eq!(others.0, ["P3: it died in the middle of a message"]);
+    tx.send_more(50);
+    assert!(now(&mut incoming).is_empty(), "nothing is read any more");
+}
+
+/// Bodies that are being written to no fragment, are longer than one, are whole, or go on too far or not at all.
+#[test]
+fn parts_that_make_no_sense_are_an_error() {
+    let told = |write: &dyn Fn(&mut Producer)| {
+        let (mut tx, mut rx) = pair();
+        write(&mut tx);
+        let mut gather = Gather::default();
+        loop {
+            match rx.receive(&mut gather) {
+                Ok(true) => assert!(gather.frames.is_empty(), "a frame that nobody sent"),
+                Ok(false) => panic!("it makes sense"),
+                Err(why) => return why.to_string(),
+            }
+        }
+    };
+    let cell = |what: &str| format!("it wrote a malformed cell: {what}");
+    assert_eq!(told(&|tx| tx.send_begun(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
+    for (len, there) in [(FRAGMENT + 1, 1), (u32::MAX, 1), (100, 100), (100, 0), (0, 0), (100, u32::MAX)] {
+        let why = told(&|tx| tx.send_begun(&[1; 8], 1, len, there));
+        assert_eq!(why, cell(&format!("{len} bytes in a fragment of 4096")), "{there} bytes");
+    }
+    for more in [0, 51, u32::MAX] {
+        let why = told(&|tx| {
+            tx.send_begun(&[1; 8], 1, 100, 50);
+            tx.send_more(more);
+        });
+        assert_eq!(why, cell("form 5 with 50 bytes of a body missing"));
+    }
+    assert_eq!(told(&|tx| tx.send_more(1)), cell("form 5 with 0 bytes of a body missing"));
+    for other in [
+        (|tx: &mut Producer| tx.send_inline(&[1; 8], 0, |_| ())) as fn(&mut Producer),
+        |tx| tx.send_fragment(&[1; 8], 0, 10),
+        |tx| tx.send_begun(&[1; 8], 0, 10, 5),
+        |tx| tx.send_cut(&[1; 8], 10),
+    ] {
+        let why = told(&|tx| {
+            tx.send_begun(&[1; 8], 1, 100, 50);
+            other(tx);
+        });
+        assert!(why.ends_with("with 50 bytes of a body missing"), "{why}");
+    }
 }
 
 #[test]

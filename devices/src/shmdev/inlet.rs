@@ -131,7 +131,7 @@ impl ShmInlet {
     }
 }
 
-// SAFETY: a ring hands over whole frames: no body begins.
+// SAFETY: a ring writes where the sink says, and what it was told of: `ring::consumer`.
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
@@ -146,5 +146,9 @@ unsafe impl Inlet for ShmInlet {
             self.place.occupant.disarm();
         }
         moved
+    }
+
+    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+        self.rings.iter_mut().for_each(|ring| ring.bury(peer, sink));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bell::LateBell;
 use super::hub::{News, Port};
-use crate::device::{Inlet, Sink};
+use crate::device::{Inlet, PeerId, Sink};
 use crate::ring::Incoming;
 
 /// All rings that end here.
@@ -38,12 +38,16 @@ impl Drop for SmInlet {
     }
 }
 
-// SAFETY: a ring hands over whole frames: no body begins. No move is started.
+// SAFETY: a ring writes where the sink says, and what it was told of: `ring::consumer`. No move is started.
 unsafe impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         let delivered = self.port.delivered();
         let news = if delivered == self.seen { 0 } else { self.collect(delivered, sink) };
         news + self.rings.iter_mut().map(|ring| ring.drain(sink)).sum::<usize>()
+    }
+
+    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+        self.rings.iter_mut().for_each(|ring| ring.bury(peer, sink));
     }
 }
