@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use crate::engine::{BUDGET, CREDIT};
+pub use crate::ibvdev::{
+    IBV_DEPTH, IBV_DEVICE, IBV_EAGER, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_READ, IBV_SL,
+};
 pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
 pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_RINGS};
 pub use crate::smdev::{SM_EAGER, SM_FRAGMENTS};
@@ -34,12 +37,22 @@ pub const PARAMETERS: &[&dyn Parameter] = &[
     &NIO_EAGER,
     &NIO_FRAGMENT,
     &NIO_HOST,
+    &IBV_DEVICE,
+    &IBV_PORT,
+    &IBV_GID,
+    &IBV_MTU,
+    &IBV_PKEY,
+    &IBV_SL,
+    &IBV_EAGER,
+    &IBV_READ,
+    &IBV_DEPTH,
 ];
 
 // What a user who sets nothing sends at once has room at the receiver.
 const _: () = assert!(SM_EAGER.default <= CREDIT.default);
 const _: () = assert!(SHM_EAGER.default <= CREDIT.default);
 const _: () = assert!(NIO_EAGER.default <= CREDIT.default);
+const _: () = assert!(IBV_EAGER.default <= CREDIT.default);
 
 /// A value that is not one, or a name.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -14,6 +14,7 @@
 //! | `ring` | the wait-free cache-line ring between two ranks, and fragments for longer bodies (`ring/README.md`) |
 //! | `smdev` | the device of ranks that are threads of one process |
 //! | `shmdev` | the device of ranks that are processes of one host (`shmdev/README.md`) |
+//! | `ibvdev` | the device of ranks that reach each other by InfiniBand or RoCE (`ibvdev/README.md`) |
 //! | `niodev` | the device of ranks that reach each other by TCP (`niodev/README.md`) |
 //! | [`stub`] | a device that reaches nobody: copy it to write your own |
 //! | `conformance` | the suite every device passes, with the feature of that name |
@@ -72,6 +73,7 @@ mod fence;
 mod group;
 mod header;
 mod hosts;
+mod ibvdev;
 #[allow(unsafe_code, reason = "the user's memory, by pointer, count and type")]
 mod layout;
 mod liveness;
@@ -108,6 +110,7 @@ pub use engine::{
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};
 pub use hosts::{HostId, HostRanks, Hosts, HostsError};
+pub use ibvdev::IbvDriver;
 pub use layout::{Envelope, Keep, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};

@@ -1,9 +1,10 @@
 //! Every device passes the same suite: one line for each.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use mpj_devices::config::{self, Config};
-use mpj_devices::conformance::{CASES, Case, LateDriver, find, run_threads};
+use mpj_devices::conformance::{CASES, Case, LateDriver, find, run_threads, unavailable};
 use mpj_devices::{Registry, SmDriver, for_each_case};
 
 /// Jobs run one after the other: they bring their own threads.
@@ -14,7 +15,19 @@ fn run(device: &str, name: &str) {
     run_with(device, case, &Config::default(), case.ranks);
 }
 
+/// Whether there is no InfiniBand or RoCE device; said once, past the capture of tests that pass.
+static NO_VERBS: LazyLock<bool> = LazyLock::new(|| {
+    let missing = unavailable("ibvdev");
+    if let Some(why) = &missing {
+        let _ = writeln!(std::io::stderr(), "SKIPPED, all tests of ibvdev: {why}");
+    }
+    missing.is_some()
+});
+
 fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
+    if device == "ibvdev" && *NO_VERBS {
+        return;
+    }
     // smdev, whose moves end late and in any order, by two schedules.
     let choose = |all: Registry| {
         let threads = all.get(SmDriver::NAME).cloned().unwrap();
@@ -49,6 +62,8 @@ conformance!(smdev);
 conformance!(shmdev);
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 conformance!(niodev);
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+conformance!(ibvdev);
 conformance!(late);
 
 /// The whole suite once more with as little room as may be set, so that everything waits for everything.

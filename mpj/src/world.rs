@@ -112,7 +112,7 @@ impl World {
     /// ```
     /// # mpj::threads(2, |world| {
     /// let refused: Vec<&str> = world.refused_devices().iter().map(|error| error.device).collect();
-    /// assert_eq!(refused, ["shmdev", "niodev"]); // threads need neither
+    /// assert_eq!(refused, ["shmdev", "ibvdev", "niodev"]); // threads need none
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     pub fn refused_devices(&self) -> &[OpenError] {

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::{Case, Member, Pinboard};
 use crate::config::Config;
+use crate::device::Driver;
 use crate::sys;
 use crate::{
-    Doorbell, End, Engine, HostId, Hosts, Hub, JobKey, NioDriver, Registry, Roster, Segment, ShmDriver, Site,
-    SmDriver,
+    Doorbell, End, Engine, HostId, Hosts, Hub, IbvDriver, JobKey, NioDriver, Registry, Roster, Segment,
+    ShmDriver, Site, SmDriver,
 };
 
 /// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
@@ -48,6 +49,16 @@ impl Part {
     }
 }
 
+/// Returns why a device cannot be had on this host: it needs hardware.
+pub fn unavailable(device: &str) -> Option<String> {
+    if device != IbvDriver::NAME {
+        return None;
+    }
+    let site = Site::new(0, 2, Arc::new(Doorbell::new().unwrap()));
+    let driver = IbvDriver::new(Arc::new(JobKey { job: 1, secret: [7; 32] }));
+    driver.open(&site, &Config::default()).err().map(|refused| refused.to_string())
+}
+
 /// Runs `case` on `ranks` threads, with the devices that `choose` makes of those there are.
 ///
 /// # Panics
@@ -65,7 +76,8 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
         if let Some(memory) = &memory {
             all = all.with(ShmDriver::new(attach(memory, ranks), here.clone()));
         }
-        let registry = choose(all.with(NioDriver::new(Arc::clone(&key))));
+        let registry =
+            choose(all.with(IbvDriver::new(Arc::clone(&key))).with(NioDriver::new(Arc::clone(&key))));
         let part = Part { rank, size: ranks, board, roster, registry, config };
         let done = done.clone();
         let thread = std::thread::Builder::new().name(format!("{}/{rank}", case.name));

@@ -37,7 +37,7 @@ mod pressure;
 mod sizes;
 mod threads;
 
-pub use harness::run_threads;
+pub use harness::{run_threads, unavailable};
 pub use late::LateDriver;
 pub use member::Member;
 pub use owned::{Item, Receiving, Sending};

@@ -17,6 +17,7 @@
 //!   there is news;
 //! * `socket`: streams that do not block, are not inherited, and raise no signal; writing from several places at once;
 //!   how much the peer's host has not acknowledged;
+//! * `descriptor`: one by its number, `unblock`: has calls on it fail instead of waiting, for what a library has opened;
 //! * `random`: bytes nobody can guess; `kill_me`: an end without farewell, for tests of such ends.
 //!
 //! `linux` has all of it. `shell` has the same names and refuses every call, except that a doorbell works among threads:

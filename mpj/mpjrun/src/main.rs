@@ -54,8 +54,9 @@ struct Cli {
     #[arg(short = 'n', long = "np", value_name = "N", required_unless_present = "params", value_parser = ranks)]
     #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
-    /// How messages go, best first: smdev (threads of one process), shmdev (shared memory), niodev (TCP), or auto for
-    /// the best there is for each pair of ranks; a list has commas [default: MPJ_DEV, or auto]
+    /// How messages go, best first: smdev (threads of one process), shmdev (shared memory), ibvdev (InfiniBand,
+    /// RoCE), niodev (TCP), or auto for the best there is for each pair of ranks; a list has commas [default: MPJ_DEV, or
+    /// auto]
     #[arg(long, value_name = "DEVICE")]
     dev: Option<String>,
     /// How many ranks each process hosts, as threads [default: 1; all with --dev smdev]

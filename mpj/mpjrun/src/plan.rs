@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use mpj::config::{Text, near};
-use mpj_devices::{HostId, NioDriver, ShmDriver, SmDriver};
+use mpj_devices::{HostId, IbvDriver, NioDriver, ShmDriver, SmDriver};
 
 use crate::environment::Environment;
 use crate::hosts::{HOST_ID, Placement};
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
 }
 
 /// The devices that a job can be given.
-const DEVICES: [&str; 3] = [SmDriver::NAME, ShmDriver::NAME, NioDriver::NAME];
+const DEVICES: [&str; 4] = [SmDriver::NAME, ShmDriver::NAME, IbvDriver::NAME, NioDriver::NAME];
 
 /// The most ranks of a job.
 const RANKS: u32 = 1 << 16;
@@ -71,10 +71,11 @@ impl Plan {
             )));
         }
         let placement = Placement::new(environment.config.text(&HOST_ID), size).map_err(usage)?;
-        let crosses = |names: &Vec<String>| names.iter().any(|name| name == NioDriver::NAME);
+        let far = [IbvDriver::NAME, NioDriver::NAME];
+        let crosses = |names: &Vec<String>| names.iter().any(|name| far.contains(&name.as_str()));
         if placement.hosts.count() > 1 && !devices.as_ref().is_none_or(crosses) {
             return Err(usage(format!(
-                "--dev {named} reaches no rank on another host, and MPJ_{} names {}: add niodev",
+                "--dev {named} reaches no rank on another host, and MPJ_{} names {}: add niodev or ibvdev",
                 HOST_ID.name,
                 placement.hosts.count()
             )));
@@ -208,7 +209,7 @@ mod tests {
             (&["-n", "2", "-x", "MPJ_HOST_ID=a:1,b:2", "p"], "places 3 ranks, and there are 2"),
             (
                 &["-n", "2", "-x", "MPJ_HOST_ID=a:1,b", "--dev", "shmdev", "p"],
-                "--dev shmdev reaches no rank on another host, and MPJ_HOST_ID names 2: add niodev",
+                "--dev shmdev reaches no rank on another host, and MPJ_HOST_ID names 2: add niodev or ibvdev",
             ),
             (
                 &["-n", "2", "-x", "MPJ_HOST_ID=a:1,b", "--dev", "smdev", "p"],

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use mpj_devices::{
-    Carrier, Doorbell, End, Engine, Event, HostId, HostRanks, Hosts, Hub, JobKey, NioDriver, Registry,
-    Roster, Segment, ShmDriver, Site, SmDriver, Then,
+    Carrier, Doorbell, End, Engine, Event, HostId, HostRanks, Hosts, Hub, IbvDriver, JobKey, NioDriver,
+    Registry, Roster, Segment, ShmDriver, Site, SmDriver, Then,
 };
 
 use super::ear::{Ear, NO_DESCRIPTOR};
@@ -330,6 +330,14 @@ impl Boot for Control {
         registry = match segment {
             Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), neighbours.clone())),
             None => registry.without(ShmDriver::NAME, "mpjrun has made no shared memory for this job"),
+        };
+        // To open it takes memory that is locked, which ranks of one host have no use for.
+        let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);
+        registry = match named || self.link.hosts.count() > 1 {
+            true => registry.with(IbvDriver::new(Arc::clone(&key))),
+            false => {
+                registry.without(IbvDriver::NAME, "the ranks of this job are on one host: name it to have it")
+            }
         };
         registry.with(NioDriver::new(key))
     }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use mpj_devices::{Doorbell, End, Hosts, Hub, NioDriver, Registry, Roster, ShmDriver, Site, SmDriver, Then};
+use mpj_devices::{
+    Doorbell, End, Hosts, Hub, IbvDriver, NioDriver, Registry, Roster, ShmDriver, Site, SmDriver, Then,
+};
 
 use super::{Boot, Faces};
 
@@ -85,6 +87,7 @@ impl Boot for Local {
         Registry::empty()
             .with(SmDriver::new(Arc::clone(&self.job.hub)))
             .without(ShmDriver::NAME, "this job has no shared memory: start it with mpjrun")
+            .without(IbvDriver::NAME, "the job has no key to know its ranks by: start it with mpjrun")
             .without(NioDriver::NAME, "the job has no key to know its ranks by: start it with mpjrun")
     }
 

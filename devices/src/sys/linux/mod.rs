@@ -12,6 +12,8 @@ pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use rustix::io::Errno;
 pub(crate) use wakeup::Wakeup;
 
+use std::os::fd::BorrowedFd;
+
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Several processes can map one memory.
@@ -32,4 +34,18 @@ pub(crate) fn random(bytes: &mut [u8]) -> bool {
 pub(crate) fn kill_me() {
     // The test that asks for it sees the signal, or that there was none.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+}
+
+/// Returns a descriptor by its number.
+///
+/// # Safety
+/// It is open for `'a`.
+pub(crate) unsafe fn descriptor<'a>(number: i32) -> Option<BorrowedFd<'a>> {
+    // SAFETY: the caller's promise, and -1 is none that is open.
+    (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Has calls on a descriptor fail instead of waiting.
+pub(crate) fn unblock(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::io::ioctl_fionbio(descriptor, true)
 }

@@ -35,6 +35,16 @@ pub(crate) fn random(_bytes: &mut [u8]) -> bool {
     false
 }
 
+/// # Safety
+/// None: there are no descriptors.
+pub(crate) unsafe fn descriptor<'a>(_number: i32) -> Option<super::BorrowedFd<'a>> {
+    None
+}
+
+pub(crate) fn unblock(_descriptor: super::BorrowedFd<'_>) -> Result<(), Errno> {
+    Err(Errno::UNSUPPORTED)
+}
+
 #[cfg(all(debug_assertions, feature = "conformance"))]
 pub(crate) fn kill_me() {
     std::process::abort()

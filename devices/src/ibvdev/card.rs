@@ -1,0 +1,119 @@
+//! What a peer must know to reach a rank: the address that a rank publishes.
+
+use super::hello::Reader;
+use super::verbs::Route;
+use crate::device::Address;
+
+/// The version of card and hello.
+const VERSION: u8 = 1;
+
+/// The bytes of a card.
+pub(super) const CARD: usize = 1 + 1 + 2 + 16 + 4 + 8 + 4 + 2 + 1 + 1;
+
+/// How a rank is reached, and on which terms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Card {
+    /// Whether its port is on an Ethernet.
+    pub(super) is_ethernet: bool,
+    /// Its address in the subnet, on InfiniBand.
+    pub(super) lid: u16,
+    /// Its global address.
+    pub(super) gid: [u8; 16],
+    /// The queue pair that takes hellos.
+    pub(super) qpn: u32,
+    /// A number that no other opening of the device has: what was said to one is not good for another.
+    pub(super) nonce: u64,
+    /// The bytes of a receive.
+    pub(super) slot: u32,
+    /// How many receives it posts for each peer's frames.
+    pub(super) window: u16,
+    /// The code for the bytes of a packet.
+    pub(super) mtu: u8,
+    /// How many reads of its memory a peer may have under way.
+    pub(super) reads: u8,
+}
+
+impl Card {
+    pub(super) fn to_bytes(self) -> [u8; CARD] {
+        let mut bytes = [0; CARD];
+        let fields: [&[u8]; 10] = [
+            &[VERSION],
+            &[self.is_ethernet.into()],
+            &self.lid.to_le_bytes(),
+            &self.gid,
+            &self.qpn.to_le_bytes(),
+            &self.nonce.to_le_bytes(),
+            &self.slot.to_le_bytes(),
+            &self.window.to_le_bytes(),
+            &[self.mtu],
+            &[self.reads],
+        ];
+        bytes.copy_from_slice(&fields.concat());
+        bytes
+    }
+
+    /// Reads a card; `None` if it is none, or of another version.
+    pub(super) fn parse(bytes: &[u8; CARD]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        if reader.take()? != [VERSION] {
+            return None;
+        }
+        let [is_ethernet @ (0 | 1)] = reader.take()? else { return None };
+        let card = Card {
+            is_ethernet: is_ethernet == 1,
+            lid: u16::from_le_bytes(reader.take()?),
+            gid: reader.take()?,
+            qpn: u32::from_le_bytes(reader.take()?),
+            nonce: u64::from_le_bytes(reader.take()?),
+            slot: u32::from_le_bytes(reader.take()?),
+            window: u16::from_le_bytes(reader.take()?),
+            mtu: reader.take::<1>()?[0],
+            reads: reader.take::<1>()?[0],
+        };
+        let is_sound = card.window > 0 && (1..=5).contains(&card.mtu) && card.reads > 0;
+        is_sound.then_some(card)
+    }
+
+    /// Reads the address that a rank has published.
+    pub(super) fn of(address: &Address) -> Option<Self> {
+        Self::parse(address.0.as_slice().try_into().ok()?)
+    }
+
+    /// Returns how a rank that is reached by `own` reaches this one.
+    pub(super) fn route(&self, own: &Route) -> Route {
+        Route { gid: self.gid, lid: self.lid, ..*own }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) const CARD_OF_7: Card = Card {
+        is_ethernet: true,
+        lid: 0x0102,
+        gid: [9; 16],
+        qpn: 77,
+        nonce: u64::MAX - 7,
+        slot: 8300,
+        window: 32,
+        mtu: 5,
+        reads: 16,
+    };
+
+    #[test]
+    fn a_card_comes_back_from_its_bytes_and_nonsense_does_not() {
+        let bytes = CARD_OF_7.to_bytes();
+        assert_eq!(Card::of(&Address(bytes.to_vec())), Some(CARD_OF_7));
+        for cut in [0, 1, CARD - 1] {
+            assert_eq!(Card::of(&Address(bytes[..cut].to_vec())), None);
+        }
+        for (at, value) in [(0, 2), (1, 2), (36, 0), (38, 0), (38, 6), (39, 0)] {
+            let mut bytes = bytes;
+            bytes[at] = value;
+            // The window has two bytes.
+            bytes[37] = 0;
+            assert_eq!(Card::parse(&bytes), None, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What two ranks say to each other, in datagrams, before their queue pair stands.
+//!
+//! ```text
+//!  0         4       5           8     16     20    24     64    68    72          104
+//!  mark      state   reserved    job   from   to    card   qpn   psn   proof
+//!  "MPJ" 1   u8                  u64   u32    u32   40 B   u32   u32   HMAC-SHA256
+//! ```
+//! Little-endian. The proof, under the job's secret, covers all bytes before it and the nonce of the addressee's card: so
+//! nobody without the job's key becomes a peer, and a hello that was overheard is good for the same two ranks alone, to
+//! whom it says what they know. State is two bits: *knows*, the sender has the addressee's numbers and can receive; and
+//! *asks*, the sender does not know yet whether the addressee can.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::card::{CARD, Card};
+use crate::site::JobKey;
+
+const MARK: [u8; 4] = *b"MPJ\x01";
+const MAC: usize = 32;
+const SAID: usize = 24 + CARD + 8;
+
+/// The bytes of a hello.
+pub(super) const HELLO: usize = SAID + MAC;
+
+const KNOWS: u8 = 1;
+const ASKS: u8 = 2;
+
+/// One datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Hello {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// The sender has the addressee's numbers, and can receive.
+    pub(super) knows: bool,
+    /// The sender does not know yet whether the addressee can receive.
+    pub(super) asks: bool,
+    /// The sender's.
+    pub(super) card: Card,
+    /// The sender's queue pair for the addressee, and the number of the first packet that it will send by it.
+    pub(super) qpn: u32,
+    pub(super) psn: u32,
+}
+
+impl Hello {
+    /// Makes the datagram for the rank whose card has this nonce.
+    pub(super) fn seal(&self, key: &JobKey, nonce: u64) -> Option<[u8; HELLO]> {
+        let state = u8::from(self.knows) * KNOWS + u8::from(self.asks) * ASKS;
+        let fields: [&[u8]; 8] = [
+            &MARK,
+            &[state, 0, 0, 0],
+            &key.job.to_le_bytes(),
+            &self.from.to_le_bytes(),
+            &self.to.to_le_bytes(),
+            &self.card.to_bytes(),
+            &self.qpn.to_le_bytes(),
+            &self.psn.to_le_bytes(),
+        ];
+        let mut bytes = [0; HELLO];
+        bytes[..SAID].copy_from_slice(&fields.concat());
+        let proof = proof(key, nonce, &bytes[..SAID])?.finalize().into_bytes();
+        bytes[SAID..].copy_from_slice(&proof);
+        Some(bytes)
+    }
+
+    /// Reads a datagram that was sent to the rank whose card has this nonce; `None` if it is none of this job's.
+    pub(super) fn open(bytes: &[u8], key: &JobKey, nonce: u64) -> Option<Self> {
+        let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
+        let mut reader = Reader(bytes);
+        if reader.take()? != MARK {
+            return None;
+        }
+        let [state, ..]: [u8; 4] = reader.take()?;
+        let job = u64::from_le_bytes(reader.take()?);
+        // Constant time: `verify_slice` looks at every byte.
+        if job != key.job || proof(key, nonce, &bytes[..SAID])?.verify_slice(&bytes[SAID..]).is_err() {
+            return None;
+        }
+        Some(Hello {
+            from: u32::from_le_bytes(reader.take()?),
+            to: u32::from_le_bytes(reader.take()?),
+            knows: state & KNOWS != 0,
+            asks: state & ASKS != 0,
+            card: Card::parse(&reader.take()?)?,
+            qpn: u32::from_le_bytes(reader.take()?),
+            psn: u32::from_le_bytes(reader.take()?),
+        })
+    }
+}
+
+fn proof(key: &JobKey, nonce: u64, said: &[u8]) -> Option<Hmac<Sha256>> {
+    // A key of any length will do, so this does not fail.
+    let mut mac = Hmac::<Sha256>::new_from_slice(&key.secret).ok()?;
+    mac.update(b"mpj ibvdev");
+    mac.update(&nonce.to_le_bytes());
+    mac.update(said);
+    Some(mac)
+}
+
+/// Takes fields off the front of bytes.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl Reader<'_> {
+    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::card::tests::CARD_OF_7;
+    use super::*;
+
+    const HELLO_OF_7: Hello =
+        Hello { from: 7, to: 3, knows: true, asks: false, card: CARD_OF_7, qpn: 1234, psn: 0xfe_dcba };
+
+    fn key(secret: u8) -> JobKey {
+        JobKey { job: 5, secret: [secret; 32] }
+    }
+
+    #[test]
+    fn a_hello_is_understood_by_its_addressee_alone() {
+        for (knows, asks) in [(true, false), (false, true), (true, true), (false, false)] {
+            let hello = Hello { knows, asks, ..HELLO_OF_7 };
+            let bytes = hello.seal(&key(1), 99).unwrap();
+            assert_eq!(Hello::open(&bytes, &key(1), 99), Some(hello));
+            assert_eq!(Hello::open(&bytes, &key(1), 98), None, "it was said to another opening");
+            assert_eq!(Hello::open(&bytes, &key(2), 99), None, "it was said by a stranger");
+            let other = JobKey { job: 6, ..key(1) };
+            assert_eq!(Hello::open(&bytes, &other, 99), None, "it was said in another job");
+        }
+    }
+
+    #[test]
+    fn a_hello_that_was_changed_in_any_byte_or_cut_is_none() {
+        let bytes = HELLO_OF_7.seal(&key(1), 99).unwrap();
+        for at in 0..HELLO {
+            let mut bytes = bytes;
+            bytes[at] ^= 1;
+            assert_eq!(Hello::open(&bytes, &key(1), 99), None, "byte {at}");
+        }
+        for len in 0..HELLO {
+            assert_eq!(Hello::open(&bytes[..len], &key(1), 99), None, "{len} bytes");
+        }
+        assert_eq!(Hello::open(&[&bytes[..], &[0]].concat(), &key(1), 99), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! The receiving end for all peers: completions, one after the other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Shared;
+use super::frame::{Header, Kind};
+use super::lobby::{Lobby, Outcome};
+use super::pair::{Pair, State};
+use super::slots::Slots;
+use super::ticket::Ticket;
+use super::verbs::{BATCH, Place, Wc, is_flushed};
+use crate::device::{Inlet, PostError, Sink, Token};
+
+/// Passes from one look at the device's own state to the next, of a rank that does not sleep: it looks before each sleep.
+const SELDOM: u32 = 1 << 14;
+
+/// The receiving end of `ibvdev`.
+#[derive(Debug)]
+pub(super) struct IbvInlet {
+    lobby: Lobby,
+    /// By the number of its queue pair.
+    pairs: HashMap<u32, Met, foldhash::fast::FixedState>,
+    shelves: Vec<Arc<Slots>>,
+    /// Slots that were read, and whose frames they held, if a peer is to have them back.
+    freed: Vec<(Place, Option<u32>)>,
+    completions: Box<[Wc; BATCH]>,
+    ended: Vec<(Token, bool)>,
+    passes: u32,
+    shared: Arc<Shared>,
+}
+
+/// A queue pair that is connected at this end.
+#[derive(Debug)]
+struct Met {
+    pair: Arc<Pair>,
+    /// Whether the engine was told that nothing more comes.
+    lost: bool,
+}
+
+impl IbvInlet {
+    pub(super) fn new(shared: Arc<Shared>, lobby: Lobby) -> Self {
+        IbvInlet {
+            lobby,
+            pairs: HashMap::default(),
+            shelves: Vec::new(),
+            freed: Vec::new(),
+            completions: Box::new([Wc::default(); BATCH]),
+            ended: Vec::new(),
+            passes: 0,
+            shared,
+        }
+    }
+
+    /// Takes what other threads have left: new queue pairs, and memory that is quiet.
+    #[cold]
+    fn take_news(&mut self, sink: &mut dyn Sink) -> usize {
+        let news = self.shared.take_news();
+        let count = news.quiet.len();
+        for pair in news.started {
+            let outcome = self.lobby.ask(&self.shared, pair);
+            self.act(outcome, sink);
+        }
+        news.quiet.into_iter().for_each(|op| sink.quiet(op));
+        count
+    }
+
+    fn act(&mut self, outcome: Option<Outcome>, sink: &mut dyn Sink) -> usize {
+        match outcome {
+            None => return 0,
+            Some(Outcome::Stands) => (),
+            Some(Outcome::Connected(pair)) => {
+                self.pairs.insert(pair.qp().number(), Met { pair, lost: false });
+            }
+            Some(Outcome::Lost(peer, why)) => {
+                if let Some(pair) = self.shared.known(peer) {
+                    self.break_off(&pair, &why, sink);
+                } else {
+                    sink.lost(peer, &why);
+                }
+            }
+        }
+        1
+    }
+
+    /// Ends a queue pair, and says so unless its peer has ended before.
+    #[cold]
+    fn break_off(&mut self, pair: &Arc<Pair>, why: &str, sink: &mut dyn Sink) {
+        let Some(quiet) = pair.end() else { return };
+        if let Some(met) = self.pairs.get_mut(&pair.qp().number()) {
+            met.lost = true;
+        }
+        self.shared.stock.spare(pair.receives());
+        quiet.into_iter().for_each(|op| sink.quiet(op));
+        sink.lost(pair.peer, why);
+    }
+
+    #[inline]
+    fn complete(&mut self, wc: &Wc, sink: &mut dyn Sink) -> usize {
+        match Ticket::of(wc.id) {
+            Ticket::Received { shelf, at } => self.received(wc, shelf, at, sink),
+            Ticket::Sent(number) => self.sent(wc, number, sink),
+            Ticket::HelloSent(at) => {
+                self.lobby.sent(at);
+                0
+            }
+            Ticket::HelloReceived(at) => {
+                let len = if wc.status == 0 { wc.len as usize } else { 0 };
+                let outcome = self.lobby.hear(&self.shared, at, len);
+                self.act(outcome, sink)
+            }
+        }
+    }
+
+    fn shelf(&mut self, shelf: u32) -> Option<Arc<Slots>> {
+        while self.shelves.len() <= shelf as usize {
+            let next = self.shared.stock.shelf(self.shelves.len() as u32)?;
+            self.shelves.push(next);
+        }
+        self.shelves.get(shelf as usize).cloned()
+    }
+
+    #[inline]
+    fn received(&mut self, wc: &Wc, shelf: u32, at: u32, sink: &mut dyn Sink) -> usize {
+        let Some(slots) = self.shelf(shelf) else { return 0 };
+        let place = slots.place(at as usize, wc.id);
+        let Some(pair) = self.pairs.get(&wc.qpn).filter(|met| !met.lost).map(|met| Arc::clone(&met.pair))
+        else {
+            self.freed.push((place, None));
+            return 0;
+        };
+        if wc.status != 0 {
+            self.freed.push((place, None));
+            let why = format!("its message was not received: {}", self.shared.context().explain(wc.status));
+            self.break_off(&pair, &why, sink);
+            return 1;
+        }
+        // The peer sends only when it has heard that this end receives.
+        let stands = pair.state() == State::Heard && pair.advance(State::Stands);
+        // SAFETY: the completion says that so many bytes were written; the slot is posted again only below.
+        let message = unsafe { slots.message(at as usize, wc.len as usize) };
+        let taken = self.take(&pair, message, sink);
+        match taken {
+            Ok(counts) => self.freed.push((place, counts.then_some(wc.qpn))),
+            Err(why) => {
+                self.freed.push((place, None));
+                let why = match why {
+                    PostError::Broken(why) => why,
+                    _ => "it has sent what is no message".into(),
+                };
+                self.break_off(&pair, &why, sink);
+            }
+        }
+        if stands || pair.is_waiting() {
+            self.tend(&pair, sink);
+        }
+        1
+    }
+
+    /// Takes a message; returns whether its receive is one that the peer counts.
+    #[inline]
+    fn take(&self, pair: &Pair, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
+        let (header, head, body) = Header::parse(message).ok_or(PostError::Unsupported)?;
+        pair.grant(header.returned);
+        let key = || head.try_into().map(u64::from_le_bytes).map_err(|_| PostError::Unsupported);
+        match header.kind {
+            Kind::Frame => sink.frame(pair.peer, head, body),
+            Kind::Credit => return Ok(false),
+            Kind::Revoke => pair.revoked(key()?)?,
+            Kind::Quiet => {
+                let op = pair.quieted(key()?).ok_or(PostError::Unsupported)?;
+                sink.quiet(op);
+            }
+        }
+        Ok(true)
+    }
+
+    fn tend(&mut self, pair: &Arc<Pair>, sink: &mut dyn Sink) {
+        if let Err(PostError::Broken(why)) = pair.tend() {
+            self.break_off(pair, &why, sink);
+        }
+    }
+
+    fn sent(&mut self, wc: &Wc, number: u64, sink: &mut dyn Sink) -> usize {
+        let Some(pair) = self.pairs.get(&wc.qpn).map(|met| Arc::clone(&met.pair)) else { return 0 };
+        let mut ended = std::mem::take(&mut self.ended);
+        pair.completed(number, wc.status == 0, &mut ended);
+        let count = ended.len();
+        for (op, is_well) in ended.drain(..) {
+            let outcome = if is_well { Ok(()) } else { Err(self.shared.context().explain(wc.status)) };
+            sink.moved(op, outcome);
+        }
+        self.ended = ended;
+        if wc.status != 0 {
+            let why = match is_flushed(wc.status) {
+                true => "the connection is broken".to_owned(),
+                false => format!("it does not answer: {}", self.shared.context().explain(wc.status)),
+            };
+            self.break_off(&pair, &why, sink);
+        } else if pair.is_waiting() {
+            self.tend(&pair, sink);
+        }
+        count
+    }
+
+    /// Posts the slots that were read anew, and has their peers told.
+    fn refill(&mut self, sink: &mut dyn Sink) {
+        let freed = std::mem::take(&mut self.freed);
+        for freed in freed.chunks(BATCH) {
+            let mut places = [freed[0].0; BATCH];
+            places.iter_mut().zip(freed).for_each(|(place, (freed, _))| *place = *freed);
+            // SAFETY: the slots were read, and nobody touches one before its next completion has come; their memory is given
+            // back after the queue.
+            if let Err(error) = unsafe { self.shared.stock.queue().post(&places[..freed.len()]) } {
+                log::error!("ibvdev: ibv_post_srq_recv: {error}");
+                self.shared.failed.store(true, Ordering::Relaxed);
+                return;
+            }
+            for qpn in freed.iter().filter_map(|(_, qpn)| *qpn) {
+                let Some(met) = self.pairs.get(&qpn) else { continue };
+                if met.pair.take() && !met.lost {
+                    let pair = Arc::clone(&met.pair);
+                    self.tend(&pair, sink);
+                }
+            }
+        }
+        if self.freed.is_empty() {
+            self.freed = freed;
+            self.freed.clear();
+        }
+    }
+
+    /// Ends everything if the device has failed.
+    #[cold]
+    fn fail(&mut self, sink: &mut dyn Sink) -> usize {
+        let all = self.shared.all();
+        for pair in &all {
+            self.break_off(pair, "the device of this host has failed", sink);
+            for op in pair.give_up_reads() {
+                sink.moved(op, Err("the device has failed".into()));
+            }
+        }
+        all.len()
+    }
+}
+
+// SAFETY: it hands over whole frames, and so no body begins. A read is told by the completion of its work request, or by the
+// failure of the device, and forgotten then. An operation is told to be quiet when it is taken out of those that wait.
+unsafe impl Inlet for IbvInlet {
+    fn progress(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut moved = 0;
+        if self.shared.has_news() {
+            moved += self.take_news(sink);
+        }
+        let count = self.shared.completions.poll(&mut self.completions[..]);
+        for at in 0..count {
+            let wc = self.completions[at];
+            moved += self.complete(&wc, sink);
+        }
+        // There may be more, and among them frames that a peer sent before its end. Counting one as moved keeps the engine
+        // from acting on that end yet.
+        moved += usize::from(count == BATCH);
+        if self.freed.len() >= self.shared.plan.watermark {
+            self.refill(sink);
+        }
+        if self.lobby.is_busy() {
+            for outcome in self.lobby.look(&self.shared) {
+                moved += self.act(Some(outcome), sink);
+            }
+        }
+        self.passes = self.passes.wrapping_add(1);
+        if self.passes.is_multiple_of(SELDOM) {
+            self.shared.look_at_device();
+        }
+        if self.shared.failed.load(Ordering::Relaxed)
+            && self.shared.all().iter().any(|p| p.state() != State::Over)
+        {
+            moved += self.fail(sink);
+        }
+        moved
+    }
+}

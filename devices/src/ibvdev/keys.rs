@@ -1,0 +1,181 @@
+//! Memory that was registered for one operation, and the keys by which a peer reads it.
+//!
+//! Of memory of the program's each operation makes its own registration, which ends with it. A registration that was kept
+//! longer would go on to name pages that the program has unmapped since, whatever lies at their address then. Blocks of a
+//! pool share the registration of their region, which ends before the region is unmapped.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use mpj_pool::{Access, Region, RegisterError, Registered};
+
+use super::hello::Reader;
+use super::verbs::{Domain, Mr, Use};
+use crate::device::{Memory, Registration, RemoteKey};
+use crate::sys;
+
+/// What registers memory.
+#[derive(Debug)]
+pub(super) struct Registrar {
+    domain: Arc<Domain>,
+    /// What regions know the device by.
+    device: u64,
+    /// The number of the next registration.
+    next: AtomicU64,
+}
+
+/// The memory of one operation, registered.
+#[derive(Debug)]
+struct Record {
+    /// What keys are revoked by.
+    number: u64,
+    base: *mut u8,
+    lkey: u32,
+    rkey: u32,
+    /// What keeps the keys good.
+    _hold: Hold,
+}
+
+// SAFETY: the pointer is only passed on.
+unsafe impl Send for Record {}
+// SAFETY: as above.
+unsafe impl Sync for Record {}
+
+#[derive(Debug)]
+enum Hold {
+    Own { _mr: Mr },
+    Region { _region: Arc<dyn Registered> },
+}
+
+/// A region of a pool, registered.
+#[derive(Debug)]
+struct Whole {
+    mr: Mutex<Option<Mr>>,
+    lkey: u32,
+    rkey: u32,
+}
+
+// SAFETY: 1: the registration covers the region, which is used by work requests for blocks of it alone. 2: what gives the
+// registration back says when the device is quiet. 3: a registration holds the device open.
+unsafe impl Registered for Whole {
+    fn release(&self) -> Result<(), RegisterError> {
+        let mr = self.mr.lock().unwrap_or_else(PoisonError::into_inner).take();
+        mr.map_or(Ok(()), Mr::release).map_err(|e| error("ibv_dereg_mr", &e))
+    }
+}
+
+fn error(call: &'static str, error: &io::Error) -> RegisterError {
+    RegisterError { call, errno: error.raw_os_error().unwrap_or(sys::NOT_SUPPORTED) }
+}
+
+impl Registrar {
+    pub(super) fn new(domain: Arc<Domain>) -> Self {
+        static DEVICES: AtomicU64 = AtomicU64::new(1);
+        // Regions tell devices of any kind apart by a number: others may count, too.
+        let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
+        Registrar { domain, device, next: AtomicU64::new(1) }
+    }
+
+    /// Registers the memory of an operation.
+    ///
+    /// # Safety
+    /// That of [`Device::register`](crate::Device::register).
+    pub(super) unsafe fn register(
+        &self,
+        memory: &Memory,
+        region: Option<&Region>,
+        access: Access,
+    ) -> Result<Registration, RegisterError> {
+        let unable = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
+        let base = memory.run().filter(|_| !access.remote_write && !access.remote_atomic).ok_or(unable)?;
+        let (lkey, rkey, hold) = match region {
+            Some(region) => self.region(region)?,
+            None => {
+                // What peers read need not be writable.
+                let what = if access.remote_read { Use::Read } else { Use::Write };
+                // SAFETY: the caller's promise.
+                let mr = unsafe { Mr::new(&self.domain, base, memory.bytes(), what) };
+                let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
+                (mr.lkey(), mr.rkey(), Hold::Own { _mr: mr })
+            }
+        };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        Ok(Registration::new(Record { number, base, lkey, rkey, _hold: hold }))
+    }
+
+    fn region(&self, region: &Region) -> Result<(u32, u32, Hold), RegisterError> {
+        let known = region.registrations.get_or_register(self.device, || {
+            // SAFETY: the region releases the registration before it is unmapped.
+            let mr = unsafe { Mr::new(&self.domain, region.base.as_ptr(), region.len, Use::Write) };
+            let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
+            let (lkey, rkey) = (mr.lkey(), mr.rkey());
+            Ok(Arc::new(Whole { mr: Mutex::new(Some(mr)), lkey, rkey }))
+        })?;
+        let whole: &dyn std::any::Any = &*known;
+        // The number is this device's alone.
+        let Whole { lkey, rkey, .. } =
+            whole.downcast_ref().ok_or(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })?;
+        let (lkey, rkey) = (*lkey, *rkey);
+        Ok((lkey, rkey, Hold::Region { _region: known }))
+    }
+}
+
+/// Returns what names a registration in work requests of this process.
+pub(super) fn lkey(registration: &Registration) -> Option<u32> {
+    registration.record::<Record>().map(|record| record.lkey)
+}
+
+/// Returns the number by which keys of a registration are revoked.
+pub(super) fn number(registration: &Registration) -> Option<u64> {
+    registration.record::<Record>().map(|record| record.number)
+}
+
+/// What names a peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Key {
+    pub(super) number: u64,
+    pub(super) addr: u64,
+    pub(super) len: u64,
+    pub(super) rkey: u32,
+}
+
+impl Key {
+    /// Names `len` bytes of registered memory, from byte `at` on.
+    pub(super) fn of(registration: &Registration, at: usize, len: usize) -> Option<Self> {
+        let Record { number, base, rkey, .. } = registration.record()?;
+        let addr = base.wrapping_add(at).expose_provenance() as u64;
+        Some(Key { number: *number, addr, len: len as u64, rkey: *rkey })
+    }
+
+    pub(super) fn pack(&self) -> Option<RemoteKey> {
+        let Key { number, addr, len, rkey } = self;
+        let words = [number.to_le_bytes(), addr.to_le_bytes(), len.to_le_bytes()].concat();
+        RemoteKey::new(&[&words[..], &rkey.to_le_bytes()].concat())
+    }
+
+    /// Reads a key that a peer has packed; `None` if it is none.
+    pub(super) fn unpack(key: &RemoteKey) -> Option<Self> {
+        let mut reader = Reader(key.as_bytes());
+        let mut word = || reader.take().map(u64::from_le_bytes);
+        let (number, addr, len) = (word()?, word()?, word()?);
+        let rkey = u32::from_le_bytes(reader.take()?);
+        reader.0.is_empty().then_some(Key { number, addr, len, rkey })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_back_from_its_bytes_and_others_do_not() {
+        let key = Key { number: 1 << 40, addr: u64::MAX, len: 3, rkey: 0xdead_beef };
+        let packed = key.pack().unwrap();
+        assert_eq!(Key::unpack(&packed), Some(key));
+        for bytes in [&packed.as_bytes()[1..], &[packed.as_bytes(), &[0]].concat()] {
+            assert_eq!(Key::unpack(&RemoteKey::new(bytes).unwrap()), None);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The sending end.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::keys::{self, Key};
+use super::pair::Pair;
+use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token};
+
+/// The sending end to one peer.
+#[derive(Debug)]
+pub(super) struct IbvLink {
+    pair: Arc<Pair>,
+    shared: Arc<Shared>,
+}
+
+impl IbvLink {
+    pub(super) fn new(pair: Arc<Pair>, shared: Arc<Shared>) -> Self {
+        IbvLink { pair, shared }
+    }
+}
+
+impl Link for IbvLink {
+    #[inline]
+    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        self.pair.post(head, body.len(), |room| match body {
+            Body::Empty => (),
+            Body::Bytes(bytes) => {
+                room.write_copy_of_slice(bytes);
+            }
+            Body::Chain(pieces) => pieces.write(room),
+            Body::Fill(fill) => fill.write(room),
+        })
+    }
+
+    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {
+        let key = Key::unpack(key).ok_or_else(|| PostError::Broken("a key that is none".into()))?;
+        let lkey = to.registration.and_then(keys::lkey);
+        let (Some(base), Some(lkey)) = (to.run(), lkey) else { return Err(PostError::Unsupported) };
+        // SAFETY: the caller's promise.
+        unsafe { self.pair.read(&key, at, (base, to.len, lkey), op) }?;
+        Ok(Moved::Started)
+    }
+
+    fn forget(&mut self) {
+        if let Some(quiet) = self.pair.end() {
+            self.shared.ended(&self.pair, quiet);
+        }
+    }
+
+    fn is_settled(&mut self) -> bool {
+        self.pair.is_settled()
+    }
+}

@@ -1,0 +1,217 @@
+//! Where queue pairs are made known to their peers: hellos, by datagrams that may get lost.
+//!
+//! Each rank of a pair makes its own end, whoever speaks first, and tells the other its numbers; so both may begin at once,
+//! and nothing is to be decided between them. Who has heard the other's numbers connects its end, which receives from then
+//! on, and says that it *knows*. Who hears that sends. A hello that *asks* is answered, and is said again, after pauses of
+//! 10 to 320 ms, until it is: for ever, as a peer may compute for long before it looks.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::hello::{HELLO, Hello};
+use super::pair::{Pair, Remote, State};
+use super::slots::Slots;
+use super::ticket::Ticket;
+use super::verbs::{AddressHandle, Completions, Domain, Qp, Room};
+use crate::device::PeerId;
+
+/// Hellos that may come before this rank looks: more are lost, and said again.
+pub(super) const HEARD: usize = 128;
+/// Hellos on their way.
+pub(super) const SAID: usize = 32;
+
+/// What stands before a datagram in its slot.
+const ROUTE: usize = 40;
+
+/// The first and the longest pause before a hello is said again.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
+
+/// What came of a hello.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// A queue pair is connected at this end.
+    Connected(Arc<Pair>),
+    /// It is at both.
+    Stands,
+    /// There will be none.
+    Lost(PeerId, String),
+}
+
+#[derive(Debug)]
+pub(super) struct Lobby {
+    // Destroyed before the memory that its work requests name.
+    qp: Qp,
+    heard: Slots,
+    said: Slots,
+    /// Slots of `said` that are free.
+    free: Vec<u32>,
+    ways: HashMap<u32, AddressHandle>,
+    asking: Vec<Asking>,
+    qkey: u32,
+}
+
+/// A queue pair that does not stand, and when its peer is asked again.
+#[derive(Debug)]
+struct Asking {
+    pair: Arc<Pair>,
+    next: Instant,
+    pause: Duration,
+}
+
+impl Lobby {
+    /// Makes the lobby of a rank; others with the same `qkey` reach it by the number of its queue pair.
+    pub(super) fn new(
+        domain: &Arc<Domain>,
+        completions: &Arc<Completions>,
+        (port, pkey_index, qkey): (u8, u16, u32),
+    ) -> std::io::Result<Self> {
+        let room = Room { sends: SAID, receives: HEARD, inline: 0 };
+        let qp = Qp::datagrams(domain, completions, room, (port, pkey_index, qkey))?;
+        let heard = Slots::new(domain, HEARD, ROUTE + HELLO)?;
+        let said = Slots::new(domain, SAID, HELLO)?;
+        let free = (0..SAID as u32).collect();
+        let lobby = Lobby { qp, heard, said, free, ways: HashMap::new(), asking: Vec::new(), qkey };
+        (0..HEARD as u32).try_for_each(|at| lobby.listen(at))?;
+        Ok(lobby)
+    }
+
+    /// Returns the number that hellos are sent to.
+    pub(super) fn qpn(&self) -> u32 {
+        self.qp.number()
+    }
+
+    fn listen(&self, at: u32) -> std::io::Result<()> {
+        let place = self.heard.place(at as usize, Ticket::HelloReceived(at).id());
+        // SAFETY: the slot is read only when its completion has come; its memory is given back after the queue pair.
+        unsafe { self.qp.receive(&[place]) }
+    }
+
+    /// Whether some peer is to be asked again.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        !self.asking.is_empty()
+    }
+
+    /// Takes note that a hello has left its slot.
+    pub(super) fn sent(&mut self, at: u32) {
+        self.free.push(at);
+    }
+
+    /// Asks a peer, now and until its queue pair stands.
+    pub(super) fn ask(&mut self, shared: &Shared, pair: Arc<Pair>) -> Option<Outcome> {
+        if pair.state() > State::Asking {
+            return None;
+        }
+        self.note(&pair);
+        self.say(shared, &pair).err().map(|why| Outcome::Lost(pair.peer, why))
+    }
+
+    /// Has a peer asked until its queue pair stands.
+    fn note(&mut self, pair: &Arc<Pair>) {
+        if !self.asking.iter().any(|asking| Arc::ptr_eq(&asking.pair, pair)) {
+            let (next, pause) = (Instant::now() + PAUSE.0, PAUSE.0);
+            self.asking.push(Asking { pair: Arc::clone(pair), next, pause });
+        }
+    }
+
+    /// Says again what is due.
+    pub(super) fn look(&mut self, shared: &Shared) -> Vec<Outcome> {
+        self.asking.retain(|asking| asking.pair.state() <= State::Heard);
+        let now = Instant::now();
+        let mut asking = std::mem::take(&mut self.asking);
+        let due = asking.iter_mut().filter(|asking| asking.next <= now);
+        let lost = due.filter_map(|asking| {
+            asking.pause = (asking.pause * 2).min(PAUSE.1);
+            asking.next = now + asking.pause;
+            let said = self.say(shared, &asking.pair);
+            said.err().map(|why| Outcome::Lost(asking.pair.peer, why))
+        });
+        let lost = lost.collect();
+        self.asking = asking;
+        lost
+    }
+
+    /// Says how far this end is. Without a free slot nothing is said: it will be said again.
+    fn say(&mut self, shared: &Shared, pair: &Pair) -> Result<(), String> {
+        let state = pair.state();
+        let hello = Hello {
+            from: shared.site.0,
+            to: pair.peer.0,
+            knows: state >= State::Heard,
+            asks: state < State::Stands,
+            card: shared.card,
+            qpn: pair.qp().number(),
+            psn: pair.psn,
+        };
+        let Some(bytes) = hello.seal(&shared.key, pair.card.nonce) else { return Ok(()) };
+        let way = match self.ways.entry(pair.peer.0) {
+            Entry::Occupied(way) => way.into_mut(),
+            Entry::Vacant(none) => {
+                let way = AddressHandle::new(&shared.domain, &pair.card.route(&shared.route));
+                none.insert(way.map_err(|e| format!("no way to its port: {e}"))?)
+            }
+        };
+        let Some(at) = self.free.pop() else { return Ok(()) };
+        // SAFETY: a free slot is ours.
+        let room = unsafe { self.said.room(at as usize) };
+        room[..HELLO].write_copy_of_slice(&bytes);
+        let piece = self.said.piece(at as usize, HELLO);
+        // SAFETY: the slot is free again only when its completion has come; its memory is given back after the queue pair.
+        let sent =
+            unsafe { self.qp.send_to(Ticket::HelloSent(at).id(), piece, way, pair.card.qpn, self.qkey) };
+        sent.map_err(|e| {
+            self.free.push(at);
+            format!("ibv_post_send of a hello: {e}")
+        })
+    }
+
+    /// Hears what has come into a slot.
+    pub(super) fn hear(&mut self, shared: &Shared, at: u32, len: usize) -> Option<Outcome> {
+        // SAFETY: the completion says that so many bytes were written, before which stands room for the route.
+        let message = unsafe { self.heard.message(at as usize, len) };
+        let hello = message.get(ROUTE..).and_then(|bytes| Hello::open(bytes, &shared.key, shared.card.nonce));
+        let outcome = hello.and_then(|hello| self.take(shared, &hello));
+        // If it cannot be posted the queue pair is broken, and peers are told by the clock of nobody: they go on asking.
+        let _ = self.listen(at);
+        outcome
+    }
+
+    fn take(&mut self, shared: &Shared, hello: &Hello) -> Option<Outcome> {
+        let (rank, size) = shared.site;
+        if hello.to != rank || hello.from == rank || hello.from >= size {
+            return None;
+        }
+        let peer = PeerId(hello.from);
+        let pair = match shared.pair(peer, &hello.card) {
+            Ok(pair) => pair,
+            Err(why) => return Some(Outcome::Lost(peer, why)),
+        };
+        let remote = Remote { qpn: hello.qpn, psn: hello.psn };
+        // The same rank has opened the device a second time, or it has ended.
+        if pair.card != hello.card || *pair.remote.get_or_init(|| remote) != remote {
+            return None;
+        }
+        let mut outcome = None;
+        if pair.state() == State::Asking {
+            if let Err(why) = shared.connect(&pair, remote) {
+                return Some(Outcome::Lost(peer, why));
+            }
+            pair.advance(State::Heard);
+            self.note(&pair);
+            outcome = Some(Outcome::Connected(Arc::clone(&pair)));
+        }
+        if hello.knows && pair.state() == State::Heard && pair.advance(State::Stands) && outcome.is_none() {
+            outcome = Some(Outcome::Stands);
+        }
+        if hello.asks
+            && pair.state() != State::Over
+            && let Err(why) = self.say(shared, &pair)
+        {
+            return Some(Outcome::Lost(peer, why));
+        }
+        outcome
+    }
+}

@@ -1,0 +1,446 @@
+//! The queue pair of this rank and one peer: this end of it, shared by the link that sends and the inlet that receives.
+//!
+//! The inlet alone writes the counters `done`, `taken` and `granted`; whoever posts does so under the lock of `sending`.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::card::Card;
+use super::frame::{HEADER, Header, Kind};
+use super::keys::Key;
+use super::slots::Slots;
+use super::stock::Stock;
+use super::ticket::Ticket;
+use super::verbs::{Piece, Qp};
+use super::{Plan, READS, RESERVED};
+use crate::device::{HEAD_MAX, PeerId, PostError, Token};
+
+/// The longest message that is copied into its work request.
+pub(super) const INLINE: usize = 256;
+
+/// Keys that a peer may have revoked: of a peer that keeps the protocol there are as many as messages that were announced
+/// and taken back.
+const REVOKED: usize = 1 << 20;
+
+/// How far a queue pair is. It never goes back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(super) enum State {
+    /// The peer's numbers are not known: it is asked.
+    Asking = 0,
+    /// It is connected at this end, so that it receives; whether it is at the other is not known.
+    Heard = 1,
+    /// It is connected at both ends: it sends.
+    Stands = 2,
+    /// It is broken, or its peer has ended.
+    Over = 3,
+}
+
+/// What a peer has said of its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Remote {
+    pub(super) qpn: u32,
+    pub(super) psn: u32,
+}
+
+/// This end of a queue pair.
+#[derive(Debug)]
+pub(super) struct Pair {
+    // Destroyed first: then the device uses none of the memory below.
+    qp: Qp,
+    pub(super) peer: PeerId,
+    pub(super) card: Card,
+    /// The number of the first packet that is sent.
+    pub(super) psn: u32,
+    pub(super) remote: OnceLock<Remote>,
+    plan: Plan,
+    state: AtomicU8,
+    /// All work requests up to this number have completed.
+    done: AtomicU64,
+    /// Receives that the peer's frames have taken and that were posted anew.
+    taken: AtomicU32,
+    /// As many of these as the peer was told of.
+    returned: AtomicU32,
+    /// Receives that the peer has posted for us, in all.
+    granted: AtomicU32,
+    /// Whether there are reads under way.
+    reading: AtomicBool,
+    /// Whether something of the device's own waits for room.
+    waiting: AtomicBool,
+    sending: Mutex<Sending>,
+    // What the peer's messages are received into.
+    _stock: Arc<Stock>,
+}
+
+/// What is posted, and what waits.
+#[derive(Debug)]
+struct Sending {
+    slots: Slots,
+    /// By slot, the number of the work request that has used it last.
+    used: Vec<u64>,
+    next_slot: usize,
+    /// The number of the last work request, and of the last whose completion is told.
+    posted: u64,
+    signalled: u64,
+    /// Receives of the peer that were used, in all.
+    spent: u32,
+    /// Reads under way, the oldest first.
+    reads: VecDeque<(u64, Token)>,
+    /// What the device says by itself, and waits.
+    own: VecDeque<(Kind, u64)>,
+    /// Keys of this rank's memory that were revoked, and have not been answered.
+    revoking: Vec<(u64, Token)>,
+    /// Keys of the peer's memory that it has revoked.
+    revoked: HashSet<u64>,
+    /// The answers to that: due when all work requests up to a number have completed.
+    answers: Vec<(u64, u64)>,
+}
+
+impl Pair {
+    pub(super) fn new(
+        qp: Qp,
+        peer: PeerId,
+        card: Card,
+        psn: u32,
+        plan: Plan,
+        (slots, stock): (Slots, Arc<Stock>),
+    ) -> Self {
+        let sending = Sending {
+            used: vec![0; slots.count()],
+            slots,
+            next_slot: 0,
+            posted: 0,
+            signalled: 0,
+            spent: 0,
+            reads: VecDeque::new(),
+            own: VecDeque::new(),
+            revoking: Vec::new(),
+            revoked: HashSet::new(),
+            answers: Vec::new(),
+        };
+        Pair {
+            qp,
+            peer,
+            card,
+            psn,
+            remote: OnceLock::new(),
+            plan,
+            state: AtomicU8::new(State::Asking as u8),
+            done: AtomicU64::new(0),
+            taken: AtomicU32::new(0),
+            returned: AtomicU32::new(0),
+            granted: AtomicU32::new(card.window.into()),
+            reading: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
+            sending: Mutex::new(sending),
+            _stock: stock,
+        }
+    }
+
+    pub(super) fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
+    #[inline]
+    pub(super) fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            0 => State::Asking,
+            1 => State::Heard,
+            2 => State::Stands,
+            _ => State::Over,
+        }
+    }
+
+    /// Goes on to a state, unless it is there or beyond; returns whether it was not.
+    pub(super) fn advance(&self, to: State) -> bool {
+        self.state.fetch_max(to as u8, Ordering::AcqRel) < to as u8
+    }
+
+    fn sending(&self) -> MutexGuard<'_, Sending> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Breaks it; returns the operations whose memory the peer does not reach any more by that, or `None` if it is over.
+    /// What was posted is told by its completions.
+    pub(super) fn end(&self) -> Option<Vec<Token>> {
+        let mut sending = self.sending();
+        if !self.advance(State::Over) {
+            return None;
+        }
+        self.qp.break_off();
+        sending.own.clear();
+        sending.answers.clear();
+        Some(sending.revoking.drain(..).map(|(_, op)| op).collect())
+    }
+
+    /// Gives up all reads of a device that will complete none.
+    pub(super) fn give_up_reads(&self) -> Vec<Token> {
+        self.sending().reads.drain(..).map(|(_, op)| op).collect()
+    }
+
+    /// Posts a frame of `len` bytes after its header; `write` writes head and body.
+    #[inline]
+    pub(super) fn post(
+        &self,
+        head: &[u8],
+        len: usize,
+        write: impl FnOnce(&mut [std::mem::MaybeUninit<u8>]),
+    ) -> Result<(), PostError> {
+        if self.state() != State::Stands {
+            return Err(PostError::Again);
+        }
+        let mut sending = self.sending();
+        if !sending.own.is_empty() || !self.has_room(&sending)? {
+            return Err(PostError::Again);
+        }
+        self.message(&mut sending, Kind::Frame, head, len, write)
+    }
+
+    /// Whether there is room for a message that takes a receive of the peer's.
+    fn has_room(&self, sending: &Sending) -> Result<bool, PostError> {
+        let left = self.granted.load(Ordering::Acquire).wrapping_sub(sending.spent);
+        if left > self.card.window.into() {
+            return Err(PostError::Broken("it has given back more receives than were used".into()));
+        }
+        Ok(left > 0 && self.has_place(sending))
+    }
+
+    /// Whether there is room for a work request, besides the last one, and a slot for its bytes.
+    fn has_place(&self, sending: &Sending) -> bool {
+        let done = self.done.load(Ordering::Acquire);
+        sending.posted - done + 1 < self.plan.sends as u64 && sending.used[sending.next_slot] <= done
+    }
+
+    /// Posts a message; there is room.
+    #[inline]
+    fn message(
+        &self,
+        sending: &mut Sending,
+        kind: Kind,
+        head: &[u8],
+        len: usize,
+        write: impl FnOnce(&mut [std::mem::MaybeUninit<u8>]),
+    ) -> Result<(), PostError> {
+        let front = HEADER + head.len();
+        let whole = front + len;
+        if head.len() > HEAD_MAX || whole > self.plan.slot {
+            return Err(PostError::Unsupported);
+        }
+        let taken = self.taken.load(Ordering::Acquire);
+        let returned = self.returned.load(Ordering::Relaxed);
+        // No more are taken than the peer may use: it is a u16.
+        let header = Header { kind, head: head.len(), returned: taken.wrapping_sub(returned) as u16 };
+        let mut inline = [std::mem::MaybeUninit::uninit(); INLINE];
+        let slot = sending.next_slot;
+        let is_inline = whole <= self.qp.inline();
+        let room = if is_inline {
+            &mut inline[..]
+        } else {
+            // SAFETY: what has used the slot last has completed, as the caller has made sure; the lock is held.
+            unsafe { sending.slots.room(slot) }
+        };
+        room[..HEADER].write_copy_of_slice(&header.to_bytes());
+        room[HEADER..front].write_copy_of_slice(head);
+        write(&mut room[front..whole]);
+        let number = sending.posted + 1;
+        let signalled = number - sending.signalled >= self.plan.signal;
+        let piece = if is_inline {
+            Piece::Inline(inline.as_ptr().cast(), whole as u32)
+        } else {
+            sending.slots.piece(slot, whole)
+        };
+        // SAFETY: bytes on the stack are copied by the call. A slot is not used again before its work request has completed,
+        // and is given back after the queue pair.
+        let sent = unsafe { self.qp.send(Ticket::Sent(number).id(), piece, signalled) };
+        sent.map_err(|e| PostError::Broken(format!("ibv_post_send: {e}")))?;
+        sending.posted = number;
+        if signalled {
+            sending.signalled = number;
+        }
+        if !is_inline {
+            sending.used[slot] = number;
+            sending.next_slot = (slot + 1) % sending.used.len();
+        }
+        if kind != Kind::Credit {
+            sending.spent = sending.spent.wrapping_add(1);
+        }
+        self.returned.store(taken, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Posts a read of `len` bytes of the memory that a key names, from its byte `at` on.
+    ///
+    /// # Safety
+    /// The memory at `to` stays, and nobody else uses it, until the read has been told to have ended, or the pair is gone.
+    pub(super) unsafe fn read(
+        &self,
+        key: &Key,
+        at: u64,
+        (base, len, lkey): (*mut u8, usize, u32),
+        op: Token,
+    ) -> Result<(), PostError> {
+        let broken = |why: &str| PostError::Broken(why.into());
+        let end = at.checked_add(len as u64).ok_or_else(|| broken("a place beyond all memory"))?;
+        if end > key.len || key.addr.checked_add(key.len).is_none() {
+            return Err(broken("its key names less memory than it has announced"));
+        }
+        let len = u32::try_from(len).map_err(|_| PostError::Unsupported)?;
+        if self.state() != State::Stands {
+            return Err(PostError::Again);
+        }
+        let mut sending = self.sending();
+        if sending.revoked.contains(&key.number) {
+            return Err(PostError::Withdrawn);
+        }
+        let posted = sending.posted - self.done.load(Ordering::Acquire);
+        if sending.reads.len() >= READS || posted + 1 >= self.plan.sends as u64 {
+            return Err(PostError::Again);
+        }
+        let number = sending.posted + 1;
+        // SAFETY: the caller's promise.
+        let read =
+            unsafe { self.qp.read(Ticket::Sent(number).id(), (base, len, lkey), (key.addr + at, key.rkey)) };
+        read.map_err(|e| PostError::Broken(format!("ibv_post_send of a read: {e}")))?;
+        sending.posted = number;
+        sending.signalled = number;
+        sending.reads.push_back((number, op));
+        self.reading.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes note that a work request has completed, and with it all before; puts the reads that have ended into `ended`.
+    pub(super) fn completed(&self, number: u64, is_well: bool, ended: &mut Vec<(Token, bool)>) {
+        self.done.fetch_max(number, Ordering::AcqRel);
+        if !self.reading.load(Ordering::Acquire) {
+            return;
+        }
+        let mut sending = self.sending();
+        while let Some((read, op)) = sending.reads.front().copied().filter(|(read, _)| *read <= number) {
+            ended.push((op, is_well || read < number));
+            sending.reads.pop_front();
+        }
+        let done = self.done.load(Ordering::Acquire);
+        let (due, later): (Vec<_>, Vec<_>) = sending.answers.drain(..).partition(|(_, after)| *after <= done);
+        sending.answers = later;
+        due.into_iter().for_each(|(key, _)| sending.own.push_back((Kind::Quiet, key)));
+        if !sending.own.is_empty() {
+            self.waiting.store(true, Ordering::Relaxed);
+        }
+        self.reading.store(!sending.reads.is_empty(), Ordering::Release);
+    }
+
+    /// Takes note that the peer has posted receives anew.
+    #[inline]
+    pub(super) fn grant(&self, count: u16) {
+        if count > 0 {
+            let granted = self.granted.load(Ordering::Relaxed).wrapping_add(count.into());
+            self.granted.store(granted, Ordering::Release);
+        }
+    }
+
+    /// Takes note that a receive which a frame of the peer's had taken was posted anew; returns whether the peer should be
+    /// told of those it has not heard of.
+    #[inline]
+    pub(super) fn take(&self) -> bool {
+        let taken = self.taken.load(Ordering::Relaxed).wrapping_add(1);
+        self.taken.store(taken, Ordering::Release);
+        self.owes(taken)
+    }
+
+    fn owes(&self, taken: u32) -> bool {
+        taken.wrapping_sub(self.returned.load(Ordering::Relaxed)) >= (self.plan.window / 2).into()
+    }
+
+    /// Whether something of the device's own waits for room.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Sends what the device says by itself, as far as there is room.
+    pub(super) fn tend(&self) -> Result<(), PostError> {
+        if self.state() != State::Stands {
+            return Ok(());
+        }
+        self.tend_under(&mut self.sending())
+    }
+
+    fn tend_under(&self, sending: &mut Sending) -> Result<(), PostError> {
+        while let Some((kind, key)) = sending.own.front().copied() {
+            if !self.has_room(sending)? {
+                break;
+            }
+            self.message(sending, kind, &key.to_le_bytes(), 0, |_| ())?;
+            sending.own.pop_front();
+        }
+        let owes = self.owes(self.taken.load(Ordering::Relaxed));
+        if owes && self.has_place(sending) {
+            self.message(sending, Kind::Credit, &[], 0, |_| ())?;
+        }
+        let waits = !sending.own.is_empty() || self.owes(self.taken.load(Ordering::Relaxed));
+        self.waiting.store(waits, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Has the peer told that a key of this rank's memory is revoked; returns whether an answer will come, under `op`.
+    pub(super) fn revoke(&self, key: u64, op: Token) -> bool {
+        let mut sending = self.sending();
+        // Before it stands nobody was sent a key.
+        if self.state() != State::Stands {
+            return false;
+        }
+        sending.revoking.push((key, op));
+        sending.own.push_back((Kind::Revoke, key));
+        self.waiting.store(true, Ordering::Relaxed);
+        // If the pair is broken, its completions tell.
+        let _ = self.tend_under(&mut sending);
+        true
+    }
+
+    /// Takes note that the peer will not get by a key any more; returns the operation that waits for that.
+    pub(super) fn quieted(&self, key: u64) -> Option<Token> {
+        let revoking = &mut self.sending().revoking;
+        let at = revoking.iter().position(|(revoked, _)| *revoked == key)?;
+        Some(revoking.swap_remove(at).1)
+    }
+
+    /// Takes note that the peer has revoked a key, which is answered when the reads under way have ended.
+    pub(super) fn revoked(&self, key: u64) -> Result<(), PostError> {
+        let mut sending = self.sending();
+        if sending.revoked.len() >= REVOKED {
+            return Err(PostError::Broken("it has revoked more keys than a rank can have".into()));
+        }
+        sending.revoked.insert(key);
+        match sending.reads.back().copied() {
+            Some((last, _)) => sending.answers.push((key, last)),
+            None => sending.own.push_back((Kind::Quiet, key)),
+        }
+        self.tend_under(&mut sending)
+    }
+
+    /// Whether all that was posted has arrived; if not, its arrival will be told.
+    pub(super) fn is_settled(&self) -> bool {
+        if self.state() != State::Stands {
+            return true;
+        }
+        let mut sending = self.sending();
+        let done = self.done.load(Ordering::Acquire);
+        if sending.own.is_empty() && sending.posted == done {
+            return true;
+        }
+        if sending.signalled < sending.posted && sending.posted - done < self.plan.sends as u64 {
+            let number = sending.posted + 1;
+            // If it fails the pair is broken, which its completions tell.
+            if self.qp.mark(Ticket::Sent(number).id()).is_ok() {
+                (sending.posted, sending.signalled) = (number, number);
+            }
+        }
+        false
+    }
+
+    /// Returns how many receives are posted for it.
+    pub(super) fn receives(&self) -> usize {
+        usize::from(self.plan.window) + RESERVED
+    }
+}

@@ -1,0 +1,126 @@
+//! Which device, port and address a rank uses.
+
+use std::sync::Arc;
+
+use super::verbs::{Context, Port, names};
+use super::{IBV_DEVICE, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_SL};
+use crate::config::{Config, PREFIX, Parameter};
+
+/// What every choice is made by itself.
+pub(super) const AUTO: &str = "auto";
+
+/// A port of a device, and how packets leave by it.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    pub(super) context: Arc<Context>,
+    pub(super) port: Port,
+    /// Its place in the table of GIDs, if packets carry a global address.
+    pub(super) gid_index: Option<u8>,
+    pub(super) gid: [u8; 16],
+    /// The code for the bytes of a packet.
+    pub(super) mtu: u8,
+    pub(super) pkey_index: u16,
+    pub(super) service_level: u8,
+}
+
+impl Chosen {
+    /// Chooses as the user has said, and what the user has not said: the first device that has a port with a link, its first
+    /// such port; on Ethernet the GID that stands for an IPv4 address by RoCE v2, on InfiniBand none.
+    pub(super) fn new(config: &Config) -> Result<Self, String> {
+        let name = config.text(&IBV_DEVICE);
+        let wanted = config.number(&IBV_PORT) as u8;
+        let (context, port) = if name == AUTO {
+            // Of several devices that cannot be used the first one's reason is told.
+            let mut reasons = Vec::new();
+            let found = names()?.iter().find_map(|name| {
+                let tried = Context::open(name).and_then(|context| active_port(context, wanted));
+                tried.map_err(|why| reasons.push(why)).ok()
+            });
+            found.ok_or_else(|| reasons.swap_remove(0))?
+        } else {
+            active_port(
+                Context::open(name).map_err(|why| format!("{}: {why}", said(&IBV_DEVICE, name)))?,
+                wanted,
+            )?
+        };
+        let (gid_index, gid) = address(&context, &port, config.text(&IBV_GID))?;
+        let pkey_index = config.number(&IBV_PKEY) as u16;
+        if pkey_index >= port.pkeys {
+            let said = said(&IBV_PKEY, &pkey_index.to_string());
+            return Err(format!(
+                "{said}: port {} of {} has {} partition keys",
+                port.number,
+                context.name(),
+                port.pkeys
+            ));
+        }
+        let mtu = match config.choice(&IBV_MTU) {
+            0 => port.mtu,
+            mtu => mtu.min(port.mtu),
+        };
+        let service_level = config.number(&IBV_SL) as u8;
+        Ok(Chosen { context, port, gid_index, gid, mtu, pkey_index, service_level })
+    }
+}
+
+fn said(parameter: &dyn Parameter, value: &str) -> String {
+    format!("{PREFIX}{}={value}", parameter.name())
+}
+
+/// Returns a port that has a link: the one of a number, or the first one for 0.
+fn active_port(context: Arc<Context>, wanted: u8) -> Result<(Arc<Context>, Port), String> {
+    let name = context.name();
+    let limits = context.limits().map_err(|e| format!("{name} does not answer: {e}"))?;
+    if wanted > limits.ports {
+        return Err(format!("{}: {name} has {} ports", said(&IBV_PORT, &wanted.to_string()), limits.ports));
+    }
+    let all = if wanted == 0 { 1..=limits.ports } else { wanted..=wanted };
+    let found = all.clone().find_map(|number| context.port(number).ok().filter(|port| port.is_active));
+    match found {
+        Some(port) => Ok((context, port)),
+        None if wanted == 0 => Err(format!("no port of {name} has a link")),
+        None => Err(format!("port {wanted} of {name} has no link")),
+    }
+}
+
+/// Returns the place and the bytes of the GID to use: of one that the user has named, or of the one that fits the link.
+fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [u8; 16]), String> {
+    let gid = |index: u32| context.gid(port.number, index).ok().filter(|gid| *gid != [0; 16]);
+    let at = format!("port {} of {}", port.number, context.name());
+    // A place is one byte of an address.
+    let places = port.gids.min(256);
+    if named != AUTO {
+        let index = named.parse::<u8>().ok().filter(|index| u32::from(*index) < places);
+        let found = index.and_then(|index| Some((Some(index), gid(index.into())?)));
+        return found.ok_or_else(|| format!("{}: {at} has no GID there", said(&IBV_GID, named)));
+    }
+    if !port.is_ethernet {
+        return Ok((None, gid(0).unwrap_or([0; 16])));
+    }
+    let is_routable =
+        |index: &u32| gid(*index).is_some_and(|gid| is_ipv4(&gid)) && is_roce_v2(context, port, *index);
+    let found = (0..places).find(is_routable).and_then(|index| Some((u8::try_from(index).ok(), gid(index)?)));
+    found.ok_or_else(|| {
+        format!(
+            "{at} has no GID of RoCE v2 for an IPv4 address: give its interface one, or name another GID by {PREFIX}{}",
+            IBV_GID.name
+        )
+    })
+}
+
+/// Whether a GID stands for an IPv4 address.
+fn is_ipv4(gid: &[u8; 16]) -> bool {
+    gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
+}
+
+/// Whether packets from a GID are of RoCE v2: only the system's files say so in every version of the library.
+fn is_roce_v2(context: &Context, port: &Port, index: u32) -> bool {
+    let (name, number) = (context.name(), port.number);
+    let file = format!("/sys/class/infiniband/{name}/ports/{number}/gid_attrs/types/{index}");
+    std::fs::read_to_string(file).is_ok_and(|kind| kind.trim() == "RoCE v2")
+}
+
+/// Whether a text says which GID.
+pub(super) fn is_gid(text: &str) -> bool {
+    text == AUTO || text.parse::<u8>().is_ok()
+}

@@ -1,0 +1,279 @@
+//! What the device of a rank, its links and its inlet share.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::card::Card;
+use super::frame::HEADER;
+use super::lobby::{self, Lobby};
+use super::pair::{INLINE, Pair, Remote};
+use super::port::Chosen;
+use super::slots::Slots;
+use super::stock::Stock;
+use super::verbs::{Completions, Context, Domain, Limits, Manner, Qp, Room, Route};
+use super::{IBV_DEPTH, IBV_EAGER, Plan, READS, RESERVED};
+use crate::config::{Config, PREFIX};
+use crate::device::{HEAD_MAX, KEY_MAX, PeerId, Token};
+use crate::doorbell::Doorbell;
+use crate::site::{JobKey, Site};
+use crate::sys;
+
+/// The time for an acknowledgement, 4.096 µs times two to the power of this, and how often a packet is sent again: a peer
+/// whose host does not answer is given up after 1.1 s, or after four times as long, as a device may wait.
+const PATIENCE: (u8, u8) = (15, 7);
+
+/// Work requests of a queue pair besides frames: reads, messages of the device's own, and the mark that all have arrived.
+const BESIDES: usize = READS + 8;
+
+/// The least frames on the way to one peer.
+const LEAST: usize = 4;
+
+/// What is shared.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// The queue pairs, by peer.
+    pairs: Mutex<HashMap<u32, Arc<Pair>>>,
+    pub(super) stock: Arc<Stock>,
+    pub(super) completions: Arc<Completions>,
+    pub(super) domain: Arc<Domain>,
+    /// The rank in the world, and how many there are.
+    pub(super) site: (u32, u32),
+    pub(super) key: Arc<JobKey>,
+    pub(super) card: Card,
+    /// How packets leave; a peer's card says where to.
+    pub(super) route: Route,
+    pub(super) plan: Plan,
+    chosen: Chosen,
+    bell: Arc<Doorbell>,
+    news: Mutex<News>,
+    has_news: AtomicBool,
+    /// The device does nothing any more.
+    pub(super) failed: AtomicBool,
+}
+
+/// What the inlet is to act on.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Queue pairs that the device has made.
+    pub(super) started: Vec<Arc<Pair>>,
+    /// Operations whose memory no peer reaches any more.
+    pub(super) quiet: Vec<Token>,
+}
+
+/// Opens what a rank has of the device.
+pub(super) fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(Arc<Shared>, Lobby), String> {
+    let chosen = Chosen::new(config)?;
+    let context = Arc::clone(&chosen.context);
+    let explain = |doing: &str, error: io::Error| explain(&context, doing, &error);
+    let limits = context.limits().map_err(|e| explain("it does not answer", e))?;
+    let peers = site.size.saturating_sub(1).max(1) as usize;
+    let plan = plan(&limits, peers, config).ok_or_else(|| {
+        format!(
+            "{} has no room for the queues of {peers} peers: use fewer ranks, or another device",
+            context.name()
+        )
+    })?;
+    let domain = Domain::new(Arc::clone(&context)).map_err(|e| explain("no protection domain", e))?;
+    let receives = peers * (usize::from(plan.window) + RESERVED) + plan.watermark;
+    let room = receives + peers * plan.sends + lobby::HEARD + lobby::SAID;
+    let completions = Completions::new(&context, room).map_err(|e| explain("no completion queue", e))?;
+    let stock = Stock::new(&domain, receives, plan.slot, plan.watermark);
+    let stock = stock.map_err(|e| explain("no shared receive queue", e))?;
+    // Not a secret: it keeps the hellos of other jobs away. The first bit is the system's.
+    let qkey = (key.job ^ key.job >> 32) as u32 & 0x7fff_ffff;
+    let terms = (chosen.port.number, chosen.pkey_index, qkey);
+    let lobby =
+        Lobby::new(&domain, &completions, terms).map_err(|e| explain("no queue pair for hellos", e))?;
+    let mut nonce = [0; 8];
+    if !sys::random(&mut nonce) {
+        return Err("the host has no random numbers".into());
+    }
+    let card = Card {
+        is_ethernet: chosen.port.is_ethernet,
+        lid: chosen.port.lid,
+        gid: chosen.gid,
+        qpn: lobby.qpn(),
+        nonce: u64::from_le_bytes(nonce),
+        slot: plan.slot as u32,
+        window: plan.window,
+        mtu: chosen.mtu,
+        reads: limits.reads.clamp(1, READS as u8),
+    };
+    let route = Route {
+        port: chosen.port.number,
+        gid_index: chosen.gid_index,
+        gid: chosen.gid,
+        lid: chosen.port.lid,
+        service_level: chosen.service_level,
+    };
+    log::debug!("rank {}: port {} of {}", site.rank, chosen.port.number, context.name());
+    let shared = Shared {
+        pairs: Mutex::default(),
+        stock,
+        completions,
+        domain,
+        site: (site.rank, site.size),
+        key,
+        card,
+        route,
+        plan,
+        chosen,
+        bell: Arc::clone(&site.bell),
+        news: Mutex::default(),
+        has_news: AtomicBool::new(false),
+        failed: AtomicBool::new(false),
+    };
+    Ok((Arc::new(shared), lobby))
+}
+
+/// Says what an error means and what to do.
+fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::OutOfMemory => {
+            "; a device locks memory: raise `ulimit -l`, or set a lower MPJ_IBV_DEPTH"
+        }
+        _ => "",
+    };
+    format!("{}: {doing}: {error}{advice}", context.name())
+}
+
+/// Divides what a device has among the peers; `None` if it is too little.
+fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<Plan> {
+    let received =
+        (limits.shared_queue.checked_sub(config.size(&IBV_DEPTH))? / peers).checked_sub(RESERVED)?;
+    let told = (limits.completions.checked_sub(lobby::HEARD + lobby::SAID + config.size(&IBV_DEPTH))?
+        / peers)
+        .checked_sub(BESIDES + RESERVED)?
+        / 2;
+    let sent = limits.queue.checked_sub(BESIDES)?;
+    let window = config.size(&IBV_DEPTH).min(received).min(told).min(sent);
+    let slot = HEADER + HEAD_MAX + config.size(&IBV_EAGER).max(KEY_MAX);
+    (window >= LEAST).then_some(Plan {
+        window: u16::try_from(window).ok()?,
+        sends: window + BESIDES,
+        slot,
+        signal: (window / 4) as u64,
+        watermark: window / 4,
+    })
+}
+
+impl Shared {
+    fn pairs(&self) -> MutexGuard<'_, HashMap<u32, Arc<Pair>>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.chosen.context
+    }
+
+    /// Returns how many bytes are read at once.
+    pub(super) fn longest_read(&self) -> usize {
+        self.chosen.port.message.min(1 << 30)
+    }
+
+    /// Whether a rank with this card can be reached.
+    pub(super) fn reaches(&self, card: &Card) -> bool {
+        card.is_ethernet == self.card.is_ethernet
+    }
+
+    /// Returns the queue pair to a peer, if there is one.
+    pub(super) fn known(&self, peer: PeerId) -> Option<Arc<Pair>> {
+        self.pairs().get(&peer.0).cloned()
+    }
+
+    /// Returns all queue pairs.
+    pub(super) fn all(&self) -> Vec<Arc<Pair>> {
+        self.pairs().values().cloned().collect()
+    }
+
+    /// Returns the queue pair to a peer, made at first use.
+    pub(super) fn pair(&self, peer: PeerId, card: &Card) -> Result<Arc<Pair>, String> {
+        let mut pairs = self.pairs();
+        if let Some(pair) = pairs.get(&peer.0) {
+            return Ok(Arc::clone(pair));
+        }
+        if card.slot != self.card.slot {
+            return Err(format!(
+                "{PREFIX}{} is not the same here and at {peer:?}: set it for all ranks alike",
+                IBV_EAGER.name
+            ));
+        }
+        let pair = self
+            .make(peer, card)
+            .map_err(|e| explain(self.context(), "no queue pair for one more peer", &e))?;
+        let pair = Arc::new(pair);
+        pairs.insert(peer.0, Arc::clone(&pair));
+        Ok(pair)
+    }
+
+    fn make(&self, peer: PeerId, card: &Card) -> io::Result<Pair> {
+        let Plan { window, sends, slot, .. } = self.plan;
+        let room = Room { sends, receives: 0, inline: INLINE };
+        let qp = Qp::connected(&self.domain, &self.completions, self.stock.queue(), room)?;
+        qp.prepare(self.chosen.port.number, self.chosen.pkey_index)?;
+        let slots = Slots::new(&self.domain, window.into(), slot)?;
+        let mut psn = [0; 4];
+        // Where there are no random numbers the device has not opened.
+        sys::random(&mut psn);
+        let psn = u32::from_le_bytes(psn) & 0xff_ffff;
+        self.stock.add(usize::from(window) + RESERVED)?;
+        Ok(Pair::new(qp, peer, *card, psn, self.plan, (slots, Arc::clone(&self.stock))))
+    }
+
+    /// Connects this end of a queue pair.
+    pub(super) fn connect(&self, pair: &Pair, remote: Remote) -> Result<(), String> {
+        let manner = Manner {
+            mtu: self.card.mtu.min(pair.card.mtu),
+            reads: self.card.reads.min(pair.card.reads),
+            timeout: PATIENCE.0,
+            retries: PATIENCE.1,
+        };
+        let route = pair.card.route(&self.route);
+        let connected = pair.qp().connect(&route, (remote.qpn, remote.psn), pair.psn, manner);
+        connected.map_err(|e| explain(self.context(), "the queue pair cannot be connected", &e))
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut News)) {
+        what(&mut self.news());
+        // SYNC ibv-news (release)
+        self.has_news.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// Has the inlet ask a peer until the queue pair stands.
+    pub(super) fn ask(&self, pair: &Arc<Pair>) {
+        self.tell(|news| news.started.push(Arc::clone(pair)));
+    }
+
+    /// Takes note that a queue pair was ended by its link, and of the operations whose memory is quiet by that.
+    pub(super) fn ended(&self, pair: &Pair, quiet: Vec<Token>) {
+        self.stock.spare(pair.receives());
+        self.tell(|news| news.quiet.extend(quiet));
+    }
+
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        // SYNC ibv-news (acquire)
+        self.has_news.load(Ordering::Acquire)
+    }
+
+    pub(super) fn take_news(&self) -> News {
+        let mut news = self.news();
+        self.has_news.store(false, Ordering::Relaxed);
+        std::mem::take(&mut news)
+    }
+
+    /// Looks whether the device has failed.
+    pub(super) fn look_at_device(&self) {
+        if self.chosen.context.has_failed() {
+            self.failed.store(true, Ordering::Relaxed);
+            self.bell.ring();
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The numbers of work requests: what a completion is about.
+
+/// What was posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ticket {
+    /// A work request of a peer's queue pair, by its place among all of them.
+    Sent(u64),
+    /// A receive of a peer's message, by its slot.
+    Received { shelf: u32, at: u32 },
+    /// A hello that was sent, by its slot.
+    HelloSent(u32),
+    /// A hello that has come, by its slot.
+    HelloReceived(u32),
+}
+
+const KIND: u32 = 62;
+
+impl Ticket {
+    /// Returns its number. There are no 2^62 work requests, and no 2^30 shelves.
+    #[inline]
+    pub(super) fn id(self) -> u64 {
+        match self {
+            Ticket::Sent(number) => number,
+            Ticket::Received { shelf, at } => 1 << KIND | u64::from(shelf) << 32 | u64::from(at),
+            Ticket::HelloSent(at) => 2 << KIND | u64::from(at),
+            Ticket::HelloReceived(at) => 3 << KIND | u64::from(at),
+        }
+    }
+
+    /// Returns what has a number.
+    #[inline]
+    pub(super) fn of(id: u64) -> Self {
+        let (rest, at) = (id & ((1 << KIND) - 1), id as u32);
+        match id >> KIND {
+            0 => Ticket::Sent(rest),
+            1 => Ticket::Received { shelf: (rest >> 32) as u32, at },
+            2 => Ticket::HelloSent(at),
+            _ => Ticket::HelloReceived(at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_comes_back_from_its_number() {
+        for ticket in [
+            Ticket::Sent(0),
+            Ticket::Sent((1 << 62) - 1),
+            Ticket::Received { shelf: (1 << 30) - 1, at: u32::MAX },
+            Ticket::Received { shelf: 0, at: 3 },
+            Ticket::HelloSent(u32::MAX),
+            Ticket::HelloReceived(17),
+        ] {
+            assert_eq!(Ticket::of(ticket.id()), ticket);
+        }
+    }
+}

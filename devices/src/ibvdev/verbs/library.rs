@@ -1,0 +1,93 @@
+//! libibverbs, bound when it is first asked for: a program starts wherever it is not installed.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use super::abi::{
+    Ah, AhAttr, AsyncEvent, CompChannel, Context, Cq, Device, DeviceAttr, Mr, Pd, PortAttr, Qp, QpAttr,
+    QpInitAttr, Srq, SrqInitAttr,
+};
+
+/// Its name: the one that all releases since 2006 have kept.
+const NAME: &str = "libibverbs.so.1";
+
+macro_rules! functions {
+    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions of the library.
+        pub(super) struct Functions {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl Functions {
+            fn bind(library: &Library) -> Result<Self, libloading::Error> {
+                Ok(Functions {
+                    $($name: {
+                        // SAFETY: the symbol is the function that the header declares with this type.
+                        let symbol = unsafe { library.get(concat!("ibv_", stringify!($name), "\0").as_bytes()) }?;
+                        *symbol
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    get_device_list: fn(*mut c_int) -> *mut *mut Device;
+    free_device_list: fn(*mut *mut Device);
+    get_device_name: fn(*mut Device) -> *const c_char;
+    open_device: fn(*mut Device) -> *mut Context;
+    close_device: fn(*mut Context) -> c_int;
+    query_device: fn(*mut Context, *mut DeviceAttr) -> c_int;
+    query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int;
+    query_gid: fn(*mut Context, u8, c_int, *mut [u8; 16]) -> c_int;
+    get_async_event: fn(*mut Context, *mut AsyncEvent) -> c_int;
+    ack_async_event: fn(*mut AsyncEvent);
+    alloc_pd: fn(*mut Context) -> *mut Pd;
+    dealloc_pd: fn(*mut Pd) -> c_int;
+    reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
+    dereg_mr: fn(*mut Mr) -> c_int;
+    create_comp_channel: fn(*mut Context) -> *mut CompChannel;
+    destroy_comp_channel: fn(*mut CompChannel) -> c_int;
+    create_cq: fn(*mut Context, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
+    destroy_cq: fn(*mut Cq) -> c_int;
+    get_cq_event: fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
+    ack_cq_events: fn(*mut Cq, c_uint);
+    create_srq: fn(*mut Pd, *mut SrqInitAttr) -> *mut Srq;
+    destroy_srq: fn(*mut Srq) -> c_int;
+    create_qp: fn(*mut Pd, *mut QpInitAttr) -> *mut Qp;
+    modify_qp: fn(*mut Qp, *mut QpAttr, c_int) -> c_int;
+    destroy_qp: fn(*mut Qp) -> c_int;
+    create_ah: fn(*mut Pd, *mut AhAttr) -> *mut Ah;
+    destroy_ah: fn(*mut Ah) -> c_int;
+    wc_status_str: fn(c_uint) -> *const c_char;
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAME)
+    }
+}
+
+/// Returns the library, which stays loaded, or why there is none.
+pub(super) fn functions() -> Result<&'static Functions, &'static str> {
+    static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
+    FUNCTIONS.get_or_init(load).as_ref().map_err(String::as_str)
+}
+
+fn load() -> Result<Functions, String> {
+    // SAFETY: what the library does when it is loaded is to set itself up.
+    let library = unsafe { Library::new(NAME) };
+    let library = library.map_err(|e| {
+        format!(
+            "the library of InfiniBand verbs is not here ({e}): install libibverbs1 and ibverbs-providers"
+        )
+    })?;
+    let functions = Functions::bind(&library).map_err(|e| format!("{NAME} is not what was expected: {e}"));
+    // What was bound is good for as long as it is loaded: for ever.
+    std::mem::forget(library);
+    functions
+}

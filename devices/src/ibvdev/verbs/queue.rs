@@ -1,0 +1,199 @@
+//! Queues: of completions, with the channel that tells of them, and of receives that all queue pairs share.
+
+use core::ffi::c_int;
+use core::ptr::{self, NonNull};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::abi::{self, Wc};
+use super::context::{Context, check, made};
+use super::memory::Domain;
+use crate::sys::{self, BorrowedFd};
+
+/// The most receives that are posted in one call.
+pub(crate) const BATCH: usize = 64;
+
+/// Where completions arrive, and what is readable then.
+pub(crate) struct Completions {
+    raw: NonNull<abi::Cq>,
+    channel: NonNull<abi::CompChannel>,
+    context: Arc<Context>,
+}
+
+// SAFETY: the library's objects may be used by any thread, and by several at once.
+unsafe impl Send for Completions {}
+// SAFETY: as above.
+unsafe impl Sync for Completions {}
+
+impl fmt::Debug for Completions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Completions({})", self.context.name())
+    }
+}
+
+impl Completions {
+    /// Makes a queue with room for so many completions.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn new(context: &Arc<Context>, room: usize) -> io::Result<Arc<Self>> {
+        let room = c_int::try_from(room).map_err(io::Error::other)?;
+        let functions = context.functions;
+        // SAFETY: the context is open.
+        let channel = made(unsafe { (functions.create_comp_channel)(context.raw.as_ptr()) })?;
+        // SAFETY: the context is open, and the channel one of its.
+        let queue = made(unsafe {
+            (functions.create_cq)(context.raw.as_ptr(), room, ptr::null_mut(), channel.as_ptr(), 0)
+        });
+        let raw = queue.inspect_err(|_| {
+            // SAFETY: the channel was made above, and nothing uses it.
+            unsafe { (functions.destroy_comp_channel)(channel.as_ptr()) };
+        })?;
+        let queue = Completions { raw, channel, context: Arc::clone(context) };
+        let channel = queue.descriptor().ok_or(io::ErrorKind::Unsupported)?;
+        sys::unblock(channel)?;
+        Ok(Arc::new(queue))
+    }
+
+    pub(super) fn raw(&self) -> *mut abi::Cq {
+        self.raw.as_ptr()
+    }
+
+    /// Takes the oldest completions; returns how many.
+    #[inline]
+    pub(crate) fn poll(&self, room: &mut [Wc]) -> usize {
+        // SAFETY: the context is open.
+        let poll = unsafe { self.context.raw.as_ref() }.ops.poll_cq;
+        let most = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
+        // SAFETY: there is room for so many.
+        let count = unsafe { poll(self.raw.as_ptr(), most, room.as_mut_ptr()) };
+        // An error says that the queue is broken: nothing more comes.
+        usize::try_from(count).unwrap_or(0)
+    }
+
+    /// Makes the descriptor readable at the next completion, and unreadable until then.
+    pub(crate) fn arm(&self) {
+        let functions = self.context.functions;
+        let (mut queue, mut owner) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: there is room for the answer; the descriptor does not block.
+        while unsafe { (functions.get_cq_event)(self.channel.as_ptr(), &mut queue, &mut owner) } == 0 {
+            // SAFETY: the event has come, and is acknowledged once.
+            unsafe { (functions.ack_cq_events)(queue, 1) };
+        }
+        // SAFETY: the context is open.
+        let notify = unsafe { self.context.raw.as_ref() }.ops.req_notify_cq;
+        // SAFETY: the queue is one of the context's. If this fails, a sleep only ends later.
+        unsafe { notify(self.raw.as_ptr(), 0) };
+    }
+
+    /// Returns what is readable when a completion has come since [`arm`](Self::arm); `None` where there is no such thing.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the channel is there as long as the queue.
+        let channel = unsafe { self.channel.as_ref() };
+        // SAFETY: so is its descriptor.
+        unsafe { sys::descriptor(channel.fd) }
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        let functions = self.context.functions;
+        // SAFETY: the queue pairs that it is of hold it, and so are gone.
+        unsafe { (functions.destroy_cq)(self.raw.as_ptr()) };
+        // SAFETY: its queue is gone.
+        unsafe { (functions.destroy_comp_channel)(self.channel.as_ptr()) };
+    }
+}
+
+/// Where receives are posted that all queue pairs take from.
+pub(crate) struct SharedReceives {
+    raw: NonNull<abi::Srq>,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: the library's objects may be used by any thread, and by several at once.
+unsafe impl Send for SharedReceives {}
+// SAFETY: as above.
+unsafe impl Sync for SharedReceives {}
+
+impl fmt::Debug for SharedReceives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedReceives({})", self.domain.context().name())
+    }
+}
+
+/// Memory that a message is received into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The number that its completion carries.
+    pub(crate) id: u64,
+    /// The address of the first byte, [exposed](pointer::expose_provenance).
+    pub(crate) addr: u64,
+    /// How many.
+    pub(crate) len: u32,
+    /// What it is registered as.
+    pub(crate) lkey: u32,
+}
+
+impl SharedReceives {
+    /// Makes a queue with room for so many receives.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn new(domain: &Arc<Domain>, room: usize) -> io::Result<Arc<Self>> {
+        let max_wr = u32::try_from(room).map_err(io::Error::other)?;
+        let attr = abi::SrqAttr { max_wr, max_sge: 1, limit: 0 };
+        let mut init = abi::SrqInitAttr { owner: ptr::null_mut(), attr };
+        let functions = domain.context().functions;
+        // SAFETY: the domain is one of an open context.
+        let raw = made(unsafe { (functions.create_srq)(domain.raw.as_ptr(), &mut init) })?;
+        Ok(Arc::new(SharedReceives { raw, domain: Arc::clone(domain) }))
+    }
+
+    pub(super) fn raw(&self) -> *mut abi::Srq {
+        self.raw.as_ptr()
+    }
+
+    /// Posts receives, in order; at most [`BATCH`].
+    ///
+    /// # Errors
+    /// What the library said: there is no room.
+    ///
+    /// # Safety
+    /// The memory stays, and nobody else uses it, until the completion with its number has come, or the queue and all its
+    /// queue pairs are gone.
+    pub(crate) unsafe fn post(&self, places: &[Place]) -> io::Result<()> {
+        // SAFETY: the queue is there.
+        let queue = unsafe { self.raw.as_ref() };
+        // SAFETY: its context is open.
+        let post = unsafe { &*queue.context }.ops.post_srq_recv;
+        // SAFETY: the list is good for the call.
+        with_list(places, |list| unsafe { post(self.raw.as_ptr(), list, &mut ptr::null_mut()) })
+    }
+}
+
+/// Makes a list of work requests for the length of a call.
+pub(super) fn with_list(places: &[Place], post: impl FnOnce(*mut abi::RecvWr) -> c_int) -> io::Result<()> {
+    assert!(places.len() <= BATCH, "receives fit in one call");
+    if places.is_empty() {
+        return Ok(());
+    }
+    let mut pieces = [abi::Sge::default(); BATCH];
+    let empty = || abi::RecvWr { id: 0, next: ptr::null_mut(), list: ptr::null_mut(), count: 1 };
+    let mut requests: [abi::RecvWr; BATCH] = std::array::from_fn(|_| empty());
+    let mut next = ptr::null_mut();
+    for ((place, piece), request) in places.iter().zip(&mut pieces).zip(&mut requests).rev() {
+        *piece = abi::Sge { addr: place.addr, length: place.len, lkey: place.lkey };
+        (request.id, request.next, request.list) = (place.id, next, ptr::from_mut(piece));
+        next = ptr::from_mut(request);
+    }
+    check(post(next))
+}
+
+impl Drop for SharedReceives {
+    fn drop(&mut self) {
+        // SAFETY: the queue pairs that take from it hold it, and so are gone.
+        unsafe { (self.domain.context().functions.destroy_srq)(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,143 @@
+//! Two queue pairs of one process; on a machine without a device the tests say so and end.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Opens the first device, or says why the test is skipped.
+fn device() -> Option<Arc<Context>> {
+    let opened = names().and_then(|names| Context::open(&names[0]));
+    opened.inspect_err(|why| drop(writeln!(std::io::stderr(), "SKIPPED, no verbs: {why}"))).ok()
+}
+
+/// One end of a connection, with memory that is registered.
+struct End {
+    qp: Qp,
+    completions: Arc<Completions>,
+    receives: Arc<SharedReceives>,
+    memory: Vec<u8>,
+    mr: Mr,
+}
+
+const LEN: usize = 64 << 10;
+
+impl End {
+    fn new(context: &Arc<Context>, port: u8) -> Self {
+        let domain = Domain::new(Arc::clone(context)).unwrap();
+        let completions = Completions::new(context, 64).unwrap();
+        let receives = SharedReceives::new(&domain, 16).unwrap();
+        let room = Room { sends: 16, receives: 0, inline: 128 };
+        let qp = Qp::connected(&domain, &completions, &receives, room).unwrap();
+        qp.prepare(port, 0).unwrap();
+        let mut memory = vec![0; LEN];
+        // SAFETY: the memory is dropped after the registration and the queue pair.
+        let mr = unsafe { Mr::new(&domain, memory.as_mut_ptr(), LEN, Use::Write) }.unwrap();
+        End { qp, completions, receives, memory, mr }
+    }
+
+    fn connect(&self, to: &End, route: &Route) {
+        let manner = Manner { mtu: 3, reads: 1, timeout: 14, retries: 7 };
+        self.qp.connect(route, (to.qp.number(), 7), 7, manner).unwrap();
+    }
+
+    fn completion(&self) -> Wc {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let mut room = [Wc::default()];
+            if self.completions.poll(&mut room) == 1 {
+                return room[0];
+            }
+            assert!(Instant::now() < end, "no completion");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn pair() -> Option<(End, End, Arc<Context>)> {
+    let context = device()?;
+    let port = context.port(1).unwrap();
+    assert!(port.is_active && context.limits().unwrap().shared_queue > 16);
+    let gid_index = (0..port.gids).rfind(|at| context.gid(1, *at).is_ok_and(|gid| gid != [0; 16])).unwrap();
+    let gid = context.gid(1, gid_index).unwrap();
+    let route = Route { port: 1, gid_index: Some(gid_index as u8), gid, lid: port.lid, service_level: 0 };
+    let (a, b) = (End::new(&context, 1), End::new(&context, 1));
+    a.connect(&b, &route);
+    b.connect(&a, &route);
+    Some((a, b, context))
+}
+
+#[test]
+fn messages_go_from_one_queue_pair_to_another() {
+    let Some((mut a, mut b, _)) = pair() else { return };
+    b.completions.arm();
+    let place = Place {
+        id: 5,
+        addr: b.memory.as_mut_ptr().expose_provenance() as u64,
+        len: LEN as u32,
+        lkey: b.mr.lkey(),
+    };
+    // SAFETY: the memory is looked at after the completion.
+    unsafe { b.receives.post(&[place, Place { id: 6, ..place }]) }.unwrap();
+    let hello = *b"hello";
+    // SAFETY: the bytes are copied into the request.
+    unsafe { a.qp.send(1, Piece::Inline(hello.as_ptr(), 5), false) }.unwrap();
+    let came = b.completion();
+    assert_eq!((came.id, came.status, came.len, came.qpn), (5, 0, 5, b.qp.number()));
+    assert_eq!(b.memory[..5], hello);
+    a.memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+    // SAFETY: the memory stays until the completion.
+    unsafe { a.qp.send(2, Piece::At(a.memory.as_ptr(), LEN as u32, a.mr.lkey()), true) }.unwrap();
+    let sent = a.completion();
+    assert_eq!((sent.id, sent.status), (2, 0), "the one that was signalled");
+    assert_eq!(b.completion().id, 6);
+    assert!(b.memory == a.memory);
+}
+
+#[test]
+fn memory_is_read_from_the_peer_and_a_mark_completes_after_it() {
+    let Some((mut a, mut b, _)) = pair() else { return };
+    b.memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 3) as u8);
+    let to = (a.memory.as_mut_ptr(), LEN as u32, a.mr.lkey());
+    let from = (b.memory.as_ptr().expose_provenance() as u64, b.mr.rkey());
+    // SAFETY: the memory is looked at after the completion.
+    unsafe { a.qp.read(9, to, from) }.unwrap();
+    a.qp.mark(10).unwrap();
+    for id in [9, 10] {
+        let done = a.completion();
+        assert_eq!((done.id, done.status), (id, 0));
+    }
+    assert!(a.memory == b.memory);
+}
+
+#[test]
+fn a_wrong_key_breaks_the_queue_pair_and_flushes_what_follows() {
+    let Some((mut a, b, context)) = pair() else { return };
+    let to = (a.memory.as_mut_ptr(), 8, a.mr.lkey());
+    let from = (b.memory.as_ptr().expose_provenance() as u64, b.mr.rkey() ^ 0xff);
+    // SAFETY: the memory is looked at after the completion.
+    unsafe { a.qp.read(1, to, from) }.unwrap();
+    let read = a.completion();
+    assert_eq!(read.id, 1);
+    assert!(read.status != 0 && !is_flushed(read.status), "{}", context.explain(read.status));
+    a.qp.mark(2).unwrap();
+    assert!(is_flushed(a.completion().status));
+    assert!(!context.has_failed());
+    assert!(a.mr.release().is_ok());
+}
+
+#[test]
+fn who_sleeps_is_woken_by_a_completion() {
+    let Some((a, b, _)) = pair() else { return };
+    let bell = crate::Doorbell::new().unwrap();
+    a.completions.arm();
+    let slept = Instant::now();
+    bell.sleep(&[a.completions.descriptor().unwrap()], Duration::from_secs(60), || {
+        a.qp.mark(3).unwrap();
+        false
+    });
+    assert!(slept.elapsed() < Duration::from_secs(30));
+    assert_eq!(a.completion().id, 3);
+    drop(b);
+}
