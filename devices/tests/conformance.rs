@@ -74,6 +74,8 @@ fn little_room(device: &str) {
         (config::SM_FRAGMENTS, 2),
         (config::SHM_EAGER, 48),
         (config::SHM_FRAGMENTS, 2),
+        (config::IBV_EAGER, 48),
+        (config::IBV_DEPTH, 4),
     ] {
         config.set(&parameter, value).unwrap();
     }
@@ -97,4 +99,10 @@ fn late_moves_with_little_room() {
 #[test]
 fn shmdev_with_little_room() {
     little_room("shmdev");
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn ibvdev_with_little_room() {
+    little_room("ibvdev");
 }

@@ -45,6 +45,9 @@ mod shared;
 mod slots;
 #[allow(unsafe_code, reason = "what is posted lies in registered memory")]
 mod stock;
+#[cfg(test)]
+#[allow(unsafe_code, reason = "memory is registered, and read into")]
+mod tests;
 mod ticket;
 #[allow(unsafe_code, reason = "calls of libibverbs")]
 mod verbs;
@@ -188,14 +191,19 @@ impl Driver for IbvDriver {
         if site.lane.index != Lane::ONLY.index {
             return Err(refuse("it has one lane".into()));
         }
-        let (shared, lobby) = shared::open(Arc::clone(&self.key), site, config).map_err(refuse)?;
-        let eager = config.size(&IBV_EAGER);
-        let get = Reach { from: config.size(&IBV_READ), most: shared.longest_read() };
-        let caps = Caps { get: Some(get), registers: true, ..Caps::frames(eager, eager.max(KEY_MAX)) };
-        let registrar = Registrar::new(Arc::clone(&shared.domain));
-        let inlet = Box::new(IbvInlet::new(Arc::clone(&shared), lobby));
-        Ok(Opened { device: Box::new(IbvDevice { shared, registrar, caps }), inlet })
+        let (device, inlet) = open(Arc::clone(&self.key), site, config).map_err(refuse)?;
+        Ok(Opened { device: Box::new(device), inlet: Box::new(inlet) })
     }
+}
+
+fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, IbvInlet), String> {
+    let (shared, lobby) = shared::open(key, site, config)?;
+    let eager = config.size(&IBV_EAGER);
+    let get = Reach { from: config.size(&IBV_READ), most: shared.longest_read() };
+    let caps = Caps { get: Some(get), registers: true, ..Caps::frames(eager, eager.max(KEY_MAX)) };
+    let registrar = Registrar::new(Arc::clone(&shared.domain));
+    let inlet = IbvInlet::new(Arc::clone(&shared), lobby);
+    Ok((IbvDevice { shared, registrar, caps }, inlet))
 }
 
 /// `ibvdev` of one rank.

@@ -21,8 +21,9 @@ use crate::site::{JobKey, Site};
 use crate::sys;
 
 /// The time for an acknowledgement, 4.096 µs times two to the power of this, and how often a packet is sent again: a peer
-/// whose host does not answer is given up after 1.1 s, or after four times as long, as a device may wait.
-const PATIENCE: (u8, u8) = (15, 7);
+/// whose host does not answer is given up after 0.9 s, or after four times as long, as a device may wait. It is not 7 times:
+/// soft-RoCE takes that for ever.
+const PATIENCE: (u8, u8) = (15, 6);
 
 /// Work requests of a queue pair besides frames: reads, messages of the device's own, and the mark that all have arrived.
 const BESIDES: usize = READS + 8;
@@ -275,5 +276,30 @@ impl Shared {
             self.failed.store(true, Ordering::Relaxed);
             self.bell.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_device_is_divided_among_its_peers_until_there_is_too_little() {
+        let config = Config::default();
+        let limits = Limits { queue: 16_384, completions: 32_767, shared_queue: 32_768, reads: 16, ports: 1 };
+        assert_eq!(plan(&limits, 1, &config).unwrap().window, 32);
+        let plan_of = |peers: usize| {
+            let plan = plan(&limits, peers, &config)?;
+            let window = usize::from(plan.window);
+            let receives = peers * (window + RESERVED) + plan.watermark;
+            assert!(receives <= limits.shared_queue, "{peers} peers: {receives} receives");
+            assert!(receives + peers * plan.sends + lobby::HEARD + lobby::SAID <= limits.completions);
+            assert!(plan.watermark > 0 && plan.signal > 0 && plan.sends > window);
+            Some(window)
+        };
+        let windows: Vec<_> = [10, 100, 500, 900, 1000, 5000].into_iter().map(plan_of).collect();
+        assert_eq!(windows[..2], [Some(32), Some(32)]);
+        assert!(windows.is_sorted_by(|a, b| a >= b), "{windows:?}");
+        assert_eq!(windows[4..], [None, None]);
     }
 }

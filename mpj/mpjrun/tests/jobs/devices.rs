@@ -1,6 +1,6 @@
 //! The conformance suite of devices with processes for ranks, and ranks killed at named steps of the protocols.
 
-use mpj_devices::conformance::CASES;
+use mpj_devices::conformance::{CASES, unavailable};
 use mpj_devices::steps::Step;
 
 use super::Test;
@@ -11,11 +11,23 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_rank_killed_at_any_step_is_an_error_elsewhere", a_rank_killed_at_any_step_is_an_error_elsewhere),
 ];
 
-/// Devices between processes.
-const DEVICES: [&str; 2] = ["shmdev", "niodev"];
+/// Returns the devices between processes, as far as this host has what they need; says which it has not.
+fn devices() -> impl Iterator<Item = &'static str> {
+    ["shmdev", "niodev", "ibvdev"].into_iter().filter(|device| match unavailable(device) {
+        None => true,
+        Some(why) => {
+            super::program::say(&format!("SKIPPED {why}"));
+            false
+        }
+    })
+}
+
+/// The steps that a body takes which goes in frames, and what has it go so on any device.
+const IN_PIECES: [Step; 3] = [Step::Cleared, Step::PieceSent, Step::PieceLanded];
+const IN_FRAMES: &str = "-x MPJ_IBV_READ=1099511627776";
 
 fn the_suite_passes_on_processes() {
-    for device in DEVICES {
+    for device in devices() {
         for case in CASES {
             for ranks in case.ranks.iter().copied().filter(|ranks| *ranks > 1) {
                 // Some cases have a rank say that it has died: the others go on, and the job ends as a failure.
@@ -30,11 +42,13 @@ fn the_suite_passes_on_processes() {
 }
 
 fn a_rank_killed_at_any_step_is_an_error_elsewhere() {
-    for device in DEVICES {
+    for device in devices() {
         for step in Step::ALL {
             for count in [1, 3] {
                 let kill = format!("MPJ_KILL_AT={step:?}:1:{count}");
-                let mut command = mpjrun(&format!("-n 3 --dev {device} --grace 6 -x {kill}"));
+                // Bodies that a device reads go in no pieces.
+                let pieces = if IN_PIECES.contains(&step) { IN_FRAMES } else { "" };
+                let mut command = mpjrun(&format!("-n 3 --dev {device} --grace 6 -x {kill} {pieces}"));
                 command.arg(std::env::current_exe().unwrap()).args(["rank", "every-step"]);
                 let ended = watch(&mut command).0.end();
                 let named = ended.out.iter().filter(|line| line.contains("failed rank Some(1)")).count();

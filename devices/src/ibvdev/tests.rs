@@ -1,0 +1,353 @@
+//! Ranks in one thread, and what a peer can do to them; on a machine without a device the tests say so and end.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpj_datatypes::{Datatype, Primitive};
+use mpj_pool::Access;
+
+use super::inlet::IbvInlet;
+use super::keys::Key;
+use super::ticket::Ticket;
+use super::verbs::Piece;
+use super::*;
+use crate::config::Parameter;
+use crate::device::{Body, Inlet, Landing, Moved, PostError, Sink};
+use crate::doorbell::Doorbell;
+
+/// A bound on liveness, far above what anything here needs.
+const LIVENESS: Duration = Duration::from_secs(40);
+
+/// A dead peer is found within 5 s: with slack for a busy machine.
+const FOUND: Duration = Duration::from_secs(15);
+
+fn key(secret: u8) -> Arc<JobKey> {
+    Arc::new(JobKey { job: 77, secret: [secret; 32] })
+}
+
+/// Keeps what arrives.
+#[derive(Debug, Default)]
+struct Keeper {
+    frames: Vec<(u32, Vec<u8>, Vec<u8>)>,
+    lost: Vec<(u32, String)>,
+    moved: Vec<(u64, Result<(), String>)>,
+    quiet: Vec<u64>,
+}
+
+// SAFETY: no body begins.
+unsafe impl Sink for Keeper {
+    fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
+        self.frames.push((from.0, head.to_vec(), body.to_vec()));
+    }
+
+    fn begin(&mut self, _: PeerId, _: &[u8], _: usize) -> Landing {
+        panic!("frames come whole")
+    }
+
+    fn piece(&mut self, _: PeerId, _: &[u8]) {}
+
+    fn landed(&mut self, _: PeerId) {}
+
+    fn lost(&mut self, from: PeerId, why: &str) {
+        self.lost.push((from.0, why.to_owned()));
+    }
+
+    fn moved(&mut self, op: Token, outcome: Result<(), String>) {
+        self.moved.push((op.0, outcome));
+    }
+
+    fn quiet(&mut self, op: Token) {
+        self.quiet.push(op.0);
+    }
+}
+
+/// A rank with its device.
+struct Rank {
+    inlet: IbvInlet,
+    device: IbvDevice,
+    bell: Arc<Doorbell>,
+    got: Keeper,
+}
+
+impl Rank {
+    fn open(rank: u32, secret: u8, config: &Config) -> Result<Self, String> {
+        let bell = Arc::new(Doorbell::new().unwrap());
+        let site = Site::new(rank, 3, Arc::clone(&bell));
+        let (device, inlet) = open(key(secret), &site, config)?;
+        Ok(Rank { inlet, device, bell, got: Keeper::default() })
+    }
+
+    fn link(&self, to: &Rank) -> Box<dyn Link> {
+        self.device.connect(PeerId(to.device.shared.site.0), &to.device.address()).unwrap()
+    }
+
+    fn memory(&self, bytes: &mut [u8], access: Access) -> (Memory, Registration) {
+        let memory =
+            Memory::new(bytes.as_mut_ptr(), bytes.len(), Datatype::primitive(Primitive::U8)).unwrap();
+        // SAFETY: the tests drop the registration before the bytes.
+        let registration = unsafe { self.device.register(&memory, None, access) }.unwrap();
+        (memory, registration)
+    }
+}
+
+/// Opens three ranks of a job, or says why the test is skipped.
+fn ranks() -> Option<[Rank; 3]> {
+    let open = |rank| Rank::open(rank, 1, &Config::default());
+    let first =
+        open(0).inspect_err(|why| drop(writeln!(std::io::stderr(), "SKIPPED, no ibvdev: {why}"))).ok()?;
+    Some([first, open(1).unwrap(), open(2).unwrap()])
+}
+
+/// Polls until `done`.
+fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool) {
+    let limit = Instant::now() + LIVENESS;
+    while !done(ranks) {
+        for rank in &mut *ranks {
+            rank.inlet.progress(&mut rank.got);
+        }
+        let heard: Vec<_> = ranks.iter().map(|rank| &rank.got).collect();
+        assert!(Instant::now() < limit, "it takes too long: {heard:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Posts a frame as soon as there is room.
+fn post(ranks: &mut [&mut Rank], link: &mut dyn Link, head: &[u8], body: &[u8]) {
+    until(ranks, |_| match link.post(head, Body::Bytes(body)) {
+        Ok(()) => true,
+        Err(PostError::Again) => false,
+        Err(other) => panic!("{other:?}"),
+    });
+}
+
+#[test]
+fn frames_of_all_lengths_arrive_in_order_in_both_directions() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
+    let len = |i: usize| [0, 1, 195, 196, 197, 4096, a.device.caps.fragment][i % 7];
+    let lens: Vec<usize> = (0..200).map(len).collect();
+    for (i, len) in lens.iter().enumerate() {
+        let body = vec![i as u8; *len];
+        post(&mut [&mut a, &mut b], &mut *to_b, &[1, i as u8], &body);
+        post(&mut [&mut a, &mut b], &mut *to_a, &[2; 56], &body);
+    }
+    until(&mut [&mut a, &mut b], |ranks| ranks.iter().all(|rank| rank.got.frames.len() == 200));
+    for (i, (len, (from, head, body))) in lens.iter().zip(&b.got.frames).enumerate() {
+        assert_eq!((*from, &head[..]), (0, &[1, i as u8][..]));
+        assert!(*body == vec![i as u8; *len], "frame {i}");
+    }
+    assert!(a.got.frames.iter().all(|(from, head, _)| (*from, head.len()) == (1, 56)));
+    until(&mut [&mut a, &mut b], |_| to_b.is_settled() && to_a.is_settled());
+}
+
+#[test]
+fn a_peer_that_does_not_look_takes_as_many_frames_as_its_window_and_is_alive() {
+    let Some([mut a, mut b, mut c]) = ranks() else { return };
+    let (mut to_b, mut to_c) = (a.link(&b), a.link(&c));
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
+    let window = usize::from(a.device.shared.plan.window);
+    let mut posted = 1;
+    for _ in 0..10 * window {
+        posted += usize::from(to_b.post(&[0], Body::Bytes(&[7; 1000])).is_ok());
+        a.inlet.progress(&mut a.got);
+    }
+    assert!((window..=window + 1).contains(&posted), "{posted} frames, a window of {window}");
+    // Others have receives of their own.
+    for _ in 0..3 * window {
+        post(&mut [&mut a, &mut c], &mut *to_c, &[1], &[8; 1000]);
+    }
+    until(&mut [&mut a, &mut b, &mut c], |ranks| ranks[1].got.frames.len() == posted);
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    assert!(a.got.lost.is_empty() && b.got.lost.is_empty());
+}
+
+#[test]
+fn a_stranger_without_the_key_is_not_met() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let mut stranger = Rank::open(1, 2, &Config::default()).unwrap();
+    let mut from_stranger = stranger.link(&a);
+    let mut to_b = a.link(&b);
+    post(&mut [&mut stranger, &mut a, &mut b], &mut *to_b, &[0], &[]);
+    let end = Instant::now() + Duration::from_millis(300);
+    until(&mut [&mut stranger, &mut a, &mut b], |_| Instant::now() > end);
+    assert_eq!(from_stranger.post(&[0], Body::Empty), Err(PostError::Again));
+    assert!(a.got.lost.is_empty() && stranger.got.lost.is_empty());
+}
+
+#[test]
+fn memory_is_read_by_its_key_until_that_is_revoked() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
+    let mut from: Vec<u8> = (0..200_000u32).map(|at| (at / 7) as u8).collect();
+    let mut to = vec![0; 100_000];
+    let (_, exposed) = a.memory(&mut from, Access::READ);
+    let (target, own) = b.memory(&mut to, Access::LOCAL);
+    let key = a.device.pack_key(&exposed, 50_000, 100_000).unwrap();
+    post(&mut [&mut a, &mut b], &mut *to_a, &[0], &[]);
+    let part = target.part(0, 100_000, Some(&own));
+    // SAFETY: the memory is looked at when the read has ended.
+    assert_eq!(unsafe { to_a.get(&key, 0, part, Token(5)) }, Ok(Moved::Started));
+    assert_eq!(a.device.quiesce(PeerId(1), &exposed, Token(9)), Quiet::Later);
+    until(&mut [&mut a, &mut b], |ranks| ranks[0].got.quiet == [9]);
+    // What was under way has ended well before the answer.
+    assert_eq!(b.got.moved, [(5, Ok(()))]);
+    // SAFETY: as above.
+    assert_eq!(unsafe { to_a.get(&key, 0, part, Token(6)) }, Err(PostError::Withdrawn));
+    drop((own, exposed));
+    assert!(to[..] == from[50_000..150_000]);
+    // The connection is as good as before.
+    post(&mut [&mut a, &mut b], &mut *to_b, &[1], &[]);
+    until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
+    assert!(a.got.lost.is_empty() && b.got.lost.is_empty());
+}
+
+#[test]
+fn a_key_that_makes_no_sense_is_refused_before_it_is_used() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let mut to_a = b.link(&a);
+    post(&mut [&mut a, &mut b], &mut *to_a, &[0], &[]);
+    let (mut from, mut to) = (vec![0; 1000], vec![0; 1000]);
+    let (_, exposed) = a.memory(&mut from, Access::READ);
+    let (target, own) = b.memory(&mut to, Access::LOCAL);
+    let good = Key::of(&exposed, 0, 1000).unwrap();
+    let endless = Key { addr: u64::MAX - 10, ..good };
+    for (key, at, len) in
+        [(good, 1, 1000), (good, u64::MAX, 2), (Key { len: 999, ..good }, 0, 1000), (endless, 0, 11)]
+    {
+        let part = target.part(0, len, Some(&own));
+        // SAFETY: nothing is read.
+        let refused = unsafe { to_a.get(&key.pack().unwrap(), at, part, Token(1)) };
+        assert!(matches!(refused, Err(PostError::Broken(_))), "{key:?}: {refused:?}");
+    }
+    drop((own, exposed));
+}
+
+#[test]
+fn a_wrong_key_of_the_device_ends_that_peer_and_nobody_else() {
+    let Some([mut a, mut b, mut c]) = ranks() else { return };
+    let (mut to_a, mut c_to_a) = (b.link(&a), c.link(&a));
+    post(&mut [&mut a, &mut b], &mut *to_a, &[0], &[]);
+    post(&mut [&mut a, &mut c], &mut *c_to_a, &[0], &[]);
+    let (mut from, mut to) = (vec![3; 1000], vec![0; 1000]);
+    let (_, exposed) = a.memory(&mut from, Access::READ);
+    let (target, own) = b.memory(&mut to, Access::LOCAL);
+    let good = Key::of(&exposed, 0, 1000).unwrap();
+    let wrong = Key { rkey: good.rkey ^ 0xff, ..good };
+    let part = target.part(0, 1000, Some(&own));
+    // SAFETY: nothing is read.
+    assert_eq!(unsafe { to_a.get(&wrong.pack().unwrap(), 0, part, Token(1)) }, Ok(Moved::Started));
+    until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.lost.is_empty());
+    assert!(matches!(&b.got.moved[..], [(1, Err(_))]), "{:?}", b.got.moved);
+    assert_eq!(b.got.lost[0].0, 0);
+    assert!(to.iter().all(|byte| *byte == 0));
+    for _ in 0..100 {
+        post(&mut [&mut a, &mut c], &mut *c_to_a, &[1], &[1; 500]);
+    }
+    assert!(c.got.lost.is_empty() && a.got.lost.iter().all(|(peer, _)| *peer == 1));
+}
+
+#[test]
+fn a_peer_that_dies_is_found_by_who_sends_to_it_and_its_reads_end() {
+    let Some([mut a, mut b, c]) = ranks() else { return };
+    let mut to_b = a.link(&b);
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
+    let (mut from, mut to) = (vec![3; 1000], vec![0; 1000]);
+    let (_, exposed) = b.memory(&mut from, Access::READ);
+    let (target, own) = a.memory(&mut to, Access::LOCAL);
+    let key = b.device.pack_key(&exposed, 0, 1000).unwrap();
+    let (_, ours) = a.memory(&mut from, Access::READ);
+    drop(exposed);
+    drop(b);
+    let died = Instant::now();
+    let part = target.part(0, 1000, Some(&own));
+    // SAFETY: nothing is read.
+    assert_eq!(unsafe { to_b.get(&key, 0, part, Token(1)) }, Ok(Moved::Started));
+    assert_eq!(a.device.quiesce(PeerId(1), &ours, Token(2)), Quiet::Later);
+    until(&mut [&mut a], |ranks| !ranks[0].got.lost.is_empty() && !ranks[0].got.moved.is_empty());
+    assert!(died.elapsed() < FOUND, "{:?}", died.elapsed());
+    assert!(matches!(&a.got.moved[..], [(1, Err(_))]), "{:?}", a.got.moved);
+    assert_eq!(a.got.quiet, [2]);
+    assert_eq!(a.device.quiesce(PeerId(1), &ours, Token(3)), Quiet::Now);
+    assert!(to_b.is_settled());
+    drop(c);
+}
+
+#[test]
+fn who_is_told_of_a_peers_end_gets_its_memory_back_at_once() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let mut to_b = a.link(&b);
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
+    let mut memory = vec![3; 1000];
+    let (_, ours) = a.memory(&mut memory, Access::READ);
+    assert_eq!(a.device.quiesce(PeerId(1), &ours, Token(2)), Quiet::Later);
+    // Rank 1 looks no more, and others say that it has died.
+    to_b.forget();
+    until(&mut [&mut a], |ranks| ranks[0].got.quiet == [2]);
+    assert!(to_b.is_settled() && a.got.lost.is_empty());
+    assert_eq!(to_b.post(&[0], Body::Empty), Err(PostError::Again));
+}
+
+#[test]
+fn nonsense_from_a_peer_ends_that_peer() {
+    for nonsense in
+        [&[9, 0, 0, 0][..], &[1, 57, 0, 0], &[3, 1, 0, 0, 7], &[4, 8, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]]
+    {
+        let Some([mut a, mut b, _c]) = ranks() else { return };
+        let mut to_b = a.link(&b);
+        post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+        let pair = a.device.shared.known(PeerId(1)).unwrap();
+        let piece = Piece::Inline(nonsense.as_ptr(), nonsense.len() as u32);
+        // SAFETY: the bytes are copied into the request.
+        unsafe { pair.qp().send(Ticket::Sent(1).id(), piece, false) }.unwrap();
+        until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.lost.is_empty());
+        assert_eq!((b.got.frames.len(), b.got.lost.len(), b.got.lost[0].0), (1, 1, 0), "{nonsense:?}");
+    }
+}
+
+#[test]
+fn a_sleeping_rank_is_woken_by_a_frame() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let mut to_b = a.link(&b);
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
+    let slept = Instant::now();
+    while b.got.frames.len() == 1 {
+        let armed = [b.device.arm().unwrap()];
+        b.bell.sleep(&armed, Duration::from_secs(60), || {
+            let posted = to_b.post(&[1], Body::Empty);
+            assert!(matches!(posted, Ok(()) | Err(PostError::Again)));
+            a.inlet.progress(&mut a.got);
+            false
+        });
+        b.inlet.progress(&mut b.got);
+    }
+    assert!(slept.elapsed() < Duration::from_secs(50));
+}
+
+#[test]
+fn what_there_is_not_is_refused_with_its_name() {
+    if ranks().is_none() {
+        return;
+    }
+    for (parameter, text, why) in [
+        (&IBV_DEVICE as &dyn Parameter, "mlx9_0", "MPJ_IBV_DEVICE=mlx9_0: this host has no device 'mlx9_0'"),
+        (&IBV_PORT, "9", "MPJ_IBV_PORT=9: "),
+        (&IBV_GID, "77", "MPJ_IBV_GID=77: port 1 of "),
+        (&IBV_PKEY, "400", "MPJ_IBV_PKEY=400: port 1 of "),
+    ] {
+        let mut config = Config::default();
+        config.read(parameter, text).unwrap();
+        let refused = Rank::open(0, 1, &config).err().unwrap();
+        assert!(refused.starts_with(why), "{refused}");
+    }
+    let mut config = Config::default();
+    for (parameter, text) in [(&IBV_PORT as &dyn Parameter, "1"), (&IBV_MTU, "512"), (&IBV_DEPTH, "4")] {
+        config.read(parameter, text).unwrap();
+    }
+    let least = Rank::open(0, 1, &config).unwrap();
+    assert_eq!((least.device.shared.card.mtu, least.device.shared.plan.window), (2, 4));
+}
