@@ -1,9 +1,16 @@
-//! What goes from one end of a queue pair to the other: a header, and after it a frame of the engine's or nothing.
+//! What goes from one end of a queue pair to the other: a header, and after it frames of the engine's or nothing.
 //!
 //! ```text
 //!  0      1          2              4                4 + length of the head
 //!  kind   length     returned       head             body
 //!  u8     u8         u16            up to 56 bytes   what is left of the message
+//! ```
+//! A message of many frames has, after its header, for each of them:
+//! ```text
+//!  0         1         3        3 + length of the head
+//!  length    length    head     body
+//!  of head   of body
+//!  u8        u16
 //! ```
 //! Little-endian. `returned` is how many receives the sender has posted anew for the peer since it has said so last.
 
@@ -23,6 +30,8 @@ pub(super) enum Kind {
     Revoke = 3,
     /// The head is the number of a key that was revoked: nothing will be got by it. It takes a receive as a frame does.
     Quiet = 4,
+    /// Several frames, which take one receive.
+    Many = 5,
 }
 
 /// The beginning of a message.
@@ -50,11 +59,45 @@ impl Header {
             2 => Kind::Credit,
             3 => Kind::Revoke,
             4 => Kind::Quiet,
+            5 => Kind::Many,
             _ => return None,
         };
         let header = Header { kind, head: head.into(), returned: u16::from_le_bytes([low, high]) };
         let (head, body) = rest.split_at_checked(header.head).filter(|(head, _)| head.len() <= HEAD_MAX)?;
         Some((header, head, body))
+    }
+}
+
+/// The bytes before one of many frames.
+pub(super) const ENTRY: usize = 3;
+
+/// The lengths of one of many frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    pub(super) head: usize,
+    pub(super) body: usize,
+}
+
+impl Entry {
+    /// Returns how many bytes it takes.
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        ENTRY + self.head + self.body
+    }
+
+    /// Only short frames go with others: far shorter than 2^16 bytes.
+    pub(super) fn to_bytes(self) -> [u8; ENTRY] {
+        let [low, high] = (self.body as u16).to_le_bytes();
+        [self.head as u8, low, high]
+    }
+
+    /// Takes the first one off many frames: its head and its body, and what follows; `None` if there is none.
+    #[inline]
+    pub(super) fn split(many: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+        let (&[head, low, high], rest) = many.split_first_chunk()?;
+        let (head, rest) = rest.split_at_checked(head.into()).filter(|(head, _)| head.len() <= HEAD_MAX)?;
+        let (body, rest) = rest.split_at_checked(u16::from_le_bytes([low, high]).into())?;
+        Some((head, body, rest))
     }
 }
 
@@ -70,7 +113,7 @@ mod tests {
         for cut in 0..12 {
             assert_eq!(Header::parse(&message[..cut]), None, "{cut} bytes");
         }
-        for kind in (0..=255).filter(|kind| !(1..=4).contains(kind)) {
+        for kind in (0..=255).filter(|kind| !(1..=5).contains(kind)) {
             assert_eq!(Header::parse(&[kind, 0, 0, 0]), None);
         }
         let mut long = [1u8; 300];
@@ -78,5 +121,25 @@ mod tests {
         assert!(Header::parse(&long).is_some());
         long[1] += 1;
         assert_eq!(Header::parse(&long), None);
+    }
+
+    #[test]
+    fn many_frames_are_taken_apart_one_by_one_and_refused_where_they_are_cut() {
+        let entries = [(&[1u8; 8][..], &b"one"[..]), (&[2; 56], b""), (b"", &[3; 300])];
+        let mut many = Vec::new();
+        for (head, body) in entries {
+            let entry = Entry { head: head.len(), body: body.len() };
+            many.extend([&entry.to_bytes()[..], head, body].concat());
+            assert_eq!(entry.len(), 3 + head.len() + body.len());
+        }
+        let mut rest = &many[..];
+        for (head, body) in entries {
+            let (first, second, after) = Entry::split(rest).unwrap();
+            assert_eq!((first, second), (head, body));
+            rest = after;
+        }
+        assert_eq!((rest.len(), Entry::split(rest)), (0, None));
+        assert!((0..14).all(|cut| Entry::split(&many[..cut]).is_none()));
+        assert_eq!(Entry::split(&[57; 300]), None);
     }
 }

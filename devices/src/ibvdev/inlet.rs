@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Shared;
-use super::frame::{Header, Kind};
+use super::frame::{Entry, Header, Kind};
 use super::lobby::{Lobby, Outcome};
 use super::pair::{Pair, State};
 use super::slots::Slots;
@@ -166,6 +166,14 @@ impl IbvInlet {
         let key = || head.try_into().map(u64::from_le_bytes).map_err(|_| PostError::Unsupported);
         match header.kind {
             Kind::Frame => sink.frame(pair.peer, head, body),
+            Kind::Many => {
+                let mut rest = body;
+                while !rest.is_empty() {
+                    let (head, body, after) = Entry::split(rest).ok_or(PostError::Unsupported)?;
+                    sink.frame(pair.peer, head, body);
+                    rest = after;
+                }
+            }
             Kind::Credit => return Ok(false),
             Kind::Revoke => pair.revoked(key()?)?,
             Kind::Quiet => {

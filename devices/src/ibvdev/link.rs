@@ -42,6 +42,15 @@ impl Link for IbvLink {
         Ok(Moved::Started)
     }
 
+    fn flush(&mut self) -> Result<bool, PostError> {
+        self.pair.flush()
+    }
+
+    #[inline]
+    fn is_staged(&self) -> bool {
+        self.pair.is_staged()
+    }
+
     fn forget(&mut self) {
         if let Some(quiet) = self.pair.end() {
             self.shared.ended(&self.pair, quiet);

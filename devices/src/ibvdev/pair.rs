@@ -3,11 +3,12 @@
 //! The inlet alone writes the counters `done`, `taken` and `granted`; whoever posts does so under the lock of `sending`.
 
 use std::collections::{HashSet, VecDeque};
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::card::Card;
-use super::frame::{HEADER, Header, Kind};
+use super::frame::{ENTRY, Entry, HEADER, Header, Kind};
 use super::keys::Key;
 use super::slots::Slots;
 use super::stock::Stock;
@@ -18,6 +19,12 @@ use crate::device::{HEAD_MAX, PeerId, PostError, Token};
 
 /// The longest message that is copied into its work request.
 pub(super) const INLINE: usize = 256;
+
+/// Frames of up to so many bytes wait for others where many are before them.
+const SHORT: usize = 512;
+
+/// What has used a slot that is being filled: no work request that has completed.
+const OPEN: u64 = u64::MAX;
 
 /// Keys that a peer may have revoked: of a peer that keeps the protocol there are as many as messages that were announced
 /// and taken back.
@@ -68,6 +75,8 @@ pub(super) struct Pair {
     reading: AtomicBool,
     /// Whether something of the device's own waits for room.
     waiting: AtomicBool,
+    /// Whether frames wait for others.
+    staged: AtomicBool,
     sending: Mutex<Sending>,
     // What the peer's messages are received into.
     _stock: Arc<Stock>,
@@ -87,6 +96,8 @@ struct Sending {
     spent: u32,
     /// Reads under way, the oldest first.
     reads: VecDeque<(u64, Token)>,
+    /// Frames that wait for others, to go in one message.
+    many: Option<Many>,
     /// What the device says by itself, and waits.
     own: VecDeque<(Kind, u64)>,
     /// Keys of this rank's memory that were revoked, and have not been answered.
@@ -95,6 +106,13 @@ struct Sending {
     revoked: HashSet<u64>,
     /// The answers to that: due when all work requests up to a number have completed.
     answers: Vec<(u64, u64)>,
+}
+
+/// Frames that will go in one message: the slot that they lie in, and how far it is filled.
+#[derive(Clone, Copy, Debug)]
+struct Many {
+    slot: usize,
+    len: usize,
 }
 
 impl Pair {
@@ -114,6 +132,7 @@ impl Pair {
             signalled: 0,
             spent: 0,
             reads: VecDeque::new(),
+            many: None,
             own: VecDeque::new(),
             revoking: Vec::new(),
             revoked: HashSet::new(),
@@ -133,6 +152,7 @@ impl Pair {
             granted: AtomicU32::new(card.window.into()),
             reading: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
+            staged: AtomicBool::new(false),
             sending: Mutex::new(sending),
             _stock: stock,
         }
@@ -171,6 +191,8 @@ impl Pair {
         self.qp.break_off();
         sending.own.clear();
         sending.answers.clear();
+        sending.many = None;
+        self.staged.store(false, Ordering::Relaxed);
         Some(sending.revoking.drain(..).map(|(_, op)| op).collect())
     }
 
@@ -179,22 +201,110 @@ impl Pair {
         self.sending().reads.drain(..).map(|(_, op)| op).collect()
     }
 
-    /// Posts a frame of `len` bytes after its header; `write` writes head and body.
+    /// Posts a frame of `len` bytes after its head; `write` writes them.
+    ///
+    /// A short one that would be far behind in the queue waits for others, to go in one message: so a flood of short frames
+    /// costs the network few messages. What waits goes by [`flush`](Self::flush).
     #[inline]
     pub(super) fn post(
         &self,
         head: &[u8],
         len: usize,
-        write: impl FnOnce(&mut [std::mem::MaybeUninit<u8>]),
+        write: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<(), PostError> {
         if self.state() != State::Stands {
             return Err(PostError::Again);
         }
         let mut sending = self.sending();
-        if !sending.own.is_empty() || !self.has_room(&sending)? {
+        if !sending.own.is_empty() {
+            return Err(PostError::Again);
+        }
+        let entry = Entry { head: head.len(), body: len };
+        if let Some(many) = &sending.many
+            && (entry.len() > SHORT || many.len + entry.len() > self.plan.slot)
+            && !self.send_many(&mut sending)?
+        {
+            return Err(PostError::Again);
+        }
+        let is_behind = sending.posted - self.done.load(Ordering::Acquire) >= (self.plan.window / 2).into();
+        if sending.many.is_some() || is_behind && entry.len() <= SHORT {
+            return self.join(&mut sending, entry, head, write);
+        }
+        if !self.has_room(&sending)? || !self.has_slot(&sending) {
             return Err(PostError::Again);
         }
         self.message(&mut sending, Kind::Frame, head, len, write)
+    }
+
+    /// Puts a frame to those that go in one message; there is room among them, or they are none.
+    fn join(
+        &self,
+        sending: &mut Sending,
+        entry: Entry,
+        head: &[u8],
+        write: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> Result<(), PostError> {
+        if head.len() > HEAD_MAX || HEADER + entry.len() > self.plan.slot {
+            return Err(PostError::Unsupported);
+        }
+        let many = match &mut sending.many {
+            Some(many) => many,
+            None if sending.used[sending.next_slot] > self.done.load(Ordering::Acquire) => {
+                return Err(PostError::Again);
+            }
+            none => {
+                let slot = sending.next_slot;
+                sending.used[slot] = OPEN;
+                sending.next_slot = (slot + 1) % sending.used.len();
+                self.staged.store(true, Ordering::Relaxed);
+                none.insert(Many { slot, len: HEADER })
+            }
+        };
+        // SAFETY: what has used the slot before has completed, and until the message is sent the slot is its own; the lock is
+        // held.
+        let room = unsafe { sending.slots.room(many.slot) };
+        let room = &mut room[many.len..many.len + entry.len()];
+        let (front, rest) = room.split_at_mut(ENTRY);
+        let (to_head, to_body) = rest.split_at_mut(head.len());
+        front.write_copy_of_slice(&entry.to_bytes());
+        to_head.write_copy_of_slice(head);
+        write(to_body);
+        many.len += entry.len();
+        Ok(())
+    }
+
+    /// Sends the frames that go in one message, if there are any; returns whether none is left.
+    fn send_many(&self, sending: &mut Sending) -> Result<bool, PostError> {
+        let Some(Many { slot, len }) = sending.many else { return Ok(true) };
+        if !self.has_room(sending)? {
+            return Ok(false);
+        }
+        let (header, taken) = self.header(Kind::Many, 0);
+        // SAFETY: the slot is the message's until it is sent; the lock is held.
+        let room = unsafe { sending.slots.room(slot) };
+        room[..HEADER].write_copy_of_slice(&header);
+        let piece = sending.slots.piece(slot, len);
+        // SAFETY: the slot is not used again before the work request has completed, and is given back after the queue pair.
+        unsafe { self.launch(sending, piece) }?;
+        sending.used[slot] = sending.posted;
+        sending.many = None;
+        self.staged.store(false, Ordering::Relaxed);
+        self.charge(sending, Kind::Many, taken);
+        Ok(true)
+    }
+
+    /// Whether frames wait for others.
+    #[inline]
+    pub(super) fn is_staged(&self) -> bool {
+        self.staged.load(Ordering::Relaxed)
+    }
+
+    /// Sends what waits for others; returns whether there is no room for it.
+    pub(super) fn flush(&self) -> Result<bool, PostError> {
+        if !self.is_staged() || self.state() != State::Stands {
+            return Ok(false);
+        }
+        self.send_many(&mut self.sending()).map(|sent| !sent)
     }
 
     /// Whether there is room for a message that takes a receive of the peer's.
@@ -203,16 +313,53 @@ impl Pair {
         if left > self.card.window.into() {
             return Err(PostError::Broken("it has given back more receives than were used".into()));
         }
-        Ok(left > 0 && self.has_place(sending))
+        Ok(left > 0 && self.has_request(sending))
     }
 
-    /// Whether there is room for a work request, besides the last one, and a slot for its bytes.
-    fn has_place(&self, sending: &Sending) -> bool {
-        let done = self.done.load(Ordering::Acquire);
-        sending.posted - done + 1 < self.plan.sends as u64 && sending.used[sending.next_slot] <= done
+    /// Whether there is room for a work request, besides the last one.
+    fn has_request(&self, sending: &Sending) -> bool {
+        sending.posted - self.done.load(Ordering::Acquire) + 1 < self.plan.sends as u64
     }
 
-    /// Posts a message; there is room.
+    /// Whether the next slot is free.
+    fn has_slot(&self, sending: &Sending) -> bool {
+        sending.used[sending.next_slot] <= self.done.load(Ordering::Acquire)
+    }
+
+    /// Makes the header of a message, and returns how many receives the peer has been told of by it, in all.
+    fn header(&self, kind: Kind, head: usize) -> ([u8; HEADER], u32) {
+        let taken = self.taken.load(Ordering::Acquire);
+        // No more are taken than the peer may use: it is a u16.
+        let returned = taken.wrapping_sub(self.returned.load(Ordering::Relaxed)) as u16;
+        (Header { kind, head, returned }.to_bytes(), taken)
+    }
+
+    /// Posts a message, and has every so many tell its completion.
+    ///
+    /// # Safety
+    /// That of [`Qp::send`].
+    unsafe fn launch(&self, sending: &mut Sending, piece: Piece) -> Result<(), PostError> {
+        let number = sending.posted + 1;
+        let signalled = number - sending.signalled >= self.plan.signal;
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.qp.send(Ticket::Sent(number).id(), piece, signalled) };
+        sent.map_err(|e| PostError::Broken(format!("ibv_post_send: {e}")))?;
+        sending.posted = number;
+        if signalled {
+            sending.signalled = number;
+        }
+        Ok(())
+    }
+
+    /// Takes note of a message that was posted.
+    fn charge(&self, sending: &mut Sending, kind: Kind, taken: u32) {
+        if kind != Kind::Credit {
+            sending.spent = sending.spent.wrapping_add(1);
+        }
+        self.returned.store(taken, Ordering::Relaxed);
+    }
+
+    /// Posts a message of one frame, or of the device's own; there is room.
     #[inline]
     fn message(
         &self,
@@ -220,18 +367,15 @@ impl Pair {
         kind: Kind,
         head: &[u8],
         len: usize,
-        write: impl FnOnce(&mut [std::mem::MaybeUninit<u8>]),
+        write: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<(), PostError> {
         let front = HEADER + head.len();
         let whole = front + len;
         if head.len() > HEAD_MAX || whole > self.plan.slot {
             return Err(PostError::Unsupported);
         }
-        let taken = self.taken.load(Ordering::Acquire);
-        let returned = self.returned.load(Ordering::Relaxed);
-        // No more are taken than the peer may use: it is a u16.
-        let header = Header { kind, head: head.len(), returned: taken.wrapping_sub(returned) as u16 };
-        let mut inline = [std::mem::MaybeUninit::uninit(); INLINE];
+        let (header, taken) = self.header(kind, head.len());
+        let mut inline = [MaybeUninit::uninit(); INLINE];
         let slot = sending.next_slot;
         let is_inline = whole <= self.qp.inline();
         let room = if is_inline {
@@ -240,11 +384,9 @@ impl Pair {
             // SAFETY: what has used the slot last has completed, as the caller has made sure; the lock is held.
             unsafe { sending.slots.room(slot) }
         };
-        room[..HEADER].write_copy_of_slice(&header.to_bytes());
+        room[..HEADER].write_copy_of_slice(&header);
         room[HEADER..front].write_copy_of_slice(head);
         write(&mut room[front..whole]);
-        let number = sending.posted + 1;
-        let signalled = number - sending.signalled >= self.plan.signal;
         let piece = if is_inline {
             Piece::Inline(inline.as_ptr().cast(), whole as u32)
         } else {
@@ -252,20 +394,12 @@ impl Pair {
         };
         // SAFETY: bytes on the stack are copied by the call. A slot is not used again before its work request has completed,
         // and is given back after the queue pair.
-        let sent = unsafe { self.qp.send(Ticket::Sent(number).id(), piece, signalled) };
-        sent.map_err(|e| PostError::Broken(format!("ibv_post_send: {e}")))?;
-        sending.posted = number;
-        if signalled {
-            sending.signalled = number;
-        }
+        unsafe { self.launch(sending, piece) }?;
         if !is_inline {
-            sending.used[slot] = number;
+            sending.used[slot] = sending.posted;
             sending.next_slot = (slot + 1) % sending.used.len();
         }
-        if kind != Kind::Credit {
-            sending.spent = sending.spent.wrapping_add(1);
-        }
-        self.returned.store(taken, Ordering::Relaxed);
+        self.charge(sending, kind, taken);
         Ok(())
     }
 
@@ -368,14 +502,14 @@ impl Pair {
 
     fn tend_under(&self, sending: &mut Sending) -> Result<(), PostError> {
         while let Some((kind, key)) = sending.own.front().copied() {
-            if !self.has_room(sending)? {
+            if !self.has_room(sending)? || !self.has_slot(sending) {
                 break;
             }
             self.message(sending, kind, &key.to_le_bytes(), 0, |_| ())?;
             sending.own.pop_front();
         }
         let owes = self.owes(self.taken.load(Ordering::Relaxed));
-        if owes && self.has_place(sending) {
+        if owes && self.has_request(sending) && self.has_slot(sending) {
             self.message(sending, Kind::Credit, &[], 0, |_| ())?;
         }
         let waits = !sending.own.is_empty() || self.owes(self.taken.load(Ordering::Relaxed));
@@ -425,13 +559,15 @@ impl Pair {
             return true;
         }
         let mut sending = self.sending();
+        // If it fails the pair is broken, which its completions tell.
+        let is_out = self.send_many(&mut sending).unwrap_or(false);
         let done = self.done.load(Ordering::Acquire);
-        if sending.own.is_empty() && sending.posted == done {
+        if is_out && sending.own.is_empty() && sending.posted == done {
             return true;
         }
         if sending.signalled < sending.posted && sending.posted - done < self.plan.sends as u64 {
             let number = sending.posted + 1;
-            // If it fails the pair is broken, which its completions tell.
+            // As above.
             if self.qp.mark(Ticket::Sent(number).id()).is_ok() {
                 (sending.posted, sending.signalled) = (number, number);
             }

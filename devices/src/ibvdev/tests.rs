@@ -164,6 +164,34 @@ fn a_peer_that_does_not_look_takes_as_many_frames_as_its_window_and_is_alive() {
 }
 
 #[test]
+fn short_frames_that_are_behind_go_many_in_one_message_and_in_order() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let mut to_b = a.link(&b);
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    // Far more than the window, and rank 1 does not look.
+    for i in 1..600u32 {
+        assert_eq!(to_b.post(&[i as u8], Body::Bytes(&vec![i as u8; i as usize % 40])), Ok(()), "frame {i}");
+    }
+    assert!(to_b.is_staged());
+    until(&mut [&mut a, &mut b], |ranks| {
+        let _ = to_b.flush().unwrap();
+        ranks[1].got.frames.len() == 600
+    });
+    for (i, (_, head, body)) in b.got.frames.iter().enumerate() {
+        assert_eq!((head[0], body.len()), (i as u8, if i == 0 { 0 } else { i % 40 }));
+        assert!(body.iter().all(|byte| *byte == i as u8), "frame {i}");
+    }
+    // A longer one follows those that wait.
+    for i in 0..40u8 {
+        to_b.post(&[i], Body::Empty).unwrap();
+    }
+    post(&mut [&mut a, &mut b], &mut *to_b, &[40], &[9; 4000]);
+    until(&mut [&mut a, &mut b], |ranks| ranks[1].got.frames.len() == 641);
+    assert!(b.got.frames[600..].iter().map(|(_, head, _)| head[0]).eq(0..=40));
+    until(&mut [&mut a, &mut b], |_| to_b.is_settled());
+}
+
+#[test]
 fn a_stranger_without_the_key_is_not_met() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
     let mut stranger = Rank::open(1, 2, &Config::default()).unwrap();
