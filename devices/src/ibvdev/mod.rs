@@ -123,8 +123,8 @@ pub const IBV_EAGER: Number = Number {
     name: "IBV_EAGER",
     default: 8 << 10,
     range: (SHORT_BODY as u64, 64 << 10),
-    help: "bytes up to which ibvdev sends a message at once, and of the pieces of a longer one that is not read; the same for \
-           all ranks",
+    help: "bytes up to which ibvdev sends a message at once, and of the pieces, of at least 4096, of a longer one that is not \
+           read; the same for all ranks",
 };
 
 /// From where on bodies are read.
@@ -142,6 +142,17 @@ pub const IBV_DEPTH: Number = Number {
     range: (4, 1024),
     help: "frames that a rank of ibvdev may have on the way to one peer; fewer where the device has no room for so many of all",
 };
+
+/// The least bytes of the pieces of a longer message, however few go at once.
+const PIECE: usize = 4 << 10;
+
+// A key is the body of one frame.
+const _: () = assert!(KEY_MAX <= PIECE);
+
+/// Returns the longest body of a frame.
+fn fragment(config: &Config) -> usize {
+    config.size(&IBV_EAGER).max(PIECE)
+}
 
 /// Reads that are under way from one peer at once.
 const READS: usize = 16;
@@ -200,7 +211,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
     let (shared, lobby) = shared::open(key, site, config)?;
     let eager = config.size(&IBV_EAGER);
     let get = Reach { from: config.size(&IBV_READ), most: shared.longest_read() };
-    let caps = Caps { get: Some(get), registers: true, ..Caps::frames(eager, eager.max(KEY_MAX)) };
+    let caps = Caps { get: Some(get), registers: true, ..Caps::frames(eager, fragment(config)) };
     let registrar = Registrar::new(Arc::clone(&shared.domain));
     let inlet = IbvInlet::new(Arc::clone(&shared), lobby);
     Ok((IbvDevice { shared, registrar, caps }, inlet))

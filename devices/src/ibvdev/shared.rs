@@ -13,9 +13,9 @@ use super::port::Chosen;
 use super::slots::Slots;
 use super::stock::Stock;
 use super::verbs::{Completions, Context, Domain, Limits, Manner, Qp, Room, Route};
-use super::{IBV_DEPTH, IBV_EAGER, Plan, READS, RESERVED};
+use super::{IBV_DEPTH, IBV_EAGER, Plan, READS, RESERVED, fragment};
 use crate::config::{Config, PREFIX};
-use crate::device::{HEAD_MAX, KEY_MAX, PeerId, Token};
+use crate::device::{HEAD_MAX, PeerId, Token};
 use crate::doorbell::Doorbell;
 use crate::site::{JobKey, Site};
 use crate::sys;
@@ -150,7 +150,7 @@ fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<Plan> {
         / 2;
     let sent = limits.queue.checked_sub(BESIDES)?;
     let window = config.size(&IBV_DEPTH).min(received).min(told).min(sent);
-    let slot = HEADER + HEAD_MAX + config.size(&IBV_EAGER).max(KEY_MAX);
+    let slot = HEADER + HEAD_MAX + fragment(config);
     (window >= LEAST).then_some(Plan {
         window: u16::try_from(window).ok()?,
         sends: window + BESIDES,

@@ -147,7 +147,8 @@ fn memory_is_that_of_the_ranks_of_one_host() {
     let faces = faces.unwrap();
     assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
     let opened = faces[1].registry().open(&faces[1].site().unwrap(), &Config::default()).unwrap();
-    assert_eq!(opened.refused.len(), 0);
+    // Whether `ibvdev` is there is the machine's.
+    assert!(opened.refused.iter().all(|refused| refused.device == IbvDriver::NAME), "{:?}", opened.refused);
     let shm = opened.opened.iter().find(|opened| opened.device.name() == ShmDriver::NAME).unwrap();
     let own = shm.device.address();
     assert!(shm.device.affinity(&own).is_some());
