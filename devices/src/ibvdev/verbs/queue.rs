@@ -128,7 +128,7 @@ impl fmt::Debug for SharedReceives {
 pub(crate) struct Place {
     /// The number that its completion carries.
     pub(crate) id: u64,
-    /// The address of the first byte, [exposed](pointer::expose_provenance).
+    /// The address of the first byte, whose provenance is exposed.
     pub(crate) addr: u64,
     /// How many.
     pub(crate) len: u32,
