@@ -17,6 +17,12 @@ use crate::{
 /// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
 const LIVENESS: Duration = Duration::from_secs(60);
 
+/// Returns how long a case may take here: in the machine of `devices/check/rdma-vm` the processor is emulated, and the
+/// network is work for it.
+fn liveness() -> Duration {
+    if std::env::var_os("RDMA_VM").is_some() { LIVENESS * 6 } else { LIVENESS }
+}
+
 /// One rank's part, in its thread.
 #[derive(Debug)]
 struct Part {
@@ -62,7 +68,7 @@ pub fn unavailable(device: &str) -> Option<String> {
 /// Runs `case` on `ranks` threads, with the devices that `choose` makes of those there are.
 ///
 /// # Panics
-/// If a rank panics, or if the case does not end in 60 seconds; the message names the ranks that are stuck.
+/// If a rank panics, or if the case does not end in 60 seconds, or six times that on an emulated processor; the message names the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     // What ranks that are processes would share, where the system has it.
@@ -85,7 +91,7 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
     }
     let mut first: Option<String> = None;
     let mut left: Vec<u32> = (0..ranks).collect();
-    let limit = Instant::now() + LIVENESS;
+    let limit = Instant::now() + liveness();
     while !left.is_empty() {
         match ends.recv_timeout(limit.saturating_duration_since(Instant::now())) {
             Ok((rank, outcome)) => {
