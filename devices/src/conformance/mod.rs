@@ -120,6 +120,8 @@ macro_rules! for_each_case {
             threads::two_senders_and_two_receivers [2, 3, 5]
             threads::one_receives_and_one_probes [2, 3, 5]
             threads::self_sends_wake_a_sleeping_thread [1, 2]
+            threads::a_synchronous_send_to_oneself_wakes_when_it_is_received [1, 2]
+            threads::a_receive_wakes_when_its_channel_is_left [1, 2]
             threads::self_sends_meet_receives_of_another_thread [1, 2]
             threads::a_long_wait_sleeps [2, 3]
             driven::a_wait_for_something_else_drives [2, 3, 5]

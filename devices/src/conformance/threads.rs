@@ -7,7 +7,7 @@ use mpj_datatypes::Datatype;
 
 use super::Member;
 use super::owned::{Layout, bytes};
-use crate::{Mode, Pattern};
+use crate::{ANY_SOURCE, Fault, Group, Mode, Pattern};
 
 /// Two threads of each rank send and two receive, all at once; each stream keeps its order.
 pub(super) fn two_senders_and_two_receivers(m: &Member) {
@@ -86,6 +86,49 @@ pub(super) fn self_sends_wake_a_sleeping_thread(m: &Member) {
     });
     // 60 sleeps of 5 ms, and not 60 naps of 100 ms: nobody slept through.
     assert!(begun.elapsed() < Duration::from_secs(4), "sleepers are not woken: {:?}", begun.elapsed());
+}
+
+/// Rounds in which a thread falls asleep and is woken, and how soon that is told from the end of a nap, after 100 ms.
+const WAKES: u64 = 20;
+const SOON: Duration = Duration::from_millis(40);
+
+/// A thread that sleeps in a synchronous send to its own rank is woken by the receive of another.
+pub(super) fn a_synchronous_send_to_oneself_wakes_when_it_is_received(m: &Member) {
+    let wake = |i| {
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(move || {
+                m.issend(m.rank, 1, vec![i]).wait(m).unwrap();
+                Instant::now()
+            });
+            std::thread::sleep(Duration::from_millis(5));
+            let received = Instant::now();
+            assert_eq!(m.recv::<u64>(m.rank as i32, 1, 1).1, [i]);
+            sender.join().unwrap() - received < SOON
+        })
+    };
+    let soon = (0..WAKES).filter(|i| wake(*i)).count();
+    assert!(soon > WAKES as usize / 2, "senders are woken {soon} times");
+}
+
+/// A thread that sleeps in a receive is woken when another leaves the channel.
+pub(super) fn a_receive_wakes_when_its_channel_is_left(m: &Member) {
+    let wake = |i| {
+        let on = m.join_also(100 + i, Group::Range { first: 0, len: m.size }, m.rank);
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| {
+                assert_eq!(on.irecv::<u8>(ANY_SOURCE, 1, 1).wait(&on).0, Err(Fault::Freed));
+                Instant::now()
+            });
+            std::thread::sleep(Duration::from_millis(5));
+            let left = Instant::now();
+            m.engine.leave(&on.world);
+            receiver.join().unwrap() - left < SOON
+        })
+    };
+    let soon = (0..WAKES).filter(|i| wake(*i)).count();
+    assert!(soon > WAKES as usize / 2, "receivers are woken {soon} times");
+    // Who is through leaves the job, too.
+    m.barrier();
 }
 
 /// Long messages to oneself meet receives that another thread posts before, after, and while they are packed.

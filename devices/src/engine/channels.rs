@@ -135,6 +135,8 @@ impl Engine {
         for early in early {
             self.refuse_early(channel.context, early);
         }
+        // Other threads may sleep until something of it ends.
+        self.rouse();
         let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
         if channels.is(channel) && !channels.leaving.iter().any(|one| Arc::ptr_eq(one, channel)) {
             channels.leaving.push(Arc::clone(channel));

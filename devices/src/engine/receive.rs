@@ -142,6 +142,8 @@ impl Engine {
                 }
                 drop(source);
                 ender.end(Ok(message));
+                // Another thread may sleep until it is received.
+                self.rouse();
                 accepted
             }
             body => {
