@@ -12,8 +12,10 @@ mod model;
 
 use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::fence::{self, Light};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,6 +34,8 @@ pub(crate) struct Bias {
 const SHARED: u64 = 0;
 /// As [`SHARED`], but the former owner may not have heard of it.
 const FADING: u64 = 1;
+/// No processor keeps a store to itself for so long.
+const DRAINED: Duration = Duration::from_millis(1);
 /// The number of the first thread.
 const FIRST: u64 = 2;
 
@@ -78,7 +82,10 @@ impl Bias {
     fn fade(&self) {
         let fade = |owner| (owner != SHARED).then_some(FADING);
         if self.owner.fetch_update(Ordering::SeqCst, Ordering::Acquire, fade).is_ok() {
-            fence::heavy();
+            if !fence::heavy() {
+                // What the owner has stored is seen by all long before this has passed.
+                std::thread::sleep(DRAINED);
+            }
             // SYNC bias (release): who sees it need not fence.
             self.owner.store(SHARED, Ordering::Release);
         }
@@ -107,6 +114,7 @@ unsafe impl<T: Send> Sync for Mutex<T> {}
 /// The right to use the value, until it is dropped.
 pub(crate) struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
+    value: PhantomData<&'a mut T>,
     /// None if it is held by the bias.
     lock: Option<sync::MutexGuard<'a, ()>>,
 }
@@ -120,13 +128,21 @@ impl<T> Mutex<T> {
     /// Locks it. A panic of a former holder changes nothing: what these locks protect is whole between two statements.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        if self.enter() { MutexGuard { mutex: self, lock: None } } else { self.lock_slowly() }
+        if self.enter() {
+            MutexGuard { mutex: self, value: PhantomData, lock: None }
+        } else {
+            self.lock_slowly()
+        }
     }
 
     /// Locks it if it is free; at the end of the bias it may seem to be locked to all who try.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        if self.enter() { Some(MutexGuard { mutex: self, lock: None }) } else { self.try_slowly() }
+        if self.enter() {
+            Some(MutexGuard { mutex: self, value: PhantomData, lock: None })
+        } else {
+            self.try_slowly()
+        }
     }
 
     /// Enters by the bias; returns whether this thread has it, and was not inside.
@@ -154,7 +170,7 @@ impl<T> Mutex<T> {
         while self.held.load(Ordering::Acquire) {
             sync::yield_now();
         }
-        MutexGuard { mutex: self, lock: Some(lock) }
+        MutexGuard { mutex: self, value: PhantomData, lock: Some(lock) }
     }
 
     #[cold]
@@ -167,7 +183,7 @@ impl<T> Mutex<T> {
         self.bias.end();
         // SYNC bias-held (acquire)
         let is_free = !self.held.load(Ordering::Acquire);
-        is_free.then_some(MutexGuard { mutex: self, lock: Some(lock) })
+        is_free.then_some(MutexGuard { mutex: self, value: PhantomData, lock: Some(lock) })
     }
 
     /// Returns the value, which nobody else can use.

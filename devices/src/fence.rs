@@ -37,9 +37,12 @@ impl Light {
     }
 }
 
-/// The sleeper's side, after it has raised its flag and before its last look.
-pub(crate) fn heavy() {
-    if !(is_asymmetric() && membarrier::run()) {
+/// The sleeper's side, after it has raised its flag and before its last look. Returns whether the others have fenced, too, if
+/// they need to: a kernel that once has promised may refuse later, as when a program forbids itself system calls.
+pub(crate) fn heavy() -> bool {
+    let all = is_asymmetric() && membarrier::run();
+    if !all {
         fence(Ordering::SeqCst);
     }
+    all || !is_asymmetric()
 }

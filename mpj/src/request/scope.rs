@@ -247,6 +247,12 @@ impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
 
 impl<B: ?Sized> Drop for ScopedRecv<'_, B> {
     fn drop(&mut self) {
-        self.cancel();
+        if let State::Open(place) = std::mem::replace(&mut self.state, State::Ended) {
+            self.desk.cancel(&place);
+            if self.desk.outcome(&place).is_some() {
+                // Nobody asks what it came to.
+                let _ = self.desk.settle(place);
+            }
+        }
     }
 }
