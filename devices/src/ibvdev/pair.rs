@@ -2,19 +2,23 @@
 //!
 //! The inlet alone writes the counters `done`, `taken` and `granted`; whoever posts does so under the lock of `sending`.
 
+mod many;
+mod reads;
+
 use std::collections::{HashSet, VecDeque};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use many::Many;
+
 use super::card::Card;
-use super::frame::{ENTRY, Entry, HEADER, Header, Kind};
-use super::keys::Key;
+use super::frame::{Entry, HEADER, Header, Kind};
 use super::slots::Slots;
 use super::stock::Stock;
 use super::ticket::Ticket;
 use super::verbs::{Piece, Qp};
-use super::{Plan, READS, RESERVED};
+use super::{Plan, RESERVED};
 use crate::device::{HEAD_MAX, PeerId, PostError, Token};
 
 /// The longest message that is copied into its work request.
@@ -22,13 +26,6 @@ pub(super) const INLINE: usize = 256;
 
 /// Frames of up to so many bytes wait for others where many are before them.
 const SHORT: usize = 512;
-
-/// What has used a slot that is being filled: no work request that has completed.
-const OPEN: u64 = u64::MAX;
-
-/// Keys that a peer may have revoked: of a peer that keeps the protocol there are as many as messages that were announced
-/// and taken back.
-const REVOKED: usize = 1 << 20;
 
 /// How far a queue pair is. It never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -106,13 +103,6 @@ struct Sending {
     revoked: HashSet<u64>,
     /// The answers to that: due when all work requests up to a number have completed.
     answers: Vec<(u64, u64)>,
-}
-
-/// Frames that will go in one message: the slot that they lie in, and how far it is filled.
-#[derive(Clone, Copy, Debug)]
-struct Many {
-    slot: usize,
-    len: usize,
 }
 
 impl Pair {
@@ -236,77 +226,6 @@ impl Pair {
         self.message(&mut sending, Kind::Frame, head, len, write)
     }
 
-    /// Puts a frame to those that go in one message; there is room among them, or they are none.
-    fn join(
-        &self,
-        sending: &mut Sending,
-        entry: Entry,
-        head: &[u8],
-        write: impl FnOnce(&mut [MaybeUninit<u8>]),
-    ) -> Result<(), PostError> {
-        if head.len() > HEAD_MAX || HEADER + entry.len() > self.plan.slot {
-            return Err(PostError::Unsupported);
-        }
-        let many = match &mut sending.many {
-            Some(many) => many,
-            None if sending.used[sending.next_slot] > self.done.load(Ordering::Acquire) => {
-                return Err(PostError::Again);
-            }
-            none => {
-                let slot = sending.next_slot;
-                sending.used[slot] = OPEN;
-                sending.next_slot = (slot + 1) % sending.used.len();
-                self.staged.store(true, Ordering::Relaxed);
-                none.insert(Many { slot, len: HEADER })
-            }
-        };
-        // SAFETY: what has used the slot before has completed, and until the message is sent the slot is its own; the lock is
-        // held.
-        let room = unsafe { sending.slots.room(many.slot) };
-        let room = &mut room[many.len..many.len + entry.len()];
-        let (front, rest) = room.split_at_mut(ENTRY);
-        let (to_head, to_body) = rest.split_at_mut(head.len());
-        front.write_copy_of_slice(&entry.to_bytes());
-        to_head.write_copy_of_slice(head);
-        write(to_body);
-        many.len += entry.len();
-        Ok(())
-    }
-
-    /// Sends the frames that go in one message, if there are any; returns whether none is left.
-    fn send_many(&self, sending: &mut Sending) -> Result<bool, PostError> {
-        let Some(Many { slot, len }) = sending.many else { return Ok(true) };
-        if !self.has_room(sending)? {
-            return Ok(false);
-        }
-        let (header, taken) = self.header(Kind::Many, 0);
-        // SAFETY: the slot is the message's until it is sent; the lock is held.
-        let room = unsafe { sending.slots.room(slot) };
-        room[..HEADER].write_copy_of_slice(&header);
-        let piece = sending.slots.piece(slot, len);
-        // SAFETY: the slot is not used again before the work request has completed, and is given back after the queue pair.
-        unsafe { self.launch(sending, piece) }?;
-        sending.used[slot] = sending.posted;
-        sending.many = None;
-        self.staged.store(false, Ordering::Relaxed);
-        self.charge(sending, Kind::Many, taken);
-        Ok(true)
-    }
-
-    /// Whether frames wait for others.
-    #[inline]
-    pub(super) fn is_staged(&self) -> bool {
-        self.staged.load(Ordering::Relaxed)
-    }
-
-    /// Sends what waits for others; returns whether there is no room for it.
-    pub(super) fn flush(&self) -> Result<bool, PostError> {
-        if !self.is_staged() || self.state() != State::Stands {
-            return Ok(false);
-        }
-        self.send_many(&mut self.sending()).map(|sent| !sent)
-    }
-
     /// Whether there is room for a message that takes a receive of the peer's.
     fn has_room(&self, sending: &Sending) -> Result<bool, PostError> {
         let left = self.granted.load(Ordering::Acquire).wrapping_sub(sending.spent);
@@ -403,46 +322,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Posts a read of `len` bytes of the memory that a key names, from its byte `at` on.
-    ///
-    /// # Safety
-    /// The memory at `to` stays, and nobody else uses it, until the read has been told to have ended, or the pair is gone.
-    pub(super) unsafe fn read(
-        &self,
-        key: &Key,
-        at: u64,
-        (base, len, lkey): (*mut u8, usize, u32),
-        op: Token,
-    ) -> Result<(), PostError> {
-        let broken = |why: &str| PostError::Broken(why.into());
-        let end = at.checked_add(len as u64).ok_or_else(|| broken("a place beyond all memory"))?;
-        if end > key.len || key.addr.checked_add(key.len).is_none() {
-            return Err(broken("its key names less memory than it has announced"));
-        }
-        let len = u32::try_from(len).map_err(|_| PostError::Unsupported)?;
-        if self.state() != State::Stands {
-            return Err(PostError::Again);
-        }
-        let mut sending = self.sending();
-        if sending.revoked.contains(&key.number) {
-            return Err(PostError::Withdrawn);
-        }
-        let posted = sending.posted - self.done.load(Ordering::Acquire);
-        if sending.reads.len() >= READS || posted + 1 >= self.plan.sends as u64 {
-            return Err(PostError::Again);
-        }
-        let number = sending.posted + 1;
-        // SAFETY: the caller's promise.
-        let read =
-            unsafe { self.qp.read(Ticket::Sent(number).id(), (base, len, lkey), (key.addr + at, key.rkey)) };
-        read.map_err(|e| PostError::Broken(format!("ibv_post_send of a read: {e}")))?;
-        sending.posted = number;
-        sending.signalled = number;
-        sending.reads.push_back((number, op));
-        self.reading.store(true, Ordering::Release);
-        Ok(())
-    }
-
     /// Takes note that a work request has completed, and with it all before; puts the reads that have ended into `ended`.
     pub(super) fn completed(&self, number: u64, is_well: bool, ended: &mut Vec<(Token, bool)>) {
         self.done.fetch_max(number, Ordering::AcqRel);
@@ -515,42 +394,6 @@ impl Pair {
         let waits = !sending.own.is_empty() || self.owes(self.taken.load(Ordering::Relaxed));
         self.waiting.store(waits, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Has the peer told that a key of this rank's memory is revoked; returns whether an answer will come, under `op`.
-    pub(super) fn revoke(&self, key: u64, op: Token) -> bool {
-        let mut sending = self.sending();
-        // Before it stands nobody was sent a key.
-        if self.state() != State::Stands {
-            return false;
-        }
-        sending.revoking.push((key, op));
-        sending.own.push_back((Kind::Revoke, key));
-        self.waiting.store(true, Ordering::Relaxed);
-        // If the pair is broken, its completions tell.
-        let _ = self.tend_under(&mut sending);
-        true
-    }
-
-    /// Takes note that the peer will not get by a key any more; returns the operation that waits for that.
-    pub(super) fn quieted(&self, key: u64) -> Option<Token> {
-        let revoking = &mut self.sending().revoking;
-        let at = revoking.iter().position(|(revoked, _)| *revoked == key)?;
-        Some(revoking.swap_remove(at).1)
-    }
-
-    /// Takes note that the peer has revoked a key, which is answered when the reads under way have ended.
-    pub(super) fn revoked(&self, key: u64) -> Result<(), PostError> {
-        let mut sending = self.sending();
-        if sending.revoked.len() >= REVOKED {
-            return Err(PostError::Broken("it has revoked more keys than a rank can have".into()));
-        }
-        sending.revoked.insert(key);
-        match sending.reads.back().copied() {
-            Some((last, _)) => sending.answers.push((key, last)),
-            None => sending.own.push_back((Kind::Quiet, key)),
-        }
-        self.tend_under(&mut sending)
     }
 
     /// Whether all that was posted has arrived; if not, its arrival will be told.

@@ -1,0 +1,91 @@
+//! Short frames that go many in one message.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering;
+
+use super::super::frame::{ENTRY, Entry, HEADER, Kind};
+use super::{Pair, Sending, State};
+use crate::device::{HEAD_MAX, PostError};
+
+/// What has used a slot that is being filled: no work request that has completed.
+const OPEN: u64 = u64::MAX;
+
+/// Frames that will go in one message: the slot that they lie in, and how far it is filled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Many {
+    pub(super) slot: usize,
+    pub(super) len: usize,
+}
+
+impl Pair {
+    /// Puts a frame to those that go in one message; there is room among them, or they are none.
+    pub(super) fn join(
+        &self,
+        sending: &mut Sending,
+        entry: Entry,
+        head: &[u8],
+        write: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> Result<(), PostError> {
+        if head.len() > HEAD_MAX || HEADER + entry.len() > self.plan.slot {
+            return Err(PostError::Unsupported);
+        }
+        let many = match &mut sending.many {
+            Some(many) => many,
+            None if sending.used[sending.next_slot] > self.done.load(Ordering::Acquire) => {
+                return Err(PostError::Again);
+            }
+            none => {
+                let slot = sending.next_slot;
+                sending.used[slot] = OPEN;
+                sending.next_slot = (slot + 1) % sending.used.len();
+                self.staged.store(true, Ordering::Relaxed);
+                none.insert(Many { slot, len: HEADER })
+            }
+        };
+        // SAFETY: what has used the slot before has completed, and until the message is sent the slot is its own; the lock is
+        // held.
+        let room = unsafe { sending.slots.room(many.slot) };
+        let room = &mut room[many.len..many.len + entry.len()];
+        let (front, rest) = room.split_at_mut(ENTRY);
+        let (to_head, to_body) = rest.split_at_mut(head.len());
+        front.write_copy_of_slice(&entry.to_bytes());
+        to_head.write_copy_of_slice(head);
+        write(to_body);
+        many.len += entry.len();
+        Ok(())
+    }
+
+    /// Sends the frames that go in one message, if there are any; returns whether none is left.
+    pub(super) fn send_many(&self, sending: &mut Sending) -> Result<bool, PostError> {
+        let Some(Many { slot, len }) = sending.many else { return Ok(true) };
+        if !self.has_room(sending)? {
+            return Ok(false);
+        }
+        let (header, taken) = self.header(Kind::Many, 0);
+        // SAFETY: the slot is the message's until it is sent; the lock is held.
+        let room = unsafe { sending.slots.room(slot) };
+        room[..HEADER].write_copy_of_slice(&header);
+        let piece = sending.slots.piece(slot, len);
+        // SAFETY: the slot is not used again before the work request has completed, and is given back after the queue pair.
+        unsafe { self.launch(sending, piece) }?;
+        sending.used[slot] = sending.posted;
+        sending.many = None;
+        self.staged.store(false, Ordering::Relaxed);
+        self.charge(sending, Kind::Many, taken);
+        Ok(true)
+    }
+
+    /// Whether frames wait for others.
+    #[inline]
+    pub(in crate::ibvdev) fn is_staged(&self) -> bool {
+        self.staged.load(Ordering::Relaxed)
+    }
+
+    /// Sends what waits for others; returns whether there is no room for it.
+    pub(in crate::ibvdev) fn flush(&self) -> Result<bool, PostError> {
+        if !self.is_staged() || self.state() != State::Stands {
+            return Ok(false);
+        }
+        self.send_many(&mut self.sending()).map(|sent| !sent)
+    }
+}
