@@ -19,7 +19,10 @@ const WAITS: &[(&str, Wait)] = &[
     ("wait_any", |w| {
         mpj::wait_any(&mut vec![w.irecv([0u8], 2, 0)?]).expect("one").1.map(|_| ()).map_err(Error::from)
     }),
-    ("scope", |w| w.scope(|s| s.irecv(Box::leak(Box::new([0u8])), 2, 0)?.wait().map(|_| ()))),
+    ("scope", |w| {
+        let mut room = [0u8];
+        w.scope(|s| s.irecv(&mut room, 2, 0)?.wait().map(|_| ()))
+    }),
     ("big send", |w| w.send(&vec![0u8; 1 << 20], 2, 0)),
     ("ssend", |w| w.ssend(&[0u8], 2, 0)),
     ("sendrecv", |w| w.sendrecv(&[0u8], 2, 0, &mut [0u8], 2, 0).map(|_| ())),
