@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{job, ranks, samples};
+use common::{forget, job, ranks, samples};
 use mpj::raw::{self, Buf, Collective, Layout};
 use mpj::{Class, Intracomm, Op, Waitable, World};
 
@@ -189,7 +189,7 @@ fn those_that_are_dropped_go_to_their_end() {
                 let bcast = world.ibcast(vec![round; 10_000], 0)?;
                 match (world.rank() + round as usize) % 3 {
                     0 => drop((sum, bcast)),
-                    1 => std::mem::forget((sum, bcast)),
+                    1 => forget((sum, bcast)),
                     _ => {
                         assert_eq!(bcast.wait()?.0, vec![round; 10_000]);
                         assert_eq!(sum.wait()?.0.1, vec![round * size as u64; 10_000]);

@@ -5,7 +5,7 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use common::{SIZES, alive, blanks, job, samples};
+use common::{SIZES, alive, blanks, forget, job, samples};
 use mpj::{ANY_SOURCE, ANY_TAG, Class, Request, World, wait_all, wait_any};
 
 #[mpj::test(ranks = 2)]
@@ -153,12 +153,12 @@ fn forgotten_requests_leak_and_do_no_harm(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     for len in SIZES {
         for _ in 0..4 {
-            std::mem::forget(world.irecv(vec![0u8; len], other, 0)?);
+            forget(world.irecv(vec![0u8; len], other, 0)?);
         }
         let untouched: Vec<Vec<u8>> = (0..16).map(|_| vec![0xAA; len]).collect();
         world.barrier()?;
         for _ in 0..4 {
-            std::mem::forget(world.isend(vec![0x55u8; len], other, 0)?);
+            forget(world.isend(vec![0x55u8; len], other, 0)?);
         }
         let freed: Vec<Vec<u8>> = (0..16).map(|_| vec![0xBB; len]).collect();
         drop(freed);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mpj_datatypes::Datatype;
 
 use super::Member;
-use super::owned::{Layout, bytes};
+use super::owned::{Layout, bytes, forget};
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Group, Mode, Pattern};
 
 fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
@@ -19,7 +19,7 @@ const GATHERED: i32 = 1 << 20;
 fn rank_0_dies(m: &Member) -> bool {
     let dies = rank_0_is_ready_to_die(m);
     if dies {
-        std::mem::forget(Arc::clone(&m.engine));
+        forget(Arc::clone(&m.engine));
         m.die();
     } else {
         m.send(0, GATHERED, &[0u8]);
@@ -110,7 +110,7 @@ pub(super) fn a_dead_ranks_early_announcement_does_not_hang(m: &Member) {
     let len = m.long();
     if m.rank == 0 {
         for to in m.others() {
-            std::mem::forget([m.isend(to, 1, bytes(3, len)), m.isend(to, 1, bytes(3, len))]);
+            forget([m.isend(to, 1, bytes(3, len)), m.isend(to, 1, bytes(3, len))]);
         }
         rank_0_dies(m);
         return;
@@ -152,7 +152,7 @@ pub(super) fn memory_that_went_back_is_left_alone(m: &Member) {
 /// So it is if the dead rank's connections stay open in the middle of a message, as those of a host that was cut off do.
 pub(super) fn a_death_behind_an_open_connection_ends_bodies(m: &Member) {
     if m.rank == 0 {
-        std::mem::forget(Arc::clone(&m.engine));
+        forget(Arc::clone(&m.engine));
     }
     dies_while_others_receive(m);
 }
@@ -162,7 +162,7 @@ fn dies_while_others_receive(m: &Member) {
     let len = 2 * m.long();
     let to = m.others().filter(|rank| *rank != 0);
     let sends = to.flat_map(|to| (0..MESSAGES).map(move |i| m.isend(to, 1, bytes(i + 1, len))));
-    std::mem::forget(sends.collect::<Vec<_>>());
+    forget(sends.collect::<Vec<_>>());
     if rank_0_is_ready_to_die(m) {
         // Its engine goes with it, unless the case keeps it, and its connections, while the others are receiving.
         m.die();

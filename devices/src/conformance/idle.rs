@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Member;
-use super::owned::{Sending, bytes};
+use super::owned::{Sending, bytes, forget};
 use crate::{End, Fault, Group};
 
 /// Messages to the idle rank: more than any device has room for.
@@ -83,7 +83,7 @@ pub(super) fn the_dead_take_no_room_with_them(m: &Member) {
     m.barrier();
     let Some(rest) = rest else {
         std::thread::sleep(Duration::from_millis(50));
-        std::mem::forget(m.engine.clone());
+        forget(m.engine.clone());
         return m.die();
     };
     let is_dead = |fault: &Fault| matches!(fault, Fault::Dead { rank: 1, .. });

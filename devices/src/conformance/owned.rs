@@ -1,5 +1,6 @@
 //! Buffers that operations own while they need them, so that a case that panics leaves no pointer behind.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -141,6 +142,12 @@ impl<T: Item> Receiving<T> {
         let memory = Arc::into_inner(self.memory).expect("a receive that has ended holds its memory");
         (outcome, memory.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Never drops a value, and keeps it where a search for leaks finds it.
+pub(super) fn forget(value: impl Send + 'static) {
+    static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
+    FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));
 }
 
 /// Returns `len` bytes that differ from seed to seed and from place to place.

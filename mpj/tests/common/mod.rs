@@ -3,9 +3,11 @@
 
 pub(crate) mod reduction;
 
+use std::any::Any;
 use std::fmt::{Debug, Display};
 use std::panic::Location;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +25,12 @@ pub(crate) const RANKS: [usize; 5] = [1, 2, 3, 5, 8];
 pub(crate) const COUNTS: [usize; 4] = [0, 1, 7, 1000];
 /// How many elements, with some types.
 pub(crate) const LONG: usize = 100_000;
+
+/// Never drops a value, and keeps it where a search for leaks finds it.
+pub(crate) fn forget(value: impl Send + 'static) {
+    static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
+    FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));
+}
 
 /// Runs `f`; if it hangs, says where and ends the process, so that no test run waits for ever.
 #[track_caller]
