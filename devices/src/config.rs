@@ -14,7 +14,8 @@ pub use crate::ibvdev::{
     IBV_DEPTH, IBV_DEVICE, IBV_EAGER, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_READ, IBV_SL,
 };
 pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
-pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_RINGS};
+pub use crate::path::PATH;
+pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_RINGS, SHM_SINGLE_COPY};
 pub use crate::smdev::{SM_EAGER, SM_FRAGMENTS};
 pub use crate::wait::{SPIN, YIELD};
 pub use parameter::{Choice, Number, Parameter, Text, Value};
@@ -27,6 +28,7 @@ pub const PREFIX: &str = "MPJ_";
 pub const PARAMETERS: &[&dyn Parameter] = &[
     &SPIN,
     &YIELD,
+    &PATH,
     &BUDGET,
     &CREDIT,
     &SM_EAGER,
@@ -34,6 +36,7 @@ pub const PARAMETERS: &[&dyn Parameter] = &[
     &SHM_EAGER,
     &SHM_FRAGMENTS,
     &SHM_RINGS,
+    &SHM_SINGLE_COPY,
     &NIO_EAGER,
     &NIO_FRAGMENT,
     &NIO_HOST,

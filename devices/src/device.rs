@@ -209,7 +209,8 @@ pub struct Opened {
 ///   [`Sink::moved`] is called with its token, it writes those bytes and nothing else; afterwards, and after an error,
 ///   nothing. [`Link::put`] and [`Link::post_lent`] read theirs as long, and no longer.
 /// * Where [`quiesce`](Self::quiesce) has answered [`Quiet::Now`], and from the call of [`Sink::quiet`] on, the peer
-///   neither reads nor writes the memory by any key that was packed for it.
+///   writes no memory by any key that was packed for it, and receives nothing of it. It may go on to read, where that is
+///   another process's doing and harms nobody.
 /// * When the links, the inlet and then the device have been dropped, nothing of all this is read or written any more.
 #[expect(unsafe_code, reason = "messages are delivered from memory that a device says it has written")]
 pub unsafe trait Device: Send + Sync + fmt::Debug {

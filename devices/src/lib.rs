@@ -79,6 +79,7 @@ mod layout;
 mod liveness;
 mod matching;
 mod niodev;
+mod path;
 mod registry;
 #[allow(unsafe_code, reason = "cells and fragments are handed over between threads without locks")]
 mod ring;
@@ -118,6 +119,7 @@ pub use niodev::NioDriver;
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub use niodev::strangers;
+pub use path::Path;
 pub use registry::{Openings, Registry};
 pub use shmdev::{Segment, SegmentError, ShmDriver};
 pub use site::{JobKey, Lane, Site, Then};

@@ -85,6 +85,46 @@ fn little_room(device: &str) {
     }
 }
 
+/// Cases about messages that are sent at once, before and without their receiver's help: those that are got are not.
+const EAGER: &[&str] = &["leaving_a_channel_gives_room_back", "messages_from_before_a_death_arrive"];
+
+/// Cases about the memory that messages take which wait at their receiver: those that are packed take some at the sender, too.
+const HELD: &[&str] = &["a_flood_of_eager_messages"];
+
+/// The whole suite once more by a path that was not chosen by the device: nothing may change but how the bytes go.
+fn by_path(device: &str, path: &str) {
+    let mut config = Config::default();
+    config.read(&config::PATH, path).unwrap();
+    let others = if path == "zerocopy" { EAGER } else { HELD };
+    for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
+        run_with(device, case, &config, &case.ranks[..1]);
+    }
+}
+
+macro_rules! paths {
+    ($($buffered:ident $zero_copy:ident $device:ident)*) => {$(
+        #[test]
+        fn $buffered() {
+            by_path(stringify!($device), "buffered");
+        }
+
+        #[test]
+        fn $zero_copy() {
+            by_path(stringify!($device), "zerocopy");
+        }
+    )*};
+}
+
+paths! {
+    smdev_buffered smdev_without_copies smdev
+    late_moves_buffered late_moves_without_copies later
+}
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+paths! {
+    shmdev_buffered shmdev_without_copies shmdev
+    niodev_buffered niodev_without_copies niodev
+}
+
 #[test]
 fn smdev_with_little_room() {
     little_room("smdev");

@@ -134,7 +134,7 @@ pub use mpj_datatypes::{
 /// Devices, matching and protocols, and the types of [`boot`] and [`raw`]: the crate
 /// `mpj-devices`.
 pub use mpj_devices as devices;
-pub use mpj_devices::{Fault, Stats};
+pub use mpj_devices::{Fault, Path, Stats};
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};

@@ -24,6 +24,7 @@ use crate::completion::Ender;
 use crate::device::{Device, Memory, Moved, PeerId, PostError, Reach, Registration, RemoteKey};
 use crate::header::Kind;
 use crate::layout::{Envelope, Source, Target};
+use crate::path::Path;
 
 /// A message that was announced, and has met its receive.
 #[derive(Debug)]
@@ -60,12 +61,12 @@ const AT_ONCE: usize = 1 << 20;
 
 impl Engine {
     /// Gets the body of an announced message that was accepted: by a move, or by asking for it.
-    pub(crate) fn fetch(&self, announced: &Announced<'_>, target: Target, ender: Ender) {
+    pub(crate) fn fetch(&self, announced: &Announced<'_>, mut target: Target, ender: Ender) {
         let Announced { channel, from, message, op: theirs, key } = *announced;
         let peer = self.peer(from).ok();
         let get = key.zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
-            Some((key, peer, prepare(device, &target, message.bytes)?))
+            Some((key, peer, prepare(device, &mut target)?))
         });
         let (hands, registration) = match &get {
             Some((.., registration)) => (Hands::LENT, registration.clone()),
@@ -111,7 +112,7 @@ impl Engine {
         let device = self.device_of(peer)?;
         device.caps().lend?;
         let memory = source.memory()?;
-        if !takes(device, device.caps().lend, &memory, memory.bytes()) {
+        if !takes(device, device.caps().lend, &memory, source.path().unwrap_or(self.path)) {
             return None;
         }
         // SAFETY: the memory is the source's; the registration goes beside it, and is dropped before it.
@@ -226,16 +227,18 @@ impl Engine {
     }
 }
 
-/// Whether a device moves memory of so many bytes by this way of its.
-pub(super) fn takes(device: &dyn Device, reach: Option<Reach>, memory: &Memory, bytes: usize) -> bool {
-    let pays = reach.is_some_and(|reach| bytes >= reach.from.max(1) && reach.most > 0);
+/// Whether a device moves memory by this way of its, where it pays or `path` asks for it.
+pub(super) fn takes(device: &dyn Device, reach: Option<Reach>, memory: &Memory, path: Path) -> bool {
+    let least = |reach: Reach| if path == Path::ZeroCopy { 1 } else { reach.from.max(1) };
+    let pays = reach.is_some_and(|reach| memory.bytes() >= least(reach) && reach.most > 0);
     pays && (device.caps().layouts || memory.run().is_some())
 }
 
-/// Makes the memory of a receive ready for a get; `None` if it cannot be got into.
-fn prepare(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
+/// Makes the memory of a receive ready for a get, which pays where the sender has thought so; `None` if it cannot be got
+/// into.
+fn prepare(device: &dyn Device, target: &mut Target) -> Option<Option<Registration>> {
     let memory = target.memory()?;
-    if !takes(device, device.caps().get, &memory, bytes) {
+    if !takes(device, device.caps().get, &memory, Path::ZeroCopy) {
         return None;
     }
     // SAFETY: the memory is the target's; the registration goes into the same operation, and is dropped before it.

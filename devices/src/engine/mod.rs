@@ -59,10 +59,11 @@ pub use traffic::{Count, Local, Stats, Traffic};
 pub use waits::{Wait, Waiting};
 
 use crate::biased::{self, Bias};
-use crate::config::Config;
+use crate::config::{Config, PATH};
 use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
 use crate::liveness::{End, Roster};
+use crate::path::Path;
 use crate::registry::{Openings, Registry};
 use crate::site::Site;
 use crate::wait::Policy;
@@ -97,6 +98,8 @@ pub struct Engine {
     /// What is driven though nobody waits for it.
     tasks: Tasks,
     pub(crate) policy: Policy,
+    /// The way of messages that say nothing of their own.
+    pub(crate) path: Path,
     pub(crate) credit: Credit,
     /// How many outboxes have something waiting.
     pub(crate) busy: AtomicUsize,
@@ -147,6 +150,7 @@ impl Engine {
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
             policy: Policy::new(config, site.local),
+            path: config.choice(&PATH),
             peers: Table::new(site.size),
             turn: biased::Mutex::new(&bias, Turn::new(inlets, site.size)),
             credit: Credit::new(config, site.size),

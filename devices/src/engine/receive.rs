@@ -16,6 +16,7 @@ use crate::fault::Fault;
 use crate::header::Kind;
 use crate::layout::{Envelope, Target};
 use crate::matching::{Held, Matching, Pattern, Posted, Unexpected};
+use crate::path::Path;
 use crate::steps::{Step, reach};
 
 /// A message taken from its channel by a matched probe: only its holder can receive it.
@@ -74,7 +75,10 @@ impl Engine {
         pattern: Pattern,
         receive: Receive,
     ) -> Result<Completion, Box<Fault>> {
-        let Receive { receiving, completion } = receive;
+        let Receive { mut receiving, completion } = receive;
+        if self.path != Path::Auto {
+            receiving.target().prefer(self.path);
+        }
         let mut matching = channel.matching();
         if let Some(early) = matching.take_unexpected(pattern) {
             matching.local.note_early(&early);
@@ -94,7 +98,8 @@ impl Engine {
     /// Receives a message taken by a matched probe; mostly it has ended when it is returned.
     pub fn recv_message(&self, message: Message, receive: Receive) -> Completion {
         let Message { channel, early } = message;
-        let Receive { receiving, completion } = receive;
+        let Receive { mut receiving, completion } = receive;
+        receiving.target().prefer(self.path);
         // The channel may have been left since.
         lock(&self.left).note_early(&early);
         self.consume(&channel, early, receiving);

@@ -18,6 +18,7 @@ use crate::header::{Head, Kind, Short};
 use crate::layout::{Envelope, Source};
 use crate::liveness::End;
 use crate::matching::{Held, Posted, Unexpected};
+use crate::path::Path;
 use crate::steps::{Step, reach};
 
 /// When a send may end.
@@ -63,8 +64,11 @@ impl Engine {
         let mut out = peer.outbox();
         let (bytes, cost) = (source.bytes(), cost(source.bytes()));
         // A peer that is not met has no credit.
-        let may =
-            bytes <= out.caps.eager && out.credit >= cost && out.waiting.is_empty() && out.knows(channel);
+        let may = bytes <= out.caps.eager
+            && out.credit >= cost
+            && out.waiting.is_empty()
+            && out.knows(channel)
+            && source.path().unwrap_or(self.path) == Path::Auto;
         if !may || channel.is_troubled() || channel.broken().is_some() {
             return false;
         }
@@ -105,13 +109,15 @@ impl Engine {
         if channel.is_troubled() {
             self.refuse_gone(channel, id)?;
         }
+        let source = self.by_its_path(source)?;
         let mut out = peer.outbox();
         // Once more under the lock: a channel that was left is forgotten when nothing of it is in an outbox.
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
         let cost = cost(message.bytes);
-        let started = if message.bytes > out.caps.eager || out.credit < cost {
+        let started = if message.bytes > out.caps.eager || out.credit < cost || self.wants_get(peer, &source)
+        {
             if out.contact != Contact::Met {
                 return self.send_later(channel, peer, out, message, source, mode);
             }
@@ -215,12 +221,35 @@ impl Engine {
         reach(Step::Announced, self.site.rank);
     }
 
+    /// Packs a message that is to go through a block.
+    #[inline]
+    fn by_its_path(&self, source: Source) -> Result<Source, Fault> {
+        if source.path().unwrap_or(self.path) != Path::Buffered || source.bytes() == 0 {
+            return Ok(source);
+        }
+        source.packed().ok_or_else(|| Fault::NoMemory { bytes: source.bytes() })
+    }
+
+    /// Whether a message that might go at once is to be got by its receiver.
+    #[inline]
+    fn wants_get(&self, peer: &Peer, source: &Source) -> bool {
+        source.path().unwrap_or(self.path) == Path::ZeroCopy && self.can_get(peer, source)
+    }
+
+    #[cold]
+    fn can_get(&self, peer: &Peer, source: &Source) -> bool {
+        let device = self.device_of(peer);
+        device
+            .zip(source.memory())
+            .is_some_and(|(device, memory)| takes(device, device.caps().get, &memory, Path::ZeroCopy))
+    }
+
     /// Registers a body for its receiver to get, if the device can and it pays; the key goes with the announcement.
     fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
         let device = self.device_of(peer)?;
         device.caps().get?;
         let memory = source.memory()?;
-        if !takes(device, device.caps().get, &memory, memory.bytes()) {
+        if !takes(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {
             return None;
         }
         // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
@@ -236,7 +265,7 @@ impl Engine {
         let Unsent { channel, message, source, mode, ender } = unsent;
         self.bind(out, &channel);
         let cost = cost(message.bytes);
-        let eager = message.bytes <= out.caps.eager && out.credit >= cost;
+        let eager = message.bytes <= out.caps.eager && out.credit >= cost && !self.wants_get(peer, &source);
         if (!eager || mode == Mode::Synchronous)
             && let Err(fault) = note_announced(peer, out)
         {

@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
-use mpj_datatypes::Signature;
-use mpj_pool::Region;
+use mpj_datatypes::{Primitive, Signature};
+use mpj_pool::{Pool, RawBuffer, Region};
 
 use super::{Envelope, Keep, Pieces, Target};
 use crate::buf::{Buf, BufError};
 use crate::copy;
 use crate::device::{Body, Fill, Memory, Packed};
+use crate::path::Path;
 
 /// Memory to send from.
 ///
@@ -20,6 +22,7 @@ use crate::device::{Body, Fill, Memory, Packed};
 pub struct Source {
     buf: Buf,
     bytes: usize,
+    path: Option<Path>,
     _keep: Option<Keep>,
 }
 
@@ -39,7 +42,28 @@ impl Source {
     #[inline(always)]
     pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
-        Ok(Source { buf, bytes, _keep: keep })
+        Ok(Source { buf, bytes, path: None, _keep: keep })
+    }
+
+    /// Says by which way the message should go, if not by that of all others.
+    #[inline]
+    pub fn by(self, path: Option<Path>) -> Self {
+        Source { path, ..self }
+    }
+
+    /// Returns by which way it should go, if it says so.
+    #[inline]
+    pub(crate) fn path(&self) -> Option<Path> {
+        self.path
+    }
+
+    /// Packs the message into a block of the global pool, and lets go of the memory; `None` if there is no such block.
+    pub(crate) fn packed(&self) -> Option<Source> {
+        let mut block = mpj_pool::global().alloc(self.bytes).ok()?;
+        let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
+        let buf = Buf::in_block(&block, 0, len, Primitive::Byte);
+        // Invariants: the block was written up to `len`, and lives as long as the source does.
+        Some(Source { buf, bytes: len, path: self.path, _keep: Some(Arc::new(block)) })
     }
 
     /// Returns the length of the message in bytes.
@@ -51,7 +75,7 @@ impl Source {
     /// Takes it out, and leaves a message without bytes.
     #[inline]
     pub(crate) fn take(&mut self) -> Source {
-        std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, _keep: None })
+        std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, _keep: None })
     }
 
     /// Returns the code of the primitive it is made of, unless it is mixed.

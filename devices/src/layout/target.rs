@@ -3,13 +3,14 @@
 use std::fmt;
 
 use mpj_datatypes::Primitive;
-use mpj_pool::Region;
+use mpj_pool::{DefaultBlock, Pool, RawBuffer, Region};
 
 use super::{Envelope, Keep};
 use crate::buf::{Buf, BufError};
 use crate::copy;
 use crate::device::Memory;
 use crate::fault::{Content, Fault};
+use crate::path::Path;
 
 /// Memory to receive into.
 ///
@@ -19,10 +20,14 @@ use crate::fault::{Content, Fault};
 /// 2. Only the first `landed` packed bytes may have been written since they were last known to be values.
 /// 3. The items are `bytes` bytes when packed.
 /// 4. Until it is dropped, the region that `buf` names is there, if it names one.
+/// 5. `block`, if there is one, has room for `bytes`. Messages land there, and `landed` is about it: the items stay as they
+///    are until a message has come whole.
 pub struct Target {
     buf: Buf,
     bytes: usize,
     landed: usize,
+    path: Option<Path>,
+    block: Option<Box<DefaultBlock>>,
     keep: Option<Keep>,
 }
 
@@ -45,7 +50,38 @@ impl Target {
         if buf.pieces().is_some() {
             return Err(BufError::Chain);
         }
-        Ok(Target { buf, bytes, landed: 0, keep })
+        Ok(Target { buf, bytes, landed: 0, path: None, block: None, keep })
+    }
+
+    /// Says by which way messages should come to it, if not by that of all others.
+    #[inline]
+    pub fn by(mut self, path: Option<Path>) -> Self {
+        self.path = path;
+        self
+    }
+
+    /// Has messages come by this way, unless one was chosen before.
+    #[inline]
+    pub(crate) fn prefer(&mut self, path: Path) {
+        self.path = self.path.or(Some(path));
+    }
+
+    /// Returns the block that the message lands in first, if it goes through one. Where there is no memory for it the
+    /// message goes without.
+    #[inline]
+    fn block(&mut self) -> Option<&mut DefaultBlock> {
+        if self.path == Some(Path::Buffered) { self.take_block() } else { None }
+    }
+
+    #[cold]
+    fn take_block(&mut self) -> Option<&mut DefaultBlock> {
+        if self.block.is_none() && self.bytes > 0 {
+            match mpj_pool::global().alloc(self.bytes) {
+                Ok(block) => self.block = Some(Box::new(block)),
+                Err(_) => self.path = None,
+            }
+        }
+        self.block.as_deref_mut()
     }
 
     /// Returns the bytes there is room for.
@@ -107,8 +143,13 @@ impl Target {
     /// Returns where a body of `len` bytes at `position` may be written as one run, if it may.
     #[inline]
     pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
-        let end = position.checked_add(len)?;
-        if !self.buf.datatype().is_contiguous() || end > self.bytes {
+        let end = position.checked_add(len).filter(|end| *end <= self.bytes)?;
+        if let Some(block) = self.block() {
+            let run = block.as_ptr().as_ptr().wrapping_add(position);
+            self.landed = self.landed.max(end);
+            return Some(run);
+        }
+        if !self.buf.datatype().is_contiguous() {
             return None;
         }
         // Who is given the run may write any part of it.
@@ -125,12 +166,19 @@ impl Target {
     }
 
     /// Describes the memory to a device, which does not write to it yet.
-    pub(crate) fn memory(&self) -> Option<Memory> {
-        Memory::of(&self.buf)
+    pub(crate) fn memory(&mut self) -> Option<Memory> {
+        let bytes = self.bytes;
+        match self.block() {
+            Some(block) => Memory::new(block.as_ptr().as_ptr(), bytes, Primitive::Byte.into()),
+            None => Memory::of(&self.buf),
+        }
     }
 
-    /// Returns the region of a pool that it lies in, if it is known.
+    /// Returns the region of a pool that the memory lies in, if it is known.
     pub(crate) fn region(&self) -> Option<&Region> {
+        if let Some(block) = &self.block {
+            return block.registrable();
+        }
         // SAFETY: invariant 4.
         unsafe { self.buf.region() }
     }
@@ -141,6 +189,11 @@ impl Target {
         let len = from.len().min(self.bytes.saturating_sub(position));
         if len == 0 {
             return 0;
+        }
+        if let Some(block) = self.block() {
+            copy::fill(&mut block.as_uninit_mut()[position..position + len], &from[..len]);
+            self.landed = self.landed.max(position + len);
+            return len;
         }
         self.landed = self.landed.max(position + len);
         if self.buf.datatype().is_contiguous() {
@@ -158,16 +211,30 @@ impl Target {
     /// Checks what must be checked before the user may look at what has landed of a message.
     #[inline]
     pub(crate) fn finish(&mut self, message: &Envelope) -> Result<(), Fault> {
+        if self.block.is_some() {
+            self.unpack(message.bytes);
+        }
         let valid = if self.buf.datatype().needs_check() { self.validate(message) } else { Ok(()) };
         // Invariant 2: all of it was checked just now, or any bits are values.
         self.landed = 0;
         valid
     }
 
+    /// Moves a message that has come whole out of the block it came to.
+    #[cold]
+    fn unpack(&mut self, bytes: usize) {
+        let Some(block) = self.block.take() else { return };
+        let len = bytes.min(std::mem::take(&mut self.landed));
+        self.path = None;
+        // SAFETY: all of the message was written to the block: it has landed, and `finish` is called of whole ones alone.
+        let packed = unsafe { block.as_uninit()[..len].assume_init_ref() };
+        self.land(0, packed);
+    }
+
     /// Whether nothing happens when it is dropped.
     #[inline]
     pub(crate) fn is_bare(&self) -> bool {
-        self.landed == 0 && self.buf.is_plain() && self.keep.is_none()
+        self.landed == 0 && self.buf.is_plain() && self.keep.is_none() && self.block.is_none()
     }
 
     /// Gives it back: what happens is what would if it were dropped, looked at first.
@@ -228,7 +295,8 @@ impl Drop for Target {
     /// Gives the memory back: no part of a message that has failed is left in it that could be no value of its type.
     #[inline]
     fn drop(&mut self) {
-        if self.landed != 0 {
+        // What has landed in a block has not touched the items.
+        if self.landed != 0 && self.block.is_none() {
             self.scrub();
         }
     }

@@ -1,9 +1,9 @@
 //! `shmdev`: processes of one host, through one piece of shared memory.
 //!
-//! As in `smdev` a short message is one cache line in the ring of the pair, and longer ones go through fragments; but
-//! nothing is copied from one process to another directly: long messages are two copies, pipelined, the sender's into
-//! a fragment and the receiver's out of it. `README.md` in this folder says how two ranks meet, what the memory costs and
-//! why there is no single copy by the kernel.
+//! As in `smdev` a short message is one cache line in the ring of the pair, and longer ones go through fragments: two
+//! copies, pipelined, the sender's into a fragment and the receiver's out of it. Where it is asked for, and the system
+//! allows it, the receiver has the kernel copy a long message out of the sender's memory instead. `README.md` in this
+//! folder says how two ranks meet, what the memory costs and which of the two ways is faster when.
 //!
 //! Within the segment a rank is its *index* among the ranks of its host; everybody else knows it by its rank in the world.
 
@@ -11,28 +11,37 @@ mod bell;
 mod desk;
 mod heap;
 mod inlet;
+mod link;
 #[cfg(all(test, loom))]
 mod model;
 mod occupant;
 mod plan;
 mod segment;
+#[allow(unsafe_code, reason = "the kernel writes where it is told")]
+mod single;
 
 use std::sync::Arc;
 
+use mpj_pool::{Access, Region, RegisterError};
 pub use segment::{Segment, SegmentError};
 
 use crate::config::{Config, Number};
-use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
+use crate::device::{
+    Address, Affinity, Caps, Device, Driver, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
+    Registration, RemoteKey, Token,
+};
 use crate::header::SHORT_BODY;
 use crate::hosts::HostRanks;
 use crate::ring::{Area, Receivers, RingLink};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
-use crate::sys::BorrowedFd;
+use crate::sys::{self, BorrowedFd};
 use bell::Bell;
 use heap::Heap;
+use link::ShmLink;
 use occupant::Occupant;
 use plan::FRAGMENT;
+use single::{Showing, Shown, Window};
 
 const NAME: &str = "shmdev";
 
@@ -61,6 +70,18 @@ pub const SHM_RINGS: Number = Number {
     help: "KiB a rank of shmdev has for the rings to its peers, of which short ones always have room; 0 for as much as long ones \
            need; read by the launcher",
 };
+
+/// From which length on shmdev has the kernel copy messages.
+pub const SHM_SINGLE_COPY: Number = Number {
+    name: "SHM_SINGLE_COPY",
+    default: 0,
+    range: (0, 1 << 40),
+    help: "bytes from which on shmdev has the kernel copy a contiguous message from one rank's memory to the other's; 0 for \
+           never, unless MPJ_PATH=zerocopy asks for it",
+};
+
+/// The most bytes that the kernel copies in one call: meanwhile the rank does nothing else.
+const AT_ONCE: usize = 1 << 20;
 
 /// The driver of `shmdev`.
 #[derive(Debug)]
@@ -100,11 +121,16 @@ impl Driver for ShmDriver {
         let occupant = segment.occupy(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
         let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
-        let caps = Caps::frames(eager, area.fragment());
+        let shown = Shown::new();
+        let get = Window::own(&shown).is_open().then(|| Reach {
+            from: Some(config.size(&SHM_SINGLE_COPY)).filter(|from| *from > 0).unwrap_or(usize::MAX),
+            most: AT_ONCE,
+        });
+        let caps = Caps { get, ..Caps::frames(eager, area.fragment()) };
         let heap = Mutex::new(Heap::new(segment.plan()));
         let place = Place { segment, ranks, occupant };
         let inlet = Box::new(inlet::ShmInlet::new(place.clone()));
-        Ok(Opened { device: Box::new(ShmDevice { place, heap, area, caps }), inlet })
+        Ok(Opened { device: Box::new(ShmDevice { place, heap, area, shown, caps }), inlet })
     }
 }
 
@@ -128,10 +154,22 @@ struct ShmDevice {
     place: Place,
     heap: Mutex<Heap>,
     area: Arc<Area>,
+    shown: Arc<Shown>,
     caps: Caps,
 }
 
-// SAFETY: it moves no memory.
+impl ShmDevice {
+    /// What those have in common who reach each other: the host and the segment.
+    fn card(&self) -> [u8; 12] {
+        let Place { segment, ranks, .. } = &self.place;
+        let mut card = [0; 12];
+        card[..4].copy_from_slice(&ranks.host().0.to_le_bytes());
+        card[4..].copy_from_slice(&segment.id().to_le_bytes());
+        card
+    }
+}
+
+// SAFETY: `Window` copies all bytes or answers with an error, and knows whether they were taken back meanwhile.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -142,15 +180,14 @@ unsafe impl Device for ShmDevice {
     }
 
     fn address(&self) -> Address {
-        let Place { segment, ranks, .. } = &self.place;
-        Address([&ranks.host().0.to_le_bytes()[..], &segment.id().to_le_bytes()].concat())
+        Address([&self.card()[..], &Window::own(&self.shown).to_card()].concat())
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
-        (*peer == self.address()).then_some(Affinity(50))
+        peer.0.starts_with(&self.card()).then_some(Affinity(50))
     }
 
-    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
         let Place { segment, ranks, occupant } = &self.place;
         let refuse = |why: String| OpenError { device: NAME, why };
         let Some(to) = ranks.index_of(peer.0) else {
@@ -163,7 +200,31 @@ unsafe impl Device for ShmDevice {
             .ok_or_else(|| refuse(format!("there is a ring to {peer:?} already")))?;
         let bell = self.place.bell(to);
         bell.call();
-        Ok(Box::new(RingLink::new(ring, Arc::clone(&self.area), bell)))
+        let ring = RingLink::new(ring, Arc::clone(&self.area), bell);
+        let window = at.0.get(self.card().len()..).and_then(Window::from_card);
+        Ok(Box::new(ShmLink { ring, window: window.filter(Window::is_open) }))
+    }
+
+    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
+    unsafe fn register(
+        &self,
+        memory: &Memory,
+        _region: Option<&Region>,
+        _access: Access,
+    ) -> Result<Registration, RegisterError> {
+        let full = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
+        self.shown.show(memory).ok_or(full)
+    }
+
+    fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
+        memory.record::<Showing>()?.key(at, len)
+    }
+
+    fn quiesce(&self, _peer: PeerId, memory: &Registration, _op: Token) -> Quiet {
+        if let Some(showing) = memory.record::<Showing>() {
+            showing.hide();
+        }
+        Quiet::Now
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

@@ -59,6 +59,10 @@ struct Cli {
     /// auto]
     #[arg(long, value_name = "DEVICE")]
     dev: Option<String>,
+    /// By which way their bytes go: auto, buffered (through blocks of the pool at both ends), or zerocopy (straight between
+    /// the users' memories where the device can; a send then waits for its receiver) [default: MPJ_PATH, or auto]
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
     /// How many ranks each process hosts, as threads [default: 1; all with --dev smdev]
     #[arg(long, value_name = "M", value_parser = ranks, allow_negative_numbers = true)]
     ranks_per_process: Option<u32>,

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::time::Duration;
 
-use mpj::config::{Text, near};
+use mpj::config::{PREFIX, Parameter, Text, near};
+use mpj_devices::config::PATH;
 use mpj_devices::{HostId, IbvDriver, NioDriver, ShmDriver, SmDriver};
 
 use crate::environment::Environment;
@@ -57,7 +58,9 @@ impl Plan {
         if !(1..=RANKS).contains(&size) {
             return Err(usage(format!("-n {size} is no number of ranks (1 to {RANKS})")));
         }
-        let environment = Environment::new(&cli.set).map_err(usage)?;
+        let path = cli.path.as_ref().map(|path| format!("{PREFIX}{}={path}", PATH.name()));
+        let set: Vec<String> = cli.set.iter().cloned().chain(path).collect();
+        let environment = Environment::new(&set).map_err(usage)?;
         let named = cli.dev.as_deref().unwrap_or_else(|| environment.config.text(&DEV));
         let devices = devices(named).map_err(usage)?;
         let threads = devices.as_ref().is_some_and(|names| names.iter().all(|name| name == SmDriver::NAME));

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use mpj_datatypes::Primitive;
-use mpj_devices::{Buf, Engine, Fault, Keep, Message, Mode, Receive, Source, Target};
+use mpj_devices::{Buf, Engine, Fault, Keep, Message, Mode, Path, Receive, Source, Target};
 
 use super::context::Context;
 use super::label::{self, Label};
@@ -134,6 +134,8 @@ impl Notice {
                 Source::new(Buf::read_only(body.as_ptr(), body.len(), Primitive::Byte), Some(keep))
             };
             if let Ok(source) = source {
+                // It comes with its body, whatever the path of others: who reads it waits for nothing more.
+                let source = source.by(Some(Path::Auto));
                 let _ = context.engine().send(context.channel(), rank, tag, source, Mode::Standard);
             }
         }

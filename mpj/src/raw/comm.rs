@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mpj_devices::{Channel, Engine, Fault, Group, PeerId};
+use mpj_devices::{Channel, Engine, Fault, Group, Path, PeerId};
 
 use crate::collective::context::Context;
 use crate::collective::label::{Label, Operation};
@@ -15,10 +15,12 @@ use crate::error::{Class, Error, Result};
 /// The color of a rank that takes no part in a split.
 pub const UNDEFINED: i32 = -32766;
 
-/// A communicator. Clones are handles of the same one.
+/// A communicator. Clones are handles of the same one; each says by which way the messages go that it is used for.
 #[derive(Clone, Debug)]
 pub struct Comm {
     core: Arc<Core>,
+    /// The way of messages that are started through this handle.
+    path: Option<Path>,
 }
 
 #[derive(Debug)]
@@ -64,7 +66,20 @@ impl Comm {
         let coll = join(id << 1 | 1).inspect_err(|_| engine.leave(&p2p))?;
         let collectives = Arc::new(Context::new(Arc::clone(&engine), coll, tuning));
         let freed = AtomicBool::new(false);
-        Ok(Comm { core: Arc::new(Core { engine, p2p, collectives, group, rank, freed, made }) })
+        let core = Arc::new(Core { engine, p2p, collectives, group, rank, freed, made });
+        Ok(Comm { core, path: None })
+    }
+
+    /// Returns a handle of the same communicator whose messages from one rank to another go by `path`, where this rank
+    /// has the choice. Those of collectives, and of handles that say nothing, go by that of the world (`MPJ_PATH`).
+    pub fn by_path(&self, path: Path) -> Self {
+        Comm { core: Arc::clone(&self.core), path: Some(path) }
+    }
+
+    /// Returns by which way its messages go, if it says so.
+    #[inline]
+    pub fn path(&self) -> Option<Path> {
+        self.path
     }
 
     /// Returns this process's rank.
@@ -185,6 +200,7 @@ impl Comm {
                 made,
                 *self.collectives().tuning(),
             )
+            .map(|comm| Comm { path: self.path, ..comm })
         })
     }
 
@@ -228,7 +244,7 @@ impl Comm {
             let peers = members.iter().filter_map(|m| self.core.group.peer(m.1)).map(|PeerId(peer)| peer);
             let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
             Comm::make(engine, id, peers.collect(), position as u32, made, *self.collectives().tuning())
-                .map(Some)
+                .map(|comm| Some(Comm { path: self.path, ..comm }))
         })
     }
 

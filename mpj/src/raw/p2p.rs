@@ -74,7 +74,8 @@ pub(crate) unsafe fn start_send(
     check_tag(call, tag)?;
     let dest = comm.member(call, Class::Rank, dest)?;
     // SAFETY: the caller's contract.
-    let mut source = unsafe { Source::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
+    let source = unsafe { Source::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
+    let mut source = source.by(comm.path());
     let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode);
     started.map_err(|fault| Error::fault(call, *fault))
 }
@@ -96,7 +97,7 @@ pub(crate) unsafe fn start_recv(
     disjoint(call, buf.count(), buf.datatype())?;
     // SAFETY: the caller's contract.
     let target = unsafe { Target::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
-    let posted = comm.engine().post(comm.p2p(), pattern, Receive::new(target));
+    let posted = comm.engine().post(comm.p2p(), pattern, Receive::new(target.by(comm.path())));
     posted.map_err(|fault| Error::fault(call, *fault))
 }
 
@@ -327,7 +328,7 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: Message) -> Result<Status> {
     disjoint(CALL, buf.count(), buf.datatype())?;
     // SAFETY: the caller's contract, and we wait.
     let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error))?;
-    let completion = comm.engine().recv_message(message, Receive::new(target));
+    let completion = comm.engine().recv_message(message, Receive::new(target.by(comm.path())));
     finish(comm, CALL, &completion, |on| Wait::recv(CALL, on, source, tag))
 }
 

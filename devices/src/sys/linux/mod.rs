@@ -1,14 +1,16 @@
-//! Linux: eventfd, memfd, epoll, membarrier, abstract sockets.
+//! Linux: eventfd, memfd, epoll, membarrier, abstract sockets, memory of other processes.
 
 mod event;
 pub(crate) mod membarrier;
 mod poll;
+mod remote;
 pub(crate) mod socket;
 mod wakeup;
 
 pub(crate) use event::Event;
 pub(crate) use mpj_pool::{Shared, SharedView};
 pub(crate) use poll::{Interest, Poll, Readiness};
+pub(crate) use remote::{RemotePiece, own_process, read_process};
 pub(crate) use rustix::io::Errno;
 pub(crate) use wakeup::Wakeup;
 

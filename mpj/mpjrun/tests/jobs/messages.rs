@@ -9,6 +9,7 @@ use super::programs::{PROGRAMS, Program};
 
 pub(crate) const TESTS: &[Test] = &[
     ("buffers_travel_whole_between_processes", buffers_travel_whole_between_processes),
+    ("every_path_brings_the_same_between_processes", every_path_brings_the_same_between_processes),
     ("ranks_say_what_they_have_moved", ranks_say_what_they_have_moved),
 ];
 
@@ -37,6 +38,22 @@ fn buffers_travel_whole_between_processes() {
             }
         }
     }
+}
+
+fn every_path_brings_the_same_between_processes() {
+    for path in ["buffered", "zerocopy"] {
+        for device in ["shmdev", "niodev"] {
+            // What is sent by both before either receives needs a copy to go.
+            for (name, _) in PROGRAMS.iter().filter(|(name, _)| path != "zerocopy" || *name != "limits") {
+                let ended = run(&format!("-n 2 --dev {device} --path {path}"), &format!("messages:{name}"));
+                let done = ended.out.iter().filter(|line| line.ends_with("is through")).count();
+                assert_eq!((ended.code, done), (Some(0), 2), "{name} by {device}, {path}: {ended:#?}");
+            }
+        }
+    }
+    let ended = run("-n 2 --path sideways", "messages:none");
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    assert!(ended.err.concat().contains("is none of auto, buffered, zerocopy"), "{ended:#?}");
 }
 
 fn ranks_say_what_they_have_moved() {

@@ -1,0 +1,252 @@
+//! Single copies: a receiver has the kernel copy a message out of the memory of its sender.
+//!
+//! A sender *shows* memory under a number, which stands in its table as long as the memory may be read. The receiver copies
+//! the memory and then the number, in one call. Only if the number still stood there is the copy a message: otherwise the
+//! sender has taken the memory back meanwhile, and may have written to it. So taking back never waits for a reader.
+//!
+//! A process that has taken the place of one that died has other numbers, or none.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::device::{Memory, Moved, Part, PostError, Registration, RemoteKey};
+use crate::sys::{self, RemotePiece};
+
+/// How much can be shown at a time: what is more goes in fragments.
+const PLACES: usize = 1 << PLACE_BITS;
+const PLACE_BITS: u32 = 10;
+
+/// The memory that one rank shows.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// Each holds the number of what is shown there, or 0.
+    places: Box<[AtomicU64]>,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug)]
+struct Free {
+    /// The next number, without its place.
+    next: u64,
+    places: Vec<u16>,
+}
+
+/// One piece of memory that is shown, as the operation keeps it that the memory belongs to.
+#[derive(Debug)]
+pub(super) struct Showing {
+    shown: Arc<Shown>,
+    number: u64,
+    base: u64,
+    bytes: usize,
+}
+
+fn place(number: u64) -> usize {
+    number as usize & (PLACES - 1)
+}
+
+impl Shown {
+    pub(super) fn new() -> Arc<Self> {
+        let first = RandomState::new().hash_one(sys::own_process()) >> (PLACE_BITS + 1);
+        Arc::new(Shown {
+            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            free: Mutex::new(Free { next: first + 1, places: (0..PLACES as u16).rev().collect() }),
+        })
+    }
+
+    /// Shows memory of one run; `None` if it is none, or too much is shown.
+    pub(super) fn show(self: &Arc<Self>, memory: &Memory) -> Option<Registration> {
+        let base = memory.run()?.expose_provenance() as u64;
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = free.places.pop()?;
+        let number = free.next << PLACE_BITS | u64::from(place);
+        free.next = (free.next + 1) & (u64::MAX >> PLACE_BITS);
+        drop(free);
+        // What was written to the memory was written before the number was.
+        self.places.get(usize::from(place))?.store(number, Ordering::Release);
+        Some(Registration::new(Showing { shown: Arc::clone(self), number, base, bytes: memory.bytes() }))
+    }
+
+    /// Where others find the numbers.
+    fn address(&self) -> u64 {
+        self.places.as_ptr().expose_provenance() as u64
+    }
+}
+
+impl Showing {
+    /// Shows it no longer: whoever reads it from now on finds that out.
+    pub(super) fn hide(&self) {
+        if let Some(place) = self.shown.places.get(place(self.number)) {
+            place.store(0, Ordering::Relaxed);
+            // What is written to the memory from now on is written after the number is gone.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn key(&self, at: usize, len: usize) -> Option<RemoteKey> {
+        at.checked_add(len).filter(|end| *end <= self.bytes)?;
+        Key { number: self.number, address: self.base + at as u64 }.pack()
+    }
+}
+
+impl Drop for Showing {
+    fn drop(&mut self) {
+        self.hide();
+        let mut free = self.shown.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.places.push(place(self.number) as u16);
+    }
+}
+
+/// What names memory that is shown. As short as it is, it shares the cell of its announcement.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    number: u64,
+    address: u64,
+}
+
+impl Key {
+    fn pack(self) -> Option<RemoteKey> {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.address.to_le_bytes());
+        RemoteKey::new(&bytes)
+    }
+
+    fn unpack(key: &RemoteKey) -> Option<Self> {
+        let (number, address) = key.as_bytes().split_first_chunk::<8>()?;
+        let address = u64::from_le_bytes(address.try_into().ok()?);
+        Some(Key { number: u64::from_le_bytes(*number), address }).filter(|key| key.number != 0)
+    }
+}
+
+/// The memory of another process, as its card names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Window {
+    process: u32,
+    numbers: u64,
+}
+
+impl Window {
+    /// Bytes of a window in a card.
+    const CARD: usize = 12;
+
+    /// Returns what others need to look into the memory of this process.
+    pub(super) fn own(shown: &Shown) -> Self {
+        Window { process: sys::own_process(), numbers: shown.address() }
+    }
+
+    pub(super) fn to_card(self) -> [u8; Self::CARD] {
+        let mut card = [0; Self::CARD];
+        card[..4].copy_from_slice(&self.process.to_le_bytes());
+        card[4..].copy_from_slice(&self.numbers.to_le_bytes());
+        card
+    }
+
+    pub(super) fn from_card(card: &[u8]) -> Option<Self> {
+        let (process, numbers) = card.split_first_chunk::<4>()?;
+        let numbers = u64::from_le_bytes(numbers.try_into().ok()?);
+        Some(Window { process: u32::from_le_bytes(*process), numbers })
+    }
+
+    /// Whether the system lets this process look through it.
+    pub(super) fn is_open(&self) -> bool {
+        let mut read = [0u64; 2];
+        let to = read.as_mut_ptr();
+        let piece = |at: usize| RemotePiece { to: to.wrapping_add(at).cast(), from: self.numbers, len: 8 };
+        // SAFETY: each piece is a word of `read`.
+        let copied = unsafe { sys::read_process(self.process, &[piece(0), piece(1)]) };
+        copied == Ok(16)
+    }
+
+    /// Copies bytes that the other process shows, beginning with byte `at` of what the key names.
+    ///
+    /// # Safety
+    /// `to` is writable, and nobody else uses it.
+    pub(super) unsafe fn copy(&self, key: &RemoteKey, at: u64, to: Part<'_>) -> Result<Moved, PostError> {
+        let garbage = || PostError::Broken(format!("it sent a key that is none of shmdev: {key:?}"));
+        let Key { number, address } = Key::unpack(key).ok_or_else(garbage)?;
+        let from = address.checked_add(at).ok_or_else(garbage)?;
+        let mark = self.numbers.wrapping_add(8 * place(number) as u64);
+        let run = to.run().ok_or(PostError::Unsupported)?;
+        let mut found = 0u64;
+        let pieces = [
+            RemotePiece { to: run, from, len: to.len },
+            RemotePiece { to: (&raw mut found).cast(), from: mark, len: 8 },
+        ];
+        // SAFETY: the first piece is all of `to`, by the caller's promise; the second is `found`.
+        match unsafe { sys::read_process(self.process, &pieces) } {
+            Ok(copied) if copied == to.len + 8 && found == number => Ok(Moved::Done),
+            Ok(copied) if copied == to.len + 8 => Err(PostError::Withdrawn),
+            // Some of the memory is not there, or the system does not let us: the sender is asked to send it.
+            Ok(_) | Err(_) => Err(PostError::Unsupported),
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(mpj_portable), not(miri)))]
+mod tests {
+    use mpj_datatypes::Primitive;
+
+    use super::*;
+
+    fn memory(bytes: &mut [u8]) -> Memory {
+        Memory::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
+    }
+
+    fn copy(window: Window, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<Moved, PostError> {
+        let memory = memory(to);
+        let part = memory.part(0, memory.bytes(), None);
+        // SAFETY: it is all of `to`, which is borrowed.
+        unsafe { window.copy(key, at, part) }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_copied_in_parts_until_it_is_hidden() {
+        let shown = Shown::new();
+        let window = Window::from_card(&Window::own(&shown).to_card()).unwrap();
+        assert!(window.is_open());
+        let mut source: Vec<u8> = (0..200).collect();
+        let showing = shown.show(&memory(&mut source)).unwrap();
+        let record = showing.record::<Showing>().unwrap();
+        assert!(record.key(100, 101).is_none());
+        let key = record.key(100, 100).unwrap();
+        let mut to = [0u8; 50];
+        assert_eq!(copy(window, &key, 50, &mut to), Ok(Moved::Done));
+        assert_eq!(to[..], source[150..]);
+        record.hide();
+        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Withdrawn));
+        drop(showing);
+        // The place is used again, by another number.
+        let _again = shown.show(&memory(&mut source)).unwrap();
+        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Withdrawn));
+    }
+
+    #[test]
+    fn keys_windows_and_processes_that_make_no_sense_are_refused() {
+        let shown = Shown::new();
+        let window = Window::own(&shown);
+        let mut to = [0u8; 8];
+        for garbage in [&[1u8; 15][..], &[1; 17], &[0; 16]] {
+            let key = RemoteKey::new(garbage).unwrap();
+            assert!(matches!(copy(window, &key, 0, &mut to), Err(PostError::Broken(_))), "{garbage:?}");
+        }
+        let nowhere = Key { number: 1 << PLACE_BITS, address: 8 }.pack().unwrap();
+        assert_eq!(copy(window, &nowhere, 0, &mut to), Err(PostError::Unsupported));
+        assert!(matches!(copy(window, &nowhere, u64::MAX, &mut to), Err(PostError::Broken(_))));
+        for away in [Window { process: u32::MAX, ..window }, Window { numbers: 8, ..window }] {
+            assert!(!away.is_open());
+            assert_eq!(copy(away, &nowhere, 0, &mut to), Err(PostError::Unsupported));
+        }
+        assert_eq!(Window::from_card(&[0; 11]), None);
+    }
+
+    #[test]
+    fn more_than_there_are_places_is_not_shown() {
+        let shown = Shown::new();
+        let mut byte = [0u8];
+        let all: Vec<_> = (0..PLACES).map(|_| shown.show(&memory(&mut byte)).unwrap()).collect();
+        assert!(shown.show(&memory(&mut byte)).is_none());
+        drop(all);
+        assert!(shown.show(&memory(&mut byte)).is_some());
+    }
+}

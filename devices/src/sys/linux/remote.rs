@@ -1,0 +1,59 @@
+//! Reading the memory of another process.
+
+use super::Errno;
+
+/// A piece to copy: `len` bytes at address `from` of the other process, to `to`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemotePiece {
+    pub(crate) to: *mut u8,
+    pub(crate) from: u64,
+    pub(crate) len: usize,
+}
+
+/// Returns the number of this process.
+pub(crate) fn own_process() -> u32 {
+    std::process::id()
+}
+
+/// Copies pieces out of the memory of a process, each after the one before it; returns how many bytes. They are fewer than
+/// asked for where memory is missing, and an error where that is so at the first byte.
+///
+/// # Safety
+/// Where the pieces go is writable, and nobody else uses it.
+pub(crate) unsafe fn read_process(process: u32, pieces: &[RemotePiece; 2]) -> Result<usize, Errno> {
+    if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+        // SAFETY: the caller's promise.
+        return unsafe { read_pieces(process, pieces) };
+    }
+    // These processors may read a later piece first: a call of its own for each has them in order.
+    // SAFETY: the caller's promise.
+    let first = unsafe { read_pieces(process, &pieces[..1]) }?;
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    if first < pieces[0].len {
+        return Ok(first);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { read_pieces(process, &pieces[1..]) }.map(|second| first + second)
+}
+
+/// As [`read_process`], of at most two pieces, and in whatever order the processor reads them.
+///
+/// # Safety
+/// As of [`read_process`].
+unsafe fn read_pieces(process: u32, pieces: &[RemotePiece]) -> Result<usize, Errno> {
+    let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let (mut to, mut from) = ([none; 2], [none; 2]);
+    for ((to, from), piece) in to.iter_mut().zip(&mut from).zip(pieces) {
+        let address = usize::try_from(piece.from).map_err(|_| Errno::FAULT)?;
+        *to = libc::iovec { iov_base: piece.to.cast(), iov_len: piece.len };
+        *from = libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: piece.len };
+    }
+    let count = pieces.len().min(2) as libc::c_ulong;
+    let process = libc::pid_t::try_from(process).map_err(|_| Errno::SRCH)?;
+    // SAFETY: the kernel writes to `to`, as the caller allows, and reads nothing of this process but the two lists.
+    let copied = unsafe { libc::process_vm_readv(process, to.as_ptr(), count, from.as_ptr(), count, 0) };
+    usize::try_from(copied).map_err(|_| {
+        let code = std::io::Error::last_os_error().raw_os_error();
+        Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
+    })
+}
