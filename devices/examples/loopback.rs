@@ -9,8 +9,8 @@ use std::time::Instant;
 use mpj_devices::config::{Config, PARAMETERS};
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Buf, Channel, Doorbell, Engine, Group, Hub, JobKey, Mode, NioDriver, Pattern, Registry, Roster, Site,
-    SmDriver, Source, Target,
+    Buf, Channel, Doorbell, Engine, Group, Hub, JobKey, Leave, Mode, NioDriver, Pattern, Registry, Roster,
+    Site, SmDriver, Source, Target,
 };
 
 struct Rank {
@@ -24,8 +24,10 @@ impl Rank {
     fn send(&self, bytes: &[u8]) {
         // SAFETY: the bytes stay borrowed until the wait below has returned.
         let source = unsafe { Source::new(Buf::slice(bytes), None) };
-        let started =
-            self.engine.send(&self.channel, self.other, 1, source.unwrap(), Mode::Standard).unwrap();
+        let started = self
+            .engine
+            .send(&self.channel, self.other, 1, source.unwrap(), Mode::Standard, Leave::Now)
+            .unwrap();
         self.engine.wait(started).unwrap();
     }
 

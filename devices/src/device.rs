@@ -12,6 +12,7 @@ mod memory;
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use mpj_pool::{Access, Region, RegisterError};
 
@@ -23,6 +24,9 @@ pub use memory::{KEY_MAX, Memory, Moved, Part, Quiet, Reach, Registration, Remot
 
 /// The longest head of a frame in bytes: what fits in a cache line beside the ring's own 8 bytes.
 pub const HEAD_MAX: usize = 56;
+
+/// The longest time that a device keeps a frame back of its own accord: see [`Link::post_more`].
+pub const HELD: Duration = Duration::from_millis(1);
 
 /// A process of the job, by its rank in the world.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -283,6 +287,20 @@ pub trait Link: Send + fmt::Debug {
     /// [`PostError::Again`] if there is no room now, and the body was not [written](Fill::write).
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
+    /// Sends one frame as [`post`](Self::post) does, of a caller that may have more to send at once: where a frame alone
+    /// costs much, the device may keep it back to send several together.
+    ///
+    /// What is kept back [is staged](Self::is_staged), and leaves with the next frame that is posted or by
+    /// [`flush`](Self::flush), whichever is first; without either it leaves within [`HELD`] all the same, as the
+    /// thread that started it may compute for long.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    #[inline]
+    fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        self.post(head, body)
+    }
+
     /// Sends one frame whose body stays where it is until the device is done with it.
     ///
     /// The order among frames is that of the calls, as for [`post`](Self::post).
@@ -337,7 +355,7 @@ pub trait Link: Send + fmt::Debug {
         Err(PostError::Unsupported)
     }
 
-    /// Moves bytes that `post` took but could not yet write out; returns whether any are left.
+    /// Moves bytes that `post` took but could not yet write out, or was asked to keep back; returns whether any are left.
     ///
     /// # Errors
     /// [`PostError::Broken`].

@@ -23,6 +23,7 @@
 //! Frames, which every device moves:
 //! 1. Copy [`stub`] and fill in [`Caps`]: the suite posts bodies of exactly these limits.
 //! 2. [`Link::post`] either takes the whole frame or answers [`PostError::Again`], and rings the peer's doorbell.
+//!    Where a frame alone costs much, [`Link::post_more`] may keep it back for [a short time](device::HELD).
 //! 3. [`Inlet::progress`] hands frames to the [`Sink`], one peer's frames in order.
 //! 4. When room comes back after an `Again`, ring this rank's own doorbell: the outbox is flushed by whoever waits.
 //! 5. [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory on their word that it was
@@ -106,7 +107,7 @@ pub use device::{
 };
 pub use doorbell::Doorbell;
 pub use engine::{
-    Cards, Channel, Count, Driven, Engine, Local, Message, Mode, Stats, Traffic, Wait, Waiting,
+    Cards, Channel, Count, Driven, Engine, Leave, Local, Message, Mode, Sent, Stats, Traffic, Wait, Waiting,
 };
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};

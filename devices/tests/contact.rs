@@ -8,8 +8,8 @@ use std::time::Duration;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Member, Pinboard, Sending};
 use mpj_devices::{
-    Address, Buf, Cards, Doorbell, End, Engine, Fault, Hub, Keep, Mode, Registry, Roster, Site, SmDriver,
-    Source, Started, Then,
+    Address, Buf, Cards, Doorbell, End, Engine, Fault, Hub, Keep, Leave, Mode, Registry, Roster, Site,
+    SmDriver, Source, Started, Then,
 };
 
 type Card = Vec<(String, Address)>;
@@ -173,7 +173,7 @@ fn what_was_sent_to_who_is_not_met_is_taken_back() {
             // SAFETY: `keep` keeps the bytes, and nobody writes them.
             #[expect(unsafe_code, reason = "see above")]
             let source = unsafe { Source::new(Buf::slice(&memory[..len]), Some(keep)) };
-            let started = zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode).unwrap();
+            let started = zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode, Leave::Soon).unwrap();
             let Started::Pending(completion) = started else { panic!("it was sent") };
             assert!(zero.engine.withdraw(&zero.world, &completion));
             assert_eq!(completion.outcome(), Some(&Err(Fault::Cancelled)));
@@ -193,7 +193,7 @@ fn too_many_messages_for_who_is_not_met_are_refused() {
             // SAFETY: the bytes are constant.
             #[expect(unsafe_code, reason = "see above")]
             let source = unsafe { Source::new(Buf::slice(&[7u8; 8]), None) };
-            zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode)
+            zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode, Leave::Soon)
         };
         for at in 0..LIMIT {
             let mode = if at % 2 == 0 { Mode::Standard } else { Mode::Synchronous };

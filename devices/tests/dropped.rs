@@ -6,8 +6,8 @@ use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Buf, Doorbell, End, Engine, Group, Hub, Keep, Mode, Pattern, Registry, Roster, Site, SmDriver, Source,
-    Target,
+    Buf, Doorbell, End, Engine, Group, Hub, Keep, Leave, Mode, Pattern, Registry, Roster, Site, SmDriver,
+    Source, Target,
 };
 
 #[test]
@@ -30,7 +30,7 @@ fn announced_messages_go_with_their_engine() {
     // SAFETY: the bytes are written only after `held` says that the source is gone.
     #[expect(unsafe_code, reason = "see above")]
     let source = unsafe { Source::new(Buf::read_only(memory.as_ptr(), LEN, Primitive::Byte), Some(keep)) };
-    let started = sender.send(&to, 1, 1, source.unwrap(), Mode::Standard).unwrap();
+    let started = sender.send(&to, 1, 1, source.unwrap(), Mode::Standard, Leave::Soon).unwrap();
     receiver.progress();
     drop(sender);
     assert_eq!(Arc::strong_count(&held), 1, "the engine is gone, its source is not");

@@ -248,6 +248,10 @@ impl Link for LateLink {
         lock(&self.inner).post(head, body)
     }
 
+    fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        lock(&self.inner).post_more(head, body)
+    }
+
     fn flush(&mut self) -> Result<bool, PostError> {
         lock(&self.inner).flush()
     }

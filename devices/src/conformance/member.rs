@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mpj_datatypes::Equivalent;
 
 use super::owned::{Item, Layout, Receiving, Sending};
-use crate::{Channel, End, Engine, Envelope, Fault, Group, Mode, Pattern, Roster};
+use crate::{Channel, End, Engine, Envelope, Fault, Group, Leave, Mode, Pattern, Roster};
 
 /// The context of the channel cases talk on; none that a program has joined which runs a case.
 const WORLD: u64 = 1 << 62;
@@ -119,7 +119,9 @@ impl Member {
         layout: Layout,
         mode: Mode,
     ) -> Result<Sending<T>, Fault> {
-        Sending::start(data, layout, |source| self.engine.send(&self.world, to, tag, source, mode))
+        Sending::start(data, layout, |source| {
+            self.engine.send(&self.world, to, tag, source, mode, Leave::Soon)
+        })
     }
 
     /// Starts a send of everything in `data`.

@@ -9,6 +9,7 @@
 //! | `order` | what overtakes what, wildcards |
 //! | `sizes` `layouts` `chains` | every length and every shape of memory, content checked |
 //! | `early` `pressure` | messages before their receives, probes, cancelling; floods |
+//! | `held` | sends in a row whose rank then computes |
 //! | `idle` | a rank that takes nothing in does not stop the others |
 //! | `faults` | errors that belong to one receive |
 //! | `channels` | contexts, late joins, groups |
@@ -25,6 +26,7 @@ mod early;
 mod ends;
 mod faults;
 mod harness;
+mod held;
 mod idle;
 mod late;
 mod layouts;
@@ -90,6 +92,8 @@ macro_rules! for_each_case {
             pressure::a_flood_of_small_messages [2, 3]
             pressure::a_flood_of_eager_messages [2, 3, 5]
             pressure::floods_in_a_circle [2, 3, 5, 8]
+            held::a_row_of_sends_leaves_though_its_rank_computes [2, 3, 5]
+            held::sends_that_were_waited_for_have_left [2, 3, 5]
             idle::a_rank_that_does_not_poll_stops_nobody [3, 5]
             idle::a_leaver_takes_no_room_with_it [3, 5]
             idle::the_dead_take_no_room_with_them [3, 5]

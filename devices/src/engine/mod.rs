@@ -54,7 +54,7 @@ use credit::Credit;
 pub use credit::{BUDGET, CREDIT};
 pub use driven::Driven;
 pub use receive::Message;
-pub use send::Mode;
+pub use send::{Leave, Mode, Sent};
 pub use traffic::{Count, Local, Stats, Traffic};
 pub use waits::{Wait, Waiting};
 

@@ -11,6 +11,7 @@ use super::Engine;
 use super::channel::Channel;
 use super::moves::{Move, Sending};
 use super::peer::{Contact, Outbox, Peer, Waiting};
+use super::send::Leave;
 use crate::biased::MutexGuard;
 use crate::completion::Ender;
 use crate::device::{Link, Moved, Part, PeerId, PostError};
@@ -63,20 +64,27 @@ impl Engine {
 
     /// Sends a frame that belongs to no operation here, now or when there is room.
     pub(crate) fn push(&self, out: &mut Outbox, head: Head) {
-        self.push_message(out, NO_CONTEXT, head, None);
+        self.push_message(out, NO_CONTEXT, head, None, Leave::Now);
     }
 
     /// Sends a frame of a message, now or when there is room.
-    pub(crate) fn push_message(&self, out: &mut Outbox, context: u64, head: Head, body: Option<Source>) {
-        self.push_frame(out, Waiting { context, head, body, key: None, ends: None, place: 0 });
+    pub(crate) fn push_message(
+        &self,
+        out: &mut Outbox,
+        context: u64,
+        head: Head,
+        body: Option<Source>,
+        leave: Leave,
+    ) {
+        self.push_frame(out, Waiting { context, head, body, key: None, ends: None, place: 0 }, leave);
     }
 
     /// Sends a frame, now or when there is room.
-    pub(crate) fn push_frame(&self, out: &mut Outbox, frame: Waiting) {
+    pub(crate) fn push_frame(&self, out: &mut Outbox, frame: Waiting, leave: Leave) {
         if out.gone {
             return;
         }
-        if !out.waiting.is_empty() || out.post_frame(&frame).is_err() {
+        if !out.waiting.is_empty() || out.post_frame(&frame, leave).is_err() {
             // If the link is broken, it answers the same when the outbox is flushed, and is reported then.
             self.queue_frame(out, frame);
             if out.contact != Contact::Met {
@@ -87,14 +95,16 @@ impl Engine {
         }
     }
 
-    /// Has the link flushed by whoever waits if it has kept something back of a frame it took.
+    /// Has the link flushed by whoever waits if it has kept something back of a frame it took; returns whether it has.
     #[inline]
-    pub(crate) fn note_staged(&self, out: &mut Outbox) {
-        if out.link.is_staged() {
+    pub(crate) fn note_staged(&self, out: &mut Outbox) -> bool {
+        let is_staged = out.link.is_staged();
+        if is_staged {
             let idle = out.is_idle();
             out.unflushed = true;
             self.note_busy(idle, out);
         }
+        is_staged
     }
 
     pub(crate) fn queue(
@@ -215,6 +225,28 @@ impl Engine {
         self.wait_until(|| is_out().then_some(()));
     }
 
+    /// Has what links hold back leave now, as far as there is room: the caller waits for a message of which it was told
+    /// that it was [held](super::Sent::Held), or has nothing more to send. A load if nothing is.
+    #[inline]
+    pub fn flush_held(&self) {
+        if self.is_busy() {
+            self.flush_now();
+        }
+    }
+
+    /// Whether something waits in an outbox, or on a link.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) != 0
+    }
+
+    #[cold]
+    fn flush_now(&self) {
+        if self.flush_all(&mut Vec::new(), &mut Vec::new()) > 0 {
+            self.parking.notify();
+        }
+    }
+
     /// Moves what waits in every busy outbox; returns how many frames went out.
     ///
     /// `ended` is empty before and after: memory of the user's is let go of when no outbox is locked. So is `peers`.
@@ -268,7 +300,7 @@ impl Engine {
         ended: &mut Vec<Ended>,
     ) -> Result<(), PostError> {
         while let Some(waiting) = out.waiting.pop_front() {
-            if let Err(error) = out.post_frame(&waiting) {
+            if let Err(error) = out.post_frame(&waiting, Leave::Soon) {
                 out.waiting.push_front(waiting);
                 return Err(error);
             }

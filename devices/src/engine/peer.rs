@@ -8,7 +8,7 @@ use super::channel::Channel;
 use super::fetch::Fetch;
 use super::moves::Sending;
 use super::outbox::cost;
-use super::send::Mode;
+use super::send::{Leave, Mode};
 use super::traffic::Traffic;
 use crate::biased::{Bias, Mutex, MutexGuard};
 use crate::completion::Ender;
@@ -151,11 +151,25 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
+    /// Posts one frame.
+    #[inline]
+    pub(crate) fn post_body(&mut self, head: &[u8], body: Body<'_>, leave: Leave) -> Result<(), PostError> {
+        match leave {
+            Leave::Now => self.link.post(head, body),
+            Leave::Soon => self.link.post_more(head, body),
+        }
+    }
+
     /// Posts one frame with the whole of a source as its body.
     #[inline]
-    pub(crate) fn post(&mut self, head: &Head, source: Option<&Source>) -> Result<(), PostError> {
-        let Some(source) = source else { return self.link.post(head.bytes(), Body::Empty) };
-        self.link.post(head.bytes(), source.whole())?;
+    pub(crate) fn post(
+        &mut self,
+        head: &Head,
+        source: Option<&Source>,
+        leave: Leave,
+    ) -> Result<(), PostError> {
+        let Some(source) = source else { return self.post_body(head.bytes(), Body::Empty, leave) };
+        self.post_body(head.bytes(), source.whole(), leave)?;
         self.note_eager(source.bytes());
         Ok(())
     }
@@ -171,10 +185,10 @@ impl Outbox {
 
     /// Posts a frame that has waited, or may have to.
     #[inline]
-    pub(crate) fn post_frame(&mut self, frame: &Waiting) -> Result<(), PostError> {
+    pub(crate) fn post_frame(&mut self, frame: &Waiting, leave: Leave) -> Result<(), PostError> {
         match &frame.key {
-            None => self.post(&frame.head, frame.body.as_ref()),
-            Some(key) => self.link.post(frame.head.bytes(), Body::Bytes(key.as_bytes())),
+            None => self.post(&frame.head, frame.body.as_ref(), leave),
+            Some(key) => self.post_body(frame.head.bytes(), Body::Bytes(key.as_bytes()), leave),
         }
     }
 

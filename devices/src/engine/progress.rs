@@ -125,7 +125,7 @@ impl Engine {
         for (inlet, copied) in inlets.iter_mut().zip(&self.arrived) {
             moved += inlet.progress(&mut Delivery { engine: self, inboxes, copied });
         }
-        if self.busy.load(Ordering::Relaxed) != 0 {
+        if self.is_busy() {
             moved += self.flush_all(ended, peers);
         }
         if self.recheck.load(Ordering::Relaxed) {
@@ -265,7 +265,10 @@ impl Engine {
     #[inline]
     pub fn wait_as(&self, started: Started, what: impl Fn() -> Wait) -> Result<Envelope, Fault> {
         match started {
-            Started::Done(message) => Ok(message),
+            Started::Done(message) => {
+                self.flush_held();
+                Ok(message)
+            }
             Started::Pending(completion) => self.wait_and(&completion, Outcome::clone, what),
         }
     }

@@ -31,6 +31,27 @@ pub enum Mode {
     Synchronous,
 }
 
+/// When what a send puts on its way leaves this rank, where there is room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leave {
+    /// Before the call returns: its caller waits for it.
+    Now,
+    /// Soon: its caller may start more, and the device may have them leave together. They do at the latest with the
+    /// next call that waits or looks for news, by [`Engine::flush_held`], or after [`HELD`](crate::device::HELD).
+    Soon,
+}
+
+/// What has become of a send that did not fail.
+#[derive(Debug)]
+pub enum Sent {
+    /// It has ended, and its message has left.
+    Left,
+    /// It has ended, and its message leaves [soon](Leave::Soon).
+    Held,
+    /// It goes on.
+    Pending(Completion),
+}
+
 impl Engine {
     /// Starts a message to member `dest` of a channel, as [`send`](Self::send) does, but takes the memory only if it is
     /// wanted for longer than the call; then the operation is returned.
@@ -45,22 +66,33 @@ impl Engine {
         tag: i32,
         source: &mut Source,
         mode: Mode,
-    ) -> Result<Option<Completion>, Box<Fault>> {
-        if mode == Mode::Standard && self.send_now(channel, dest, tag, source) {
-            return Ok(None);
+        leave: Leave,
+    ) -> Result<Sent, Box<Fault>> {
+        if mode == Mode::Standard
+            && let Some(sent) = self.send_now(channel, dest, tag, source, leave)
+        {
+            return Ok(sent);
         }
-        match self.send(channel, dest, tag, source.take(), mode) {
-            Ok(Started::Done(_)) => Ok(None),
-            Ok(Started::Pending(completion)) => Ok(Some(completion)),
+        match self.send(channel, dest, tag, source.take(), mode, leave) {
+            Ok(Started::Done(_)) if leave == Leave::Soon && self.is_busy() => Ok(Sent::Held),
+            Ok(Started::Done(_)) => Ok(Sent::Left),
+            Ok(Started::Pending(completion)) => Ok(Sent::Pending(completion)),
             Err(fault) => Err(Box::new(fault)),
         }
     }
 
     /// Sends a message of one primitive if it can go at once and nothing is in its way; whatever is, is not looked into.
     #[inline]
-    fn send_now(&self, channel: &Channel, dest: u32, tag: i32, source: &Source) -> bool {
-        let (Some(code), Some(id)) = (source.code(), channel.peer(dest)) else { return false };
-        let Some(peer) = self.peers.get(id).filter(|_| id.0 != self.site.rank) else { return false };
+    fn send_now(
+        &self,
+        channel: &Channel,
+        dest: u32,
+        tag: i32,
+        source: &Source,
+        leave: Leave,
+    ) -> Option<Sent> {
+        let (code, id) = (source.code()?, channel.peer(dest)?);
+        let peer = self.peers.get(id).filter(|_| id.0 != self.site.rank)?;
         let mut out = peer.outbox();
         let (bytes, cost) = (source.bytes(), cost(source.bytes()));
         // A peer that is not met has no credit.
@@ -70,17 +102,15 @@ impl Engine {
             && out.knows(channel)
             && source.path().unwrap_or(self.path) == Path::Auto;
         if !may || channel.is_troubled() || channel.broken().is_some() {
-            return false;
+            return None;
         }
         let head = Short::new(Kind::Eager, code, channel.number(), tag);
-        if out.link.post(head.as_bytes(), source.whole()).is_err() {
-            return false;
-        }
+        out.post_body(head.as_bytes(), source.whole(), leave).ok()?;
         out.credit -= cost;
         out.note_eager(bytes);
-        self.note_staged(&mut out);
+        let is_staged = self.note_staged(&mut out);
         reach(Step::EagerSent, self.site.rank);
-        true
+        Some(if is_staged { Sent::Held } else { Sent::Left })
     }
 
     /// Starts a message to member `dest` of a channel.
@@ -96,6 +126,7 @@ impl Engine {
         tag: i32,
         source: Source,
         mode: Mode,
+        leave: Leave,
     ) -> Result<Started, Fault> {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
@@ -124,20 +155,20 @@ impl Engine {
             note_announced(peer, &mut out)?;
             self.bind(&mut out, channel);
             let (ender, completion) = pair();
-            self.announce(channel, peer, &mut out, message, source, ender);
+            self.announce(channel, peer, &mut out, (message, source, ender), leave);
             Started::Pending(completion)
         } else {
             self.bind(&mut out, channel);
             match mode {
                 Mode::Standard => {
                     out.credit -= cost;
-                    self.send_eager(channel, peer, &mut out, message, source)?
+                    self.send_eager(channel, peer, &mut out, message, source, leave)?
                 }
                 Mode::Synchronous => {
                     note_announced(peer, &mut out)?;
                     out.credit -= cost;
                     let (ender, completion) = pair();
-                    self.send_sync(channel, peer, &mut out, message, source, ender);
+                    self.send_sync(channel, peer, &mut out, (message, source, ender), leave);
                     Started::Pending(completion)
                 }
             }
@@ -157,10 +188,11 @@ impl Engine {
         out: &mut Outbox,
         message: Envelope,
         source: Source,
+        leave: Leave,
     ) -> Result<Started, Fault> {
         let head = head(Kind::Eager, channel, &message);
         if out.waiting.is_empty() {
-            match out.post(&head, Some(&source)) {
+            match out.post(&head, Some(&source), leave) {
                 Ok(()) => {
                     source.release();
                     self.note_staged(out);
@@ -181,15 +213,14 @@ impl Engine {
         channel: &Channel,
         peer: &Peer,
         out: &mut Outbox,
-        message: Envelope,
-        source: Source,
-        ender: Ender,
+        (message, source, ender): (Envelope, Source, Ender),
+        leave: Leave,
     ) {
         let place = out.place;
         let op = Op::Sync { peer: peer.id, message, place, ender };
         let mut head = head(Kind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
-        self.push_message(out, channel.context, head, Some(source));
+        self.push_message(out, channel.context, head, Some(source), leave);
         // Whether it waits there or has gone, the place is no other frame's.
         out.place = place + 1;
     }
@@ -200,9 +231,8 @@ impl Engine {
         channel: &Channel,
         peer: &Peer,
         out: &mut Outbox,
-        message: Envelope,
-        source: Source,
-        ender: Ender,
+        (message, source, ender): (Envelope, Source, Ender),
+        leave: Leave,
     ) {
         let (registration, key) = self.expose(peer, &source).unzip();
         let op = Op::Send { peer: peer.id, source, message, registration, ender };
@@ -217,6 +247,7 @@ impl Engine {
         self.push_frame(
             out,
             Waiting { context: channel.context, head, body: None, key, ends: None, place: 0 },
+            leave,
         );
         reach(Step::Announced, self.site.rank);
     }
@@ -273,7 +304,7 @@ impl Engine {
             return ender.end(Err(fault));
         }
         if !eager {
-            return self.announce(&channel, peer, out, message, source, ender);
+            return self.announce(&channel, peer, out, (message, source, ender), Leave::Soon);
         }
         out.credit -= cost;
         match mode {
@@ -281,7 +312,9 @@ impl Engine {
                 let head = head(Kind::Eager, &channel, &message);
                 self.queue(out, channel.context, head, Some(source), Some((ender, message)));
             }
-            Mode::Synchronous => self.send_sync(&channel, peer, out, message, source, ender),
+            Mode::Synchronous => {
+                self.send_sync(&channel, peer, out, (message, source, ender), Leave::Soon);
+            }
         }
     }
 

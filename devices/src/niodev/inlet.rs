@@ -26,7 +26,6 @@ pub(super) struct NioInlet {
     readers: Vec<Option<Box<Reader>>>,
     stage: Stage,
     standing: usize,
-    passes: u32,
     news: Vec<News>,
 }
 
@@ -38,7 +37,6 @@ impl NioInlet {
             readers: Vec::new(),
             stage: Stage::new(),
             standing: 0,
-            passes: 0,
             news: Vec::new(),
         })
     }
@@ -135,10 +133,10 @@ unsafe impl Inlet for NioInlet {
         if self.shared.has_started() {
             self.lobby.collect();
         }
-        self.passes = self.passes.wrapping_add(1);
+        let looks = self.shared.note_look();
         let few = self.standing <= FEW;
         let mut moved = 0;
-        if !few || self.standing == 0 || self.passes.is_multiple_of(SELDOM) || self.lobby.is_busy() {
+        if !few || self.standing == 0 || looks.is_multiple_of(SELDOM) || self.lobby.is_busy() {
             moved += self.look(!few, sink);
         }
         if few {

@@ -1,14 +1,16 @@
 //! `niodev`: ranks that reach each other by TCP.
 //!
 //! ```text
-//!   Link ── frames, one system call each ──►┐        ┌──► Reader ─► Sink
-//!   stage: what the socket did not take     │  Pipe  │    Stage, one for all: heads and small frames of one read
-//!                                           └─ TCP ──┘    long bodies: read straight to their place
+//!   Link ── frames, one or many in a call ─►┐        ┌──► Reader ─► Sink
+//!   Outgoing: what is held back, and what   │  Pipe  │    Stage, one for all: heads and small frames of one read
+//!   the socket did not take; the Flusher    └─ TCP ──┘    long bodies: read straight to their place
+//!   writes it while the rank computes
 //!   connect ─► Lobby: handshake, tie-break ──► stands
 //! ```
-//! Sockets do not block and there are no threads: whoever holds the turn polls. A pair of ranks has one connection,
-//! made when either first sends, and used in both directions. How it comes to stand, what strangers can cost and who
-//! decides that a peer is gone is told in README.md beside this file.
+//! Sockets do not block, and whoever holds the turn polls; the one thread writes out what waits while its rank computes. A
+//! pair of ranks has one connection, made when either first sends, and used in both directions. How it comes to stand, what
+//! strangers can cost, who decides that a peer is gone, and which frames leave together is told in README.md beside this
+//! file.
 //!
 //! # What is protected, and what is not
 //! * Nobody without the job's key becomes a peer: both ends prove that they hold it, for this one connection, before the
@@ -27,18 +29,21 @@
 //! | `connect` `attempt` | sockets, and how often a peer is tried |
 //! | `half` `seats` `lobby` | from a socket to a connection that stands |
 //! | `pipe` | the connection of a pair, and its good end |
-//! | `link` `reader` `stage` `inlet` | sending, and receiving from one and from all |
+//! | `link` `outgoing` `flusher` | sending, many frames in one call, and what waits while the rank computes |
+//! | `reader` `stage` `inlet` | receiving from one and from all |
 //! | `poller` | epoll |
 
 mod attempt;
 mod connect;
+mod flusher;
 mod frame;
 mod half;
 mod handshake;
 mod inlet;
-#[allow(unsafe_code, reason = "bodies are packed into memory that is not zeroed first")]
 mod link;
 mod lobby;
+#[allow(unsafe_code, reason = "bodies are packed into memory that is not zeroed first")]
+mod outgoing;
 mod pipe;
 mod poller;
 #[allow(unsafe_code, reason = "bodies are read straight to their place")]
@@ -52,7 +57,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::{Config, Number, Text};
@@ -62,6 +67,7 @@ use crate::header::SHORT_BODY;
 use crate::site::{JobKey, Site};
 use crate::sys::BorrowedFd;
 use attempt::{Attempt, Failure};
+use flusher::Flusher;
 use frame::BODY_MAX;
 use half::Half;
 use handshake::Identity;
@@ -139,6 +145,8 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, Ni
         started: Mutex::default(),
         any_started: AtomicBool::new(false),
         strangers: AtomicU64::new(0),
+        looks: AtomicU32::new(0),
+        flusher: Flusher::default(),
     });
     let eager = config.size(&NIO_EAGER);
     let caps = Caps::frames(eager, config.size(&NIO_FRAGMENT).max(eager));
@@ -158,6 +166,9 @@ struct Shared {
     any_started: AtomicBool,
     /// How many connections were turned away.
     strangers: AtomicU64,
+    /// How often this rank has looked for news.
+    looks: AtomicU32,
+    flusher: Flusher,
 }
 
 type Started = Result<Half, (Attempt, Failure)>;
@@ -168,6 +179,21 @@ impl Shared {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
         let pipe = || Arc::new(Pipe::new(PeerId(peer), Arc::clone(&self.poller)));
         Arc::clone(pipes.entry(peer).or_insert_with(pipe))
+    }
+
+    /// Returns how often this rank has looked for news. Which of two threads was first does not matter here.
+    #[inline]
+    fn looks(&self) -> u32 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of a look; returns how many there were.
+    #[inline]
+    fn note_look(&self) -> u32 {
+        // The holder of the turn alone counts.
+        let looks = self.looks().wrapping_add(1);
+        self.looks.store(looks, Ordering::Relaxed);
+        looks
     }
 
     #[inline]
@@ -226,7 +252,7 @@ unsafe impl Device for NioDevice {
             drop(waiting);
             self.shared.bell.ring();
         }
-        Ok(Box::new(link::TcpLink::new(pipe)))
+        Ok(Box::new(link::TcpLink::new(Arc::clone(&self.shared), pipe)))
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

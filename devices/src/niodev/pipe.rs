@@ -1,11 +1,13 @@
 //! The one connection to a peer, shared by the link that writes and the inlet that reads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::frame::{Header, Kind};
+use super::outgoing::Outgoing;
 use super::poller::{For, Poller, Token};
 use crate::device::PeerId;
+use crate::engine::lock;
 use crate::sys::{Errno, OwnedFd, socket};
 
 /// The connection to one peer, from before it stands until both ends have let go of it.
@@ -19,6 +21,7 @@ pub(super) struct Pipe {
     /// A frame was cut off in the middle, so the connection cannot end with a goodbye.
     torn: AtomicBool,
     watch: Mutex<Watch>,
+    out: Mutex<Outgoing>,
 }
 
 /// What the poller was told.
@@ -37,6 +40,7 @@ impl Pipe {
             over: AtomicBool::new(false),
             torn: AtomicBool::new(false),
             watch: Mutex::new(Watch { token: None, room: false }),
+            out: Mutex::default(),
         }
     }
 
@@ -53,7 +57,7 @@ impl Pipe {
 
     /// Watches for arrivals under this token, and for room if the link has asked for it already.
     pub(super) fn watch(&self, token: Token) -> Result<(), Errno> {
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watch = lock(&self.watch);
         watch.token = Some(token);
         let what = if watch.room { For::Both } else { For::Arrivals };
         self.stream.get().map_or(Ok(()), |stream| self.poller.change(stream, token, what))
@@ -62,7 +66,7 @@ impl Pipe {
     /// Has the poller wake this rank when there is room to write, once.
     #[cold]
     pub(super) fn want_room(&self, room: bool) {
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watch = lock(&self.watch);
         if watch.room == room || self.is_over() {
             return;
         }
@@ -72,6 +76,26 @@ impl Pipe {
             // If this fails, a sleeping rank only wakes up later.
             let _ = self.poller.change(stream, token, what);
         }
+    }
+
+    /// Returns what waits to be written: the link's, and the flusher's.
+    #[inline]
+    pub(super) fn out(&self) -> MutexGuard<'_, Outgoing> {
+        lock(&self.out)
+    }
+
+    /// Writes out what was held back, for the flusher; returns whether any is left, as the socket has no room.
+    pub(super) fn write_held(&self) -> bool {
+        let mut out = self.out();
+        out.watched = false;
+        out.write_out(self)
+    }
+
+    /// Tries once more to write out what was left; returns whether to try again. No, if frames are held since: they are
+    /// looked after.
+    pub(super) fn write_stuck(&self) -> bool {
+        let mut out = self.out();
+        !out.watched && out.write_out(self)
     }
 
     /// Whether there is, or was, a connection, or never will be.

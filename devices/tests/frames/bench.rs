@@ -7,8 +7,8 @@ use mpj_datatypes::Datatype;
 use mpj_devices::Site;
 use mpj_devices::config::Config;
 use mpj_devices::{
-    Address, Buf, Cards, Channel, Completion, Doorbell, End, Engine, Envelope, Fault, Group, Keep, Mode,
-    Pattern, Registry, Roster, Source, Started, Target, Then,
+    Address, Buf, Cards, Channel, Completion, Doorbell, End, Engine, Envelope, Fault, Group, Keep, Leave,
+    Mode, Pattern, Registry, Roster, Source, Started, Target, Then,
 };
 
 use crate::device::{FakeDriver, Gets, Sent, Step, Wire, lock};
@@ -106,7 +106,7 @@ impl Bench {
         // SAFETY: `keep` keeps the bytes, and nobody writes them.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::read_only(data.as_ptr(), data.len(), BYTES), Some(keep)) };
-        self.engine.send(channel, to, 1, source.unwrap(), mode)
+        self.engine.send(channel, to, 1, source.unwrap(), mode, Leave::Soon)
     }
 
     /// Posts a receive of `count` items into memory with 64 guard bytes on either side.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mpj_devices::config::{BUDGET, Config};
-use mpj_devices::{Buf, Fault, Mode, Source};
+use mpj_devices::{Buf, Fault, Leave, Mode, Source};
 use mpj_pool::Pool;
 
 use crate::bench::{Bench, WORLD};
@@ -175,7 +175,7 @@ fn too_many_announcements_are_refused_where_they_are_made() {
         #[expect(unsafe_code, reason = "see above")]
         let source =
             unsafe { Source::new(Buf::read_only(body.as_ptr(), EAGER + 1, BYTES), Some(keep)) }.unwrap();
-        bench.engine.send(&bench.world, 1, 1, source, Mode::Standard)
+        bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Leave::Soon)
     };
     let mut ops = Vec::new();
     for _ in 0..WINDOW {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mpj_devices::{Buf, Completion, Keep, Mode, Pattern, Source, Started, Target};
+use mpj_devices::{Buf, Completion, Keep, Leave, Mode, Pattern, Source, Started, Target};
 use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Unpooled};
 
 use crate::bench::{Bench, WORLD};
@@ -34,7 +34,7 @@ fn announce(bench: &Bench, buf: Buf, keep: Keep) -> (Completion, u64, Vec<u8>) {
     // SAFETY: `keep` keeps the bytes and their region, and nobody writes them.
     #[expect(unsafe_code, reason = "see above")]
     let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
-    let started = bench.engine.send(&bench.world, 1, 1, source, Mode::Standard).unwrap();
+    let started = bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Leave::Soon).unwrap();
     let Started::Pending(completion) = started else { panic!("an announced message") };
     let sent = bench.sent();
     let (_, head, key) = sent.iter().find(|sent| sent.1[0] == READY).unwrap();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use mpj_datatypes::Primitive;
-use mpj_devices::{Buf, Engine, Fault, Keep, Message, Mode, Path, Receive, Source, Target};
+use mpj_devices::{Buf, Engine, Fault, Keep, Leave, Message, Mode, Path, Receive, Source, Target};
 
 use super::context::Context;
 use super::label::{self, Label};
@@ -136,7 +136,8 @@ impl Notice {
             if let Ok(source) = source {
                 // It comes with its body, whatever the path of others: who reads it waits for nothing more.
                 let source = source.by(Some(Path::Auto));
-                let _ = context.engine().send(context.channel(), rank, tag, source, Mode::Standard);
+                let _ =
+                    context.engine().send(context.channel(), rank, tag, source, Mode::Standard, Leave::Now);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use mpj_devices::{Buf, Completion, Mode, Pattern, Source, Started, Target, Wait};
+use mpj_devices::{Buf, Completion, Leave, Mode, Pattern, Source, Started, Target, Wait};
 
 use super::context::Context;
 use super::course::{Call, Course};
@@ -226,8 +226,9 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         match step {
             Step::Send { to, from } => {
                 let tag = self.call.label.tag(self.call.number);
-                let started =
-                    engine.send(channel, to, tag, self.source(from), Mode::Standard).map_err(fault)?;
+                let started = engine
+                    .send(channel, to, tag, self.source(from), Mode::Standard, Leave::Now)
+                    .map_err(fault)?;
                 if let Started::Pending(completion) = started {
                     self.pending.push(Pending { completion, expected: None });
                 }

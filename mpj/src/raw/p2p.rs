@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mpj_datatypes::Datatype;
 use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Buf, Channel, Completion, Keep, Message, Mode, Outcome, Pattern, Receive, Source,
-    Target, Wait,
+    ANY_SOURCE, ANY_TAG, Buf, Channel, Completion, Keep, Leave, Message, Mode, Outcome, Pattern, Receive,
+    Sent, Source, Target, Wait,
 };
 
 use super::PROC_NULL;
@@ -56,7 +56,7 @@ fn name(mode: Mode, blocking: bool) -> &'static str {
     }
 }
 
-/// A send with everything checked but the memory; nothing is returned if it has ended.
+/// A send with everything checked but the memory.
 ///
 /// # Safety
 /// The contract of a send buffer, until the returned operation has ended.
@@ -68,15 +68,15 @@ pub(crate) unsafe fn start_send(
     dest: i32,
     tag: i32,
     mode: Mode,
-    keep: Option<Keep>,
-) -> Result<Option<Completion>> {
+    (leave, keep): (Leave, Option<Keep>),
+) -> Result<Sent> {
     comm.usable(call)?;
     check_tag(call, tag)?;
     let dest = comm.member(call, Class::Rank, dest)?;
     // SAFETY: the caller's contract.
     let source = unsafe { Source::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
     let mut source = source.by(comm.path());
-    let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode);
+    let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode, leave);
     started.map_err(|fault| Error::fault(call, *fault))
 }
 
@@ -124,14 +124,9 @@ fn told(call: &'static str, outcome: &Outcome) -> Result<Status> {
 
 /// Waits for a send.
 #[inline]
-fn finish_send(
-    comm: &Comm,
-    call: &'static str,
-    started: Option<Completion>,
-    dest: i32,
-    tag: i32,
-) -> Result<()> {
-    let Some(completion) = started else { return Ok(()) };
+fn finish_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -> Result<()> {
+    // It may be held where the socket is full, and then nothing can be done but to wait for room, as for any other.
+    let Sent::Pending(completion) = sent else { return Ok(()) };
     finish(comm, call, &completion, |on| Wait::send(call, on, dest, tag)).map(|_| ())
 }
 
@@ -150,8 +145,8 @@ pub unsafe fn send(comm: &Comm, buf: Buf, dest: i32, tag: i32, mode: Mode) -> Re
         return comm.usable(call);
     }
     // SAFETY: the caller's contract, and we wait.
-    let started = unsafe { start_send(comm, call, buf, dest, tag, mode, None)? };
-    finish_send(comm, call, started, dest, tag)
+    let sent = unsafe { start_send(comm, call, buf, dest, tag, mode, (Leave::Now, None))? };
+    finish_send(comm, call, sent, dest, tag)
 }
 
 /// Receives a message into a buffer that is long enough for it.
@@ -193,8 +188,8 @@ pub unsafe fn isend(
         return comm.usable(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
-    let started = unsafe { start_send(comm, call, buf, dest, tag, mode, keep)? };
-    Ok(Request::sending(About::send(call, dest, tag), comm, started))
+    let sent = unsafe { start_send(comm, call, buf, dest, tag, mode, (Leave::Soon, keep))? };
+    Ok(Request::sending(About::send(call, dest, tag), comm, sent))
 }
 
 /// Starts a receive. With `keep`, the operation owns what it is given until it has ended.
@@ -256,7 +251,7 @@ pub unsafe fn sendrecv(
         let sent = match dest {
             PROC_NULL => Ok(()),
             // SAFETY: the caller's contract, and we wait.
-            _ => unsafe { start_send(comm, CALL, send, dest, send_tag, Mode::Standard, None) }
+            _ => unsafe { start_send(comm, CALL, send, dest, send_tag, Mode::Standard, (Leave::Now, None)) }
                 .and_then(|sent| finish_send(comm, CALL, sent, dest, send_tag)),
         };
         if sent.is_err() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Channel, Completion, Engine, Outcome, Wait};
+use mpj_devices::{Channel, Completion, Engine, Outcome, Sent, Wait};
 
 use super::comm::Comm;
 use crate::collective::task::Task;
@@ -18,7 +18,13 @@ pub struct Request {
 #[derive(Debug)]
 enum State {
     Done(Status),
-    Pending { about: About, comm: Comm, completion: Completion },
+    /// A send that has ended and whose message may be held back.
+    Held(Comm),
+    Pending {
+        about: About,
+        comm: Comm,
+        completion: Completion,
+    },
     Collective(Arc<Task>),
 }
 
@@ -78,12 +84,13 @@ impl Request {
         Request { state: State::Collective(task) }
     }
 
-    /// A send, if it has not ended.
+    /// A send, however far it has come.
     #[inline]
-    pub(crate) fn sending(about: About, comm: &Comm, started: Option<Completion>) -> Self {
-        match started {
-            None => Request::done(Status::empty()),
-            Some(completion) => Request::pending(about, comm, completion),
+    pub(crate) fn sending(about: About, comm: &Comm, sent: Sent) -> Self {
+        match sent {
+            Sent::Left => Request::done(Status::empty()),
+            Sent::Held => Request { state: State::Held(comm.clone()) },
+            Sent::Pending(completion) => Request::pending(about, comm, completion),
         }
     }
 
@@ -97,6 +104,7 @@ impl Request {
     pub(crate) fn outcome(&self) -> Option<Result<Status>> {
         match &self.state {
             State::Done(status) => Some(Ok(*status)),
+            State::Held(_) => Some(Ok(Status::empty())),
             State::Pending { about, completion, .. } => {
                 completion.outcome().map(|outcome| about.told(outcome))
             }
@@ -111,6 +119,10 @@ impl Request {
     pub fn wait(self) -> Result<Status> {
         match self.state {
             State::Done(status) => Ok(status),
+            State::Held(comm) => {
+                comm.engine().flush_held();
+                Ok(Status::empty())
+            }
             State::Pending { about, comm, completion } => {
                 comm.engine().wait_and(&completion, |outcome| about.told(outcome), || about.wait(comm.p2p()))
             }
@@ -123,6 +135,9 @@ impl Request {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<Option<Status>> {
+        if let State::Held(comm) = &self.state {
+            comm.engine().flush_held();
+        }
         if let Some((engine, ..)) = self.open()
             && self.outcome().is_none()
         {
@@ -134,7 +149,7 @@ impl Request {
     /// Takes a receive back that has not matched; returns whether it was taken back. It has ended then.
     pub fn cancel(&self) -> bool {
         match &self.state {
-            State::Done(_) | State::Collective(_) => false,
+            State::Done(_) | State::Held(_) | State::Collective(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel(comm.p2p(), completion),
         }
     }
@@ -142,7 +157,7 @@ impl Request {
     /// Returns what makes progress for it, and what it waits for; nothing does once it has ended.
     pub(crate) fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)> {
         match &self.state {
-            State::Done(_) => None,
+            State::Done(_) | State::Held(_) => None,
             State::Pending { about, comm, .. } => Some((comm.engine(), *about, comm.p2p())),
             State::Collective(task) => {
                 let (about, context) = (About { call: task.name(), way: Way::Around }, task.context());

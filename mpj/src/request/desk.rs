@@ -154,6 +154,12 @@ impl Desk {
         outcome
     }
 
+    /// Has what is held back of the sends of this rank leave now.
+    #[inline]
+    pub(super) fn flush_held(&self) {
+        self.comm.as_raw().engine().flush_held();
+    }
+
     /// Takes a receive back if it has not matched.
     pub(super) fn cancel(&self, place: &Place) -> bool {
         let raw = self.comm.as_raw();
@@ -175,6 +181,7 @@ impl Desk {
             let _ = raw.engine().wait_as(Started::Pending(completion), || Wait::call("the end of a scope"));
         };
         abort_on_unwind(|| {
+            self.flush_held();
             for slot in &self.near {
                 // SAFETY: invariant 1: the scope has ended.
                 unsafe { slot.take() }.into_iter().for_each(end);

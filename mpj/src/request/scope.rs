@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use mpj_devices::Mode;
+use mpj_devices::{Leave, Mode, Sent};
 
 use super::desk::{Desk, Place};
 use super::together::{Waitable, Watch};
@@ -83,10 +83,14 @@ impl<'scope> Scope<'scope, '_> {
             return Ok(ScopedSend { desk: &self.desk, state: State::Ended });
         }
         // SAFETY: the buffer is borrowed for `'scope`, which ends after `enter` has returned; invariants 1 and 2.
-        let started = unsafe { raw::start_send(comm, call, buf, dest, tag, mode, None)? };
-        let state = started.map_or(State::Ended, |completion| {
-            State::Open(self.desk.keep(completion, About::send(call, dest, tag)))
-        });
+        let sent = unsafe { raw::start_send(comm, call, buf, dest, tag, mode, (Leave::Soon, None))? };
+        let state = match sent {
+            Sent::Left => State::Ended,
+            Sent::Held => State::Held,
+            Sent::Pending(completion) => {
+                State::Open(self.desk.keep(completion, About::send(call, dest, tag)))
+            }
+        };
         Ok(ScopedSend { desk: &self.desk, state })
     }
 
@@ -124,6 +128,8 @@ const IRECV: &str = "irecv";
 pub(super) enum State {
     /// It has ended, and there is nothing to say of its message.
     Ended,
+    /// So has a send, but its message may be held back.
+    Held,
     Open(Place),
 }
 
@@ -132,6 +138,10 @@ impl State {
     fn wait(self, desk: &Desk) -> Result<Status> {
         match self {
             State::Ended => Ok(Status::empty()),
+            State::Held => {
+                desk.flush_held();
+                Ok(Status::empty())
+            }
             State::Open(place) => desk.settle(place),
         }
     }
@@ -139,12 +149,15 @@ impl State {
     /// Returns the outcome if the operation has ended, without looking for news.
     pub(super) fn outcome(&self, desk: &Desk) -> Option<Result<Status>> {
         match self {
-            State::Ended => Some(Ok(Status::empty())),
+            State::Ended | State::Held => Some(Ok(Status::empty())),
             State::Open(place) => desk.outcome(place),
         }
     }
 
     fn test(&self, desk: &Desk) -> Result<bool> {
+        if matches!(self, State::Held) {
+            desk.flush_held();
+        }
         let outcome = self.outcome(desk).or_else(|| {
             desk.comm().as_raw().engine().progress();
             self.outcome(desk)

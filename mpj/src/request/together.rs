@@ -94,7 +94,7 @@ impl<'r> Watch<'r> {
                 let comm = desk.comm().as_raw();
                 Some((comm.engine(), desk.about(place)?, comm.p2p()))
             }
-            Watched::Scoped(_, State::Ended) | Watched::Spent => None,
+            Watched::Scoped(_, State::Ended | State::Held) | Watched::Spent => None,
         }
     }
 }

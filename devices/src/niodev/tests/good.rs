@@ -9,7 +9,7 @@ use super::{Rank, intrude, pattern, send, until};
 use crate::device::{Body, Fill, Inlet, Link, Packed, PeerId, PostError};
 
 /// Two ranks that are connected; both have a link.
-fn pair() -> (Rank, Rank, Box<dyn Link>, Box<dyn Link>) {
+pub(super) fn pair() -> (Rank, Rank, Box<dyn Link>, Box<dyn Link>) {
     let (mut a, mut b) = (Rank::new(0, 2), Rank::new(1, 2));
     let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
     send(&mut *to_b, &mut [&mut a, &mut b], &[1; 8], b"a to b");

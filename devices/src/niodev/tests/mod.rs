@@ -1,6 +1,7 @@
 //! Two ranks in one thread, and strangers.
 
 mod good;
+mod held;
 mod proofs;
 mod strangers;
 
