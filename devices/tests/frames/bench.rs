@@ -109,6 +109,15 @@ impl Bench {
         self.engine.send(channel, to, 1, source.unwrap(), mode, Leave::Soon)
     }
 
+    /// Sends bytes as a call does that lends its memory, and waits for the message to leave or goes on.
+    pub(crate) fn send_from(&self, to: u32, data: &[u8], leave: Leave) -> mpj_devices::Sent {
+        // SAFETY: the message goes at once: it is short, and there is room.
+        #[expect(unsafe_code, reason = "see above")]
+        let source = unsafe { Source::new(Buf::slice(data), None) };
+        let (channel, mut source) = (&self.world, source.unwrap());
+        self.engine.send_from(channel, to, 1, &mut source, Mode::Standard, leave).unwrap()
+    }
+
     /// Posts a receive of `count` items into memory with 64 guard bytes on either side.
     pub(crate) fn post(
         &self,

@@ -64,6 +64,8 @@ pub(crate) struct Wire {
     pub(crate) gets: Gets,
     /// Whether the links have no room.
     pub(crate) full: AtomicBool,
+    /// Whether the links keep frames back that may wait.
+    pub(crate) holds: AtomicBool,
     /// How many times a region was registered, less how many times it was given back.
     pub(crate) regions: AtomicUsize,
     /// The pieces that were got at once.
@@ -155,7 +157,7 @@ unsafe impl Device for FakeDevice {
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
         let noted = Noted("link", Arc::clone(&self.wire));
-        Ok(Box::new(FakeLink { wire: Arc::clone(&self.wire), peer: peer.0, _noted: noted }))
+        Ok(Box::new(FakeLink { wire: Arc::clone(&self.wire), peer: peer.0, held: Vec::new(), _noted: noted }))
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
@@ -207,10 +209,31 @@ unsafe impl Registered for InRegion {
 struct FakeLink {
     wire: Arc<Wire>,
     peer: u32,
+    held: Vec<Sent>,
     _noted: Noted,
 }
 
 impl Link for FakeLink {
+    fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        let had = lock(&self.wire.sent).len();
+        let held = std::mem::take(&mut self.held);
+        let posted = self.post(head, body);
+        self.held = held;
+        if self.wire.holds.load(Ordering::Relaxed) {
+            self.held.extend(lock(&self.wire.sent).drain(had..));
+        }
+        posted
+    }
+
+    fn flush(&mut self) -> Result<bool, PostError> {
+        lock(&self.wire.sent).append(&mut self.held);
+        Ok(false)
+    }
+
+    fn is_staged(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
@@ -228,7 +251,9 @@ impl Link for FakeLink {
                 room.iter().map(|byte| unsafe { byte.assume_init() }).collect()
             }
         };
-        lock(&self.wire.sent).push((self.peer, head.to_vec(), body));
+        let mut sent = lock(&self.wire.sent);
+        sent.append(&mut self.held);
+        sent.push((self.peer, head.to_vec(), body));
         Ok(())
     }
 

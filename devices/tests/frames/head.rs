@@ -16,6 +16,7 @@ pub(crate) fn word(head: &[u8], at: usize) -> u64 {
 }
 
 pub(crate) const BIND: u8 = 1;
+pub(crate) const EAGER: u8 = 2;
 pub(crate) const EAGER_SYNC: u8 = 3;
 pub(crate) const READY: u8 = 4;
 pub(crate) const CLEAR: u8 = 5;
@@ -30,7 +31,7 @@ pub(crate) fn bind(channel: u16, context: u64, rank: u32) -> Vec<u8> {
 
 /// The short head of bytes with tag 1.
 pub(crate) fn eager(channel: u16) -> Vec<u8> {
-    head(2, BYTES as u8, channel, 1, [0; 4])[..8].to_vec()
+    head(EAGER, BYTES as u8, channel, 1, [0; 4])[..8].to_vec()
 }
 
 pub(crate) fn eager_sync(channel: u16, op: u64) -> Vec<u8> {

@@ -8,6 +8,7 @@ mod credit;
 mod device;
 mod halfway;
 mod head;
+mod held;
 mod hostile;
 mod moves;
 mod regions;
