@@ -17,6 +17,7 @@ pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
 pub use crate::path::PATH;
 pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_RINGS, SHM_SINGLE_COPY};
 pub use crate::smdev::{SM_EAGER, SM_FRAGMENTS};
+pub use crate::trace::{TRACE, TRACE_EVENTS};
 pub use crate::wait::{SPIN, YIELD};
 pub use parameter::{Choice, Number, Parameter, Text, Value};
 pub use spelling::{Names, near};
@@ -49,6 +50,8 @@ pub const PARAMETERS: &[&dyn Parameter] = &[
     &IBV_EAGER,
     &IBV_READ,
     &IBV_DEPTH,
+    &TRACE,
+    &TRACE_EVENTS,
 ];
 
 // What a user who sets nothing sends at once has room at the receiver.
@@ -123,6 +126,11 @@ impl Config {
         let refuse = |why: String| ConfigError { why: format!("{PREFIX}{name}={said} {why} ({help})") };
         self.set.insert(name, value.map_err(refuse)?);
         Ok(())
+    }
+
+    /// Has a parameter its default value again.
+    pub fn reset(&mut self, parameter: &dyn Parameter) {
+        self.set.remove(parameter.name());
     }
 
     /// Returns whether a parameter was set by the user.

@@ -16,6 +16,7 @@
 //! | `shmdev` | the device of ranks that are processes of one host (`shmdev/README.md`) |
 //! | `ibvdev` | the device of ranks that reach each other by InfiniBand or RoCE (`ibvdev/README.md`) |
 //! | `niodev` | the device of ranks that reach each other by TCP (`niodev/README.md`) |
+//! | [`trace`] | what a rank records of its waits and messages where its job is traced |
 //! | [`stub`] | a device that reaches nobody: copy it to write your own |
 //! | `conformance` | the suite every device passes, with the feature of that name |
 //!
@@ -98,6 +99,7 @@ pub mod stub;
 #[doc(hidden)]
 pub mod sync;
 mod sys;
+pub mod trace;
 mod wait;
 
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};

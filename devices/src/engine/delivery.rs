@@ -48,7 +48,7 @@ impl Delivery<'_> {
         self.inboxes.get_mut(from)
     }
 
-    fn bound(&mut self, from: PeerId, head: &Head) -> Option<&Bound> {
+    pub(super) fn bound(&mut self, from: PeerId, head: &Head) -> Option<&Bound> {
         self.inboxes.get_mut(from)?.bound(self.engine, from, head)
     }
 
@@ -76,6 +76,24 @@ impl Delivery<'_> {
                     Place::Nowhere => Addressee::Nobody { context },
                 })
             }
+        }
+    }
+
+    /// Takes a frame in.
+    #[inline]
+    pub(super) fn take_frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
+        let done = Head::parse(head).and_then(|(kind, head)| match kind {
+            Kind::Eager | Kind::EagerSync => self.on_eager(from, kind, &head, body),
+            Kind::Data => self.on_data(from, &head, body),
+            Kind::Ready => self.on_ready(from, &head, body),
+            Kind::Clear => self.on_clear(from, &head),
+            Kind::Done => self.on_done(from, &head),
+            Kind::Credit => self.on_credit(from, &head),
+            Kind::Gone => self.on_gone(from, &head),
+            Kind::Bind => self.on_bind(from, &head),
+        });
+        if done.is_none() {
+            self.engine.accuse_malformed(from);
         }
     }
 
@@ -278,7 +296,7 @@ impl Delivery<'_> {
         let at = usize::try_from(head.extra.get()).ok()?;
         let Some(channel) = self.channel(from, head)? else { return Some(()) };
         self.copied.add(body.len());
-        land_piece(&channel, from, head.op.get(), at, body)
+        land_piece(self.engine, &channel, from, head.op.get(), at, body)
     }
 
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
@@ -297,18 +315,9 @@ impl Delivery<'_> {
 unsafe impl Sink for Delivery<'_> {
     #[inline]
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
-        let done = Head::parse(head).and_then(|(kind, head)| match kind {
-            Kind::Eager | Kind::EagerSync => self.on_eager(from, kind, &head, body),
-            Kind::Data => self.on_data(from, &head, body),
-            Kind::Ready => self.on_ready(from, &head, body),
-            Kind::Clear => self.on_clear(from, &head),
-            Kind::Done => self.on_done(from, &head),
-            Kind::Credit => self.on_credit(from, &head),
-            Kind::Gone => self.on_gone(from, &head),
-            Kind::Bind => self.on_bind(from, &head),
-        });
-        if done.is_none() {
-            self.engine.accuse_malformed(from);
+        match self.engine.trace() {
+            None => self.take_frame(from, head, body),
+            Some(trace) => self.frame_traced(trace, from, head, body),
         }
     }
 
@@ -321,7 +330,10 @@ unsafe impl Sink for Delivery<'_> {
     }
 
     fn landed(&mut self, from: PeerId) {
-        self.end_body(from);
+        match self.engine.trace() {
+            None => self.end_body(from),
+            Some(trace) => self.landed_traced(trace, from),
+        }
     }
 
     fn lost(&mut self, from: PeerId, why: &str) {

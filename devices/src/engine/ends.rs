@@ -123,6 +123,7 @@ impl Engine {
     #[cold]
     pub(super) fn learn(&self, turn: &mut Turn) {
         let events = self.roster.since(turn.seen);
+        events.iter().for_each(|event| self.trace_end(event));
         turn.seen += events.len();
         // Before the ends: who reads one of them sees that frames have to be taken in first.
         self.recheck.store(true, Ordering::Release);

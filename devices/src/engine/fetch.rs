@@ -25,6 +25,7 @@ use crate::device::{Device, Memory, Moved, PeerId, PostError, Reach, Registratio
 use crate::header::Kind;
 use crate::layout::{Envelope, Source, Target};
 use crate::path::Path;
+use crate::trace::Trace;
 
 /// A message that was announced, and has met its receive.
 #[derive(Debug)]
@@ -72,6 +73,9 @@ impl Engine {
             Some((.., registration)) => (Hands::LENT, registration.clone()),
             None => (Hands::Ours, None),
         };
+        if registration.is_some() {
+            self.trace_registered(from, message.bytes);
+        }
         let recv = Recv { peer: from, theirs, target, message, received: 0, ender, hands, registration };
         let op = channel.ops().insert(Op::Recv(recv));
         match get {
@@ -118,6 +122,9 @@ impl Engine {
         // SAFETY: the memory is the source's; the registration goes beside it, and is dropped before it.
         #[expect(unsafe_code, reason = "see above")]
         let registration = unsafe { register_local(device, &memory, source.region()) }?;
+        if registration.is_some() {
+            self.trace_registered(peer.id, memory.bytes());
+        }
         Some((memory, registration))
     }
 
@@ -171,11 +178,15 @@ impl Engine {
         let to = memory.part(*posted, len, registration.as_ref());
         let what = Move::Got { channel: Arc::clone(channel), op: *op, peer, len };
         let token = self.note_move(what);
+        let begun = self.trace().map(Trace::now);
         // SAFETY: the receive is lent for this piece: its target stays where it is, untouched, until the piece has ended.
         #[expect(unsafe_code, reason = "see above")]
         let result = unsafe { link.get(key, *posted as u64, to, token) };
         if result.is_ok() {
             sent.lent.add(len);
+            if let Some(begun) = begun {
+                self.trace_piece(begun, "piece got", "from", peer, len);
+            }
         }
         if let Ok(Moved::Started) = result {
             *posted += len;
@@ -212,6 +223,7 @@ impl Engine {
         match back {
             Back::Open => (),
             Back::Whole(Recv { mut target, message, ender, theirs, registration, .. }) => {
+                self.trace_received(channel, from, theirs, &message, "body got");
                 self.answer(from, channel, Kind::Done, theirs, 0);
                 drop(registration);
                 let valid = target.finish(&message);

@@ -32,6 +32,39 @@ pub(super) enum Arriving {
     Void,
 }
 
+/// What a body that a device streams is of.
+pub(super) enum Streamed {
+    /// An eager message that has met its receive.
+    Message { context: u64, tag: i32, bytes: usize },
+    /// A frame.
+    Frame { kind: Kind, head: Head, bytes: usize },
+    /// A piece of a body that has landed by itself.
+    Piece { context: u64, bytes: usize },
+    /// Nothing, or what was told when it landed.
+    Nothing,
+}
+
+impl Arriving {
+    /// Tells what it is of.
+    pub(super) fn is_of(&self) -> Streamed {
+        match self {
+            Arriving::Posted { channel, message, .. } => {
+                Streamed::Message { context: channel.context, tag: message.tag, bytes: message.bytes }
+            }
+            Arriving::Early { head, kind, len, .. } => {
+                Streamed::Frame { kind: *kind, head: *head, bytes: *len }
+            }
+            Arriving::Key { head, bytes } => {
+                Streamed::Frame { kind: Kind::Ready, head: *head, bytes: bytes.len() }
+            }
+            Arriving::Data { channel, lent: Some(len), .. } => {
+                Streamed::Piece { context: channel.context, bytes: *len }
+            }
+            Arriving::Data { lent: None, .. } | Arriving::Void => Streamed::Nothing,
+        }
+    }
+}
+
 impl Delivery<'_> {
     pub(super) fn begin_body(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing {
         let (arriving, to) = self.start(from, head, len).unwrap_or_else(|| {
@@ -87,7 +120,7 @@ impl Delivery<'_> {
     }
 
     pub(super) fn land_bytes(&mut self, from: PeerId, bytes: &[u8]) {
-        let copied = self.copied;
+        let (engine, copied) = (self.engine, self.copied);
         let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.as_mut()) else { return };
         let broken = match arriving {
             Arriving::Posted { posted, message, at, .. } => {
@@ -100,7 +133,7 @@ impl Delivery<'_> {
             }
             Arriving::Data { channel, number, at, .. } => {
                 copied.add(bytes.len());
-                let landed = land_piece(channel, from, *number, *at, bytes);
+                let landed = land_piece(engine, channel, from, *number, *at, bytes);
                 *at += bytes.len();
                 landed.is_none()
             }
@@ -143,7 +176,7 @@ impl Delivery<'_> {
             }
             Arriving::Data { channel, number, lent: Some(len), .. } => {
                 reach(Step::PieceLanded, channel.rank());
-                take_back(&channel, from, number, len)
+                take_back(self.engine, &channel, from, number, len)
             }
             Arriving::Key { head, bytes } => {
                 if self.on_ready(from, &head, &bytes).is_none() {
@@ -161,7 +194,7 @@ impl Delivery<'_> {
                 posted.fail(self.engine.first_death_in(&channel).unwrap_or_else(unreachable));
             }
             Some(Arriving::Data { channel, number, lent: Some(_), .. }) => {
-                take_back(&channel, from, number, 0)
+                take_back(self.engine, &channel, from, number, 0)
             }
             _ => (),
         }
@@ -213,6 +246,7 @@ impl Engine {
 
 /// Lands the next bytes of a receive that is under way; `None` if they are not the next.
 pub(super) fn land_piece(
+    engine: &Engine,
     channel: &Channel,
     from: PeerId,
     number: u64,
@@ -229,32 +263,33 @@ pub(super) fn land_piece(
     target.land(at, bytes);
     *received += bytes.len();
     reach(Step::PieceLanded, channel.rank());
-    end_if_whole(ops, number, from);
+    end_if_whole(engine, channel, ops, number, from);
     Some(())
 }
 
 /// Takes a receive back from the device, which has written its next `len` bytes.
-fn take_back(channel: &Channel, from: PeerId, number: u64, len: usize) {
+fn take_back(engine: &Engine, channel: &Channel, from: PeerId, number: u64, len: usize) {
     let back = channel.ops().take_back(number, from, Some(len));
     match back {
-        Back::Whole(recv) => end_whole(recv),
+        Back::Whole(recv) => end_whole(engine, channel, recv),
         Back::Failed(op, fault) => op.end(Err(fault)),
         Back::Open | Back::Void { .. } => (),
     }
 }
 
-fn end_if_whole(mut ops: MutexGuard<'_, Ops>, number: u64, from: PeerId) {
+fn end_if_whole(engine: &Engine, channel: &Channel, mut ops: MutexGuard<'_, Ops>, number: u64, from: PeerId) {
     let whole = |op: &mut Op| matches!(op, Op::Recv(recv) if recv.received == recv.message.bytes);
     if ops.get(number, from).is_some_and(whole)
         && let Some(Op::Recv(recv)) = ops.take(number, from)
     {
         drop(ops);
-        end_whole(recv);
+        end_whole(engine, channel, recv);
     }
 }
 
-fn end_whole(recv: Recv) {
-    let Recv { mut target, message, ender, registration, .. } = recv;
+fn end_whole(engine: &Engine, channel: &Channel, recv: Recv) {
+    let Recv { mut target, message, ender, registration, peer, theirs, .. } = recv;
+    engine.trace_received(channel, peer, theirs, &message, "body received in pieces");
     drop(registration);
     let valid = target.finish(&message);
     target.release();

@@ -40,6 +40,7 @@ mod progress;
 mod receive;
 mod send;
 mod slab;
+mod tracing;
 mod traffic;
 mod waits;
 mod withdraw;
@@ -66,6 +67,7 @@ use crate::liveness::{End, Roster};
 use crate::path::Path;
 use crate::registry::{Openings, Registry};
 use crate::site::Site;
+use crate::trace::Trace;
 use crate::wait::Policy;
 use channels::Channels;
 use driven::Tasks;
@@ -100,6 +102,8 @@ pub struct Engine {
     pub(crate) policy: Policy,
     /// The way of messages that say nothing of their own.
     pub(crate) path: Path,
+    /// Whether such messages go by no path of their own, and none is recorded.
+    is_plain: bool,
     pub(crate) credit: Credit,
     /// How many outboxes have something waiting.
     pub(crate) busy: AtomicUsize,
@@ -117,6 +121,8 @@ pub struct Engine {
     arrived: Box<[Tally]>,
     /// What channels had moved that this rank has left, and the copies of messages that matched probes took.
     left: Mutex<Local>,
+    /// What is recorded, if this rank is traced.
+    trace: Option<Box<Trace>>,
 }
 
 impl fmt::Debug for Engine {
@@ -139,6 +145,8 @@ impl Engine {
     ) -> Result<Arc<Self>, OpenError> {
         let Openings { opened, refused } = registry.open(&site, config)?;
         let bias = Bias::new();
+        let trace = Trace::open(config, site.rank, &bias);
+        let path = config.choice(&PATH);
         let (mut devices, mut inlets) = (Vec::new(), Vec::new());
         for one in opened {
             devices.push(one.device);
@@ -150,7 +158,8 @@ impl Engine {
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
             policy: Policy::new(config, site.local),
-            path: config.choice(&PATH),
+            path,
+            is_plain: path == Path::Auto && trace.is_none(),
             peers: Table::new(site.size),
             turn: biased::Mutex::new(&bias, Turn::new(inlets, site.size)),
             credit: Credit::new(config, site.size),
@@ -174,6 +183,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             arrived,
             left: Mutex::default(),
+            trace,
         }))
     }
 

@@ -20,6 +20,7 @@ use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
 use crate::matching::Held;
 use crate::steps::{Step, reach};
+use crate::trace::Trace;
 
 /// The most messages of one sender that may wait for an answer of their receiver, which keeps some 150 bytes of each.
 ///
@@ -84,7 +85,7 @@ impl Engine {
         if out.gone {
             return;
         }
-        if !out.waiting.is_empty() || out.post_frame(&frame, leave).is_err() {
+        if !out.waiting.is_empty() || self.post_frame(out, &frame, leave).is_err() {
             // If the link is broken, it answers the same when the outbox is flushed, and is reported then.
             self.queue_frame(out, frame);
             if out.contact != Contact::Met {
@@ -93,6 +94,13 @@ impl Engine {
         } else {
             self.note_staged(out);
         }
+    }
+
+    /// Gives a frame to its device.
+    #[inline]
+    fn post_frame(&self, out: &mut Outbox, frame: &Waiting, leave: Leave) -> Result<(), PostError> {
+        let bytes = frame.body.as_ref().map_or(0, Source::bytes);
+        self.posting(out, &frame.head, bytes, |out| out.post_frame(frame, leave))
     }
 
     /// Has the link flushed by whoever waits if it has kept something back of a frame it took; returns whether it has.
@@ -300,7 +308,7 @@ impl Engine {
         ended: &mut Vec<Ended>,
     ) -> Result<(), PostError> {
         while let Some(waiting) = out.waiting.pop_front() {
-            if let Err(error) = out.post_frame(&waiting, Leave::Soon) {
+            if let Err(error) = self.post_frame(out, &waiting, Leave::Soon) {
                 out.waiting.push_front(waiting);
                 return Err(error);
             }
@@ -335,16 +343,25 @@ impl Engine {
             let mut head = Head::new(Kind::Data, 0, stream.channel.number(), 0);
             head.op.set(stream.op);
             head.extra.set(stream.sent as u64);
-            match (caps.lend.filter(|reach| (reach.from..=reach.most).contains(&len)), &stream.sending.lent) {
+            let begun = self.trace().map(Trace::now);
+            let way = match (
+                caps.lend.filter(|reach| (reach.from..=reach.most).contains(&len)),
+                &stream.sending.lent,
+            ) {
                 (Some(_), Some((memory, registration))) => {
                     let body = memory.part(stream.sent, len, registration.as_ref());
                     self.post_lent(*id, link.as_mut(), &head, body, &stream.sending)?;
                     sent.lent.add(len);
+                    "piece sent from where it lies"
                 }
                 _ => {
                     link.post(head.bytes(), stream.sending.body(stream.sent, len))?;
                     sent.copied.add(len);
+                    "piece sent"
                 }
+            };
+            if let Some(begun) = begun {
+                self.trace_piece(begun, way, "to", *id, len);
             }
             stream.sent += len;
             reach(Step::PieceSent, self.site.rank);

@@ -162,7 +162,7 @@ impl Engine {
     }
 
     /// Waits until `ready` answers, making progress for all threads of this rank; `what` says what for, and is asked only
-    /// when the thread is about to sleep.
+    /// when the thread is about to sleep, or the rank is traced.
     pub fn wait_for<S, T>(
         &self,
         state: &mut S,
@@ -172,6 +172,19 @@ impl Engine {
         if let Some(value) = ready(state) {
             return value;
         }
+        let Some(trace) = self.trace() else { return self.wait_on(state, ready, what) };
+        let (begun, wait) = (trace.now(), what(state));
+        let value = self.wait_on(state, ready, what);
+        self.trace_wait(trace, begun, &wait);
+        value
+    }
+
+    fn wait_on<S, T>(
+        &self,
+        state: &mut S,
+        mut ready: impl FnMut(&mut S) -> Option<T>,
+        what: impl Fn(&S) -> Wait,
+    ) -> T {
         let mut waiter = Waiter::new(&self.policy);
         let mut turn = None;
         let mut entered = None;

@@ -127,7 +127,14 @@ impl Engine {
     }
 
     /// Gives a message that came early to its receive.
-    pub(super) fn consume(&self, channel: &Arc<Channel>, early: Unexpected, mut receiving: Receiving) {
+    pub(super) fn consume(&self, channel: &Arc<Channel>, early: Unexpected, receiving: Receiving) {
+        let Some(trace) = self.trace() else { return self.give(channel, early, receiving) };
+        let (begun, from, message) = (trace.now(), early.from, early.message);
+        self.give(channel, early, receiving);
+        self.trace_early(trace, begun, channel, from, &message);
+    }
+
+    fn give(&self, channel: &Arc<Channel>, early: Unexpected, mut receiving: Receiving) {
         self.release_early(&early);
         let Unexpected { message, from, body, notify } = early;
         let accepted = receiving.target().accepts(&message);

@@ -69,6 +69,7 @@ impl Engine {
         leave: Leave,
     ) -> Result<Sent, Box<Fault>> {
         if mode == Mode::Standard
+            && self.is_plain
             && let Some(sent) = self.send_now(channel, dest, tag, source, leave)
         {
             return Ok(sent);
@@ -100,7 +101,7 @@ impl Engine {
             && out.credit >= cost
             && out.waiting.is_empty()
             && out.knows(channel)
-            && source.path().unwrap_or(self.path) == Path::Auto;
+            && source.path().is_none_or(|path| path == Path::Auto);
         if !may || channel.is_troubled() || channel.broken().is_some() {
             return None;
         }
@@ -192,7 +193,7 @@ impl Engine {
     ) -> Result<Started, Fault> {
         let head = head(Kind::Eager, channel, &message);
         if out.waiting.is_empty() {
-            match out.post(&head, Some(&source), leave) {
+            match self.posting(out, &head, message.bytes, |out| out.post(&head, Some(&source), leave)) {
                 Ok(()) => {
                     source.release();
                     self.note_staged(out);
@@ -242,6 +243,7 @@ impl Engine {
         out.sent.announced.add(message.bytes);
         if key.is_some() {
             out.sent.registered.add(message.bytes);
+            self.trace_registered(peer.id, message.bytes);
         }
         let key = key.map(Box::new);
         self.push_frame(

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::{Engine, lock};
 use crate::matching::{ANY_SOURCE, ANY_TAG};
+use crate::trace::Value;
 
 /// What a call waits for, as its user would say it.
 #[derive(Clone, Debug)]
@@ -55,6 +56,26 @@ impl Wait {
     /// The same, together with so many others.
     pub fn with_others(self, others: usize) -> Self {
         Wait { others, ..self }
+    }
+
+    /// Tells a trace its name, and what it waits for.
+    pub(crate) fn told(&self) -> ([&'static str; 2], [(&'static str, Value); 5]) {
+        const NONE: (&str, Value) = ("", Value::Number(0));
+        let channel = self.channel.as_ref();
+        let (mut peer, mut tag) = (NONE, NONE);
+        if let Some(message) = self.message {
+            let rank = |channel: &Arc<Channel>| channel.group().peer(u32::try_from(message.peer).ok()?);
+            let of_world = channel.and_then(rank).map(|peer| Value::Number(peer.0.into()));
+            peer = (message.way, of_world.unwrap_or(Value::Text("any rank")));
+            tag =
+                ("tag", if message.tag == ANY_TAG { Value::Text("any") } else { Value::Signed(message.tag) });
+        }
+        let context = channel.map_or(NONE, |channel| ("context", Value::Number(channel.context())));
+        let ranks = channel.map_or(NONE, |channel| ("ranks", Value::Number(channel.group().size().into())));
+        let others = if self.others == 0 { NONE } else { ("and others", Value::Number(self.others as u64)) };
+        // A collective that waits is a part of its call.
+        let prefix = if self.message.is_some() { "" } else { "wait: " };
+        ([prefix, self.call], [peer, tag, context, ranks, others])
     }
 
     /// Writes it for people; a communicator of `world` ranks is all of them.

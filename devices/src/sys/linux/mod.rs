@@ -25,6 +25,23 @@ pub(crate) const HAS_SHARED_MEMORY: bool = true;
 /// The number of the error of what a system cannot do.
 pub(crate) const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
 
+/// Returns the nanoseconds of the clock that all processes of this host share.
+pub(crate) fn now() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // What rustix has for the clock and for threads reads the vDSO itself, which valgrind does not let a program do.
+    // SAFETY: the structure is ours, and the clock is there on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    // Neither is negative.
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// Returns the number of this thread.
+pub(crate) fn thread() -> u32 {
+    // SAFETY: it takes nothing and always succeeds.
+    let number = unsafe { libc::syscall(libc::SYS_gettid) };
+    number as u32
+}
+
 /// Fills `bytes` with what nobody can guess; false if there is none.
 pub(crate) fn random(bytes: &mut [u8]) -> bool {
     let len = bytes.len();

@@ -13,6 +13,10 @@ pub(crate) use memory::{Shared, SharedView};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use wakeup::Wakeup;
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
 /// Several processes can map one memory.
 #[cfg(feature = "conformance")]
 pub(crate) const HAS_SHARED_MEMORY: bool = false;
@@ -48,6 +52,17 @@ pub(crate) fn own_process() -> u32 {
 pub(crate) unsafe fn read_process(_process: u32, pieces: &[RemotePiece; 2]) -> Result<usize, Errno> {
     let _ = pieces.map(|RemotePiece { to, from, len }| (to, from, len));
     Err(Errno::UNSUPPORTED)
+}
+
+/// The clock of this process: it has all ranks.
+pub(crate) fn now() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_nanos() as u64
+}
+
+pub(crate) fn thread() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 pub(crate) fn random(_bytes: &mut [u8]) -> bool {

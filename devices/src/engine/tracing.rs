@@ -1,0 +1,266 @@
+//! What the engine tells the trace of its rank, if the rank is traced: one function for each thing that it does.
+//!
+//! Who calls one of them asks first whether there is a trace, so that a rank which is not traced pays for that question
+//! alone.
+
+use super::Engine;
+use super::channel::Channel;
+use super::delivery::Delivery;
+use super::inbox::Bound;
+use super::landing::{Arriving, Streamed};
+use super::peer::Outbox;
+use super::traffic::Tally;
+use super::waits::Wait;
+use crate::device::{PeerId, PostError};
+use crate::header::{Head, Kind};
+use crate::layout::Envelope;
+use crate::liveness::{End, Event};
+use crate::trace::{Flow, Moment, Trace, Value};
+
+impl Engine {
+    /// Returns the trace of this rank, if it is traced (`MPJ_TRACE`).
+    #[inline]
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
+    }
+
+    /// Ends the trace, if there is one: what happens later is not in it.
+    ///
+    /// # Errors
+    /// A sentence that says why it is not whole.
+    pub fn end_trace(&self) -> Result<(), String> {
+        let Some(trace) = &self.trace else { return Ok(()) };
+        self.trace_counters(trace);
+        trace.end()
+    }
+
+    /// Records what [`stats`](Self::stats) tells.
+    fn trace_counters(&self, trace: &Trace) {
+        let stats = self.stats();
+        for (device, traffic) in stats.devices.iter().filter(|(_, traffic)| *traffic != Default::default()) {
+            trace.counters(device, traffic);
+        }
+        trace.copies(stats.copies().bytes);
+    }
+
+    /// Records a wait that is over.
+    #[cold]
+    pub(super) fn trace_wait(&self, trace: &Trace, begun: Moment, wait: &Wait) {
+        if trace.wants_counters() {
+            self.trace_counters(trace);
+        }
+        let (name, args) = wait.told();
+        trace.slice(begun, name, "wait", &args);
+    }
+
+    /// Gives a frame to a device by `post`. If it is the first one of a message, the message begins there.
+    #[inline]
+    pub(super) fn posting(
+        &self,
+        out: &mut Outbox,
+        head: &Head,
+        bytes: usize,
+        post: impl FnOnce(&mut Outbox) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let Some(trace) = &self.trace else { return post(out) };
+        let begun = trace.now();
+        post(out)?;
+        self.trace_posted(trace, begun, out, head, bytes);
+        Ok(())
+    }
+
+    #[cold]
+    fn trace_posted(&self, trace: &Trace, begun: Moment, out: &Outbox, head: &Head, bytes: usize) {
+        let (name, bytes) = match Kind::from_code(head.short.kind()) {
+            Some(Kind::Eager) => ("eager sent", bytes as u64),
+            Some(Kind::EagerSync) => ("eager sent, to be confirmed", bytes as u64),
+            Some(Kind::Ready) => ("announced", head.extra.get()),
+            _ => return,
+        };
+        let flow = trace.count_sent(out.id.0);
+        let context = out.bound.get(head.channel()).copied().unwrap_or_default();
+        let args = [
+            ("to", Value::Number(out.id.0.into())),
+            ("tag", Value::Signed(head.tag())),
+            ("bytes", Value::Number(bytes)),
+            ("context", Value::Number(context)),
+            ("device", self.device_to(out.id)),
+        ];
+        trace.slice_of(begun, name, flow, &args);
+    }
+
+    /// Records a piece of a body that was given to a device just now, or got by it.
+    #[cold]
+    pub(super) fn trace_piece(
+        &self,
+        begun: Moment,
+        name: &'static str,
+        way: &'static str,
+        peer: PeerId,
+        bytes: usize,
+    ) {
+        let Some(trace) = &self.trace else { return };
+        let args = [
+            (way, Value::Number(peer.0.into())),
+            ("bytes", Value::Number(bytes as u64)),
+            ("device", self.device_to(peer)),
+        ];
+        trace.slice(begun, ["", name], "piece", &args);
+    }
+
+    /// Records that memory was registered with the device of a peer.
+    pub(super) fn trace_registered(&self, peer: PeerId, bytes: usize) {
+        if let Some(trace) = &self.trace {
+            let args = [("bytes", Value::Number(bytes as u64)), ("device", self.device_to(peer))];
+            trace.instant("registered", "memory", &args, None);
+        }
+    }
+
+    /// Records that the body of an announced message has landed: the message ends.
+    pub(super) fn trace_received(
+        &self,
+        channel: &Channel,
+        from: PeerId,
+        theirs: u64,
+        message: &Envelope,
+        way: &'static str,
+    ) {
+        let Some(trace) = &self.trace else { return };
+        let begun = trace.now();
+        if let Some(flow) = trace.body_of(from.0, channel.context(), theirs) {
+            let args = arrived(from, message.tag, message.bytes, channel.context(), self.device_to(from));
+            trace.slice_of(begun, way, flow, &args);
+        }
+    }
+
+    /// Records that a receive has found its message here.
+    #[cold]
+    pub(super) fn trace_early(
+        &self,
+        trace: &Trace,
+        begun: Moment,
+        channel: &Channel,
+        from: PeerId,
+        message: &Envelope,
+    ) {
+        let args = arrived(from, message.tag, message.bytes, channel.context(), self.device_to(from));
+        trace.slice(begun, ["", "early message received"], "message", &args);
+    }
+
+    /// Records how the part of another rank has ended.
+    pub(super) fn trace_end(&self, event: &Event) {
+        let Some(trace) = &self.trace else { return };
+        let (name, why) = match &event.end {
+            End::Finishing(_) => ("a rank is finishing", None),
+            End::Closing => ("a rank is closing", None),
+            End::Left => ("a rank has left", None),
+            End::Died(why) => ("a rank has died", Some(&**why)),
+        };
+        trace.instant(name, "end", &[("rank", Value::Number(event.rank.into()))], why);
+    }
+
+    /// The device that reaches a peer, if it is met.
+    fn device_to(&self, peer: PeerId) -> Value {
+        let device = self.peers.get(peer).and_then(|peer| self.device_of(peer));
+        Value::Text(device.map_or("not met", |device| device.name()))
+    }
+}
+
+fn arrived(from: PeerId, tag: i32, bytes: usize, context: u64, device: Value) -> [(&'static str, Value); 5] {
+    [
+        ("from", Value::Number(from.0.into())),
+        ("tag", Value::Signed(tag)),
+        ("bytes", Value::Number(bytes as u64)),
+        ("context", Value::Number(context)),
+        ("device", device),
+    ]
+}
+
+/// What has arrived.
+#[derive(Clone, Copy)]
+struct Arrival {
+    name: &'static str,
+    /// The message that ends with it.
+    flow: Option<Flow>,
+    tag: i32,
+    bytes: usize,
+    context: u64,
+}
+
+impl Delivery<'_> {
+    /// Takes a frame in, and records what it was.
+    #[cold]
+    pub(super) fn frame_traced(&mut self, trace: &Trace, from: PeerId, head: &[u8], body: &[u8]) {
+        let begun = trace.now();
+        let parsed = Head::parse(head);
+        let arrival = parsed.and_then(|(kind, head)| self.arrival(trace, from, kind, &head, body.len()));
+        self.take_frame(from, head, body);
+        self.trace_arrival(trace, begun, from, arrival);
+    }
+
+    /// Takes in that a body has landed which a device has streamed, and records what it was.
+    #[cold]
+    pub(super) fn landed_traced(&mut self, trace: &Trace, from: PeerId) {
+        let begun = trace.now();
+        let arriving = self.inbox(from).and_then(|inbox| inbox.arriving.as_ref()).map(Arriving::is_of);
+        let arrival = arriving.and_then(|what| match what {
+            Streamed::Message { context, tag, bytes } => {
+                let flow = Some(trace.count_arrived(from.0));
+                Some(Arrival { name: EAGER, flow, tag, bytes, context })
+            }
+            Streamed::Frame { kind, head, bytes } => self.arrival(trace, from, kind, &head, bytes),
+            Streamed::Piece { context, bytes } => {
+                Some(Arrival { name: PIECE, flow: None, tag: 0, bytes, context })
+            }
+            Streamed::Nothing => None,
+        });
+        self.end_body(from);
+        self.trace_arrival(trace, begun, from, arrival);
+    }
+
+    /// Tells what a frame is, and counts it if it is the first one of a message.
+    fn arrival(
+        &mut self,
+        trace: &Trace,
+        from: PeerId,
+        kind: Kind,
+        head: &Head,
+        bytes: usize,
+    ) -> Option<Arrival> {
+        let context = match self.bound(from, head) {
+            Some(Bound::Joined { channel, .. }) => channel.context(),
+            Some(Bound::Named { context, .. }) => *context,
+            None => 0,
+        };
+        let (tag, arrival) = (head.tag(), |name, flow, bytes| Arrival { name, flow, tag: 0, bytes, context });
+        let arrival = match kind {
+            Kind::Eager | Kind::EagerSync => arrival(EAGER, Some(trace.count_arrived(from.0)), bytes),
+            Kind::Ready => {
+                trace.expect_body(trace.count_arrived(from.0), context, head.op.get());
+                arrival("announcement arrived", None, usize::try_from(head.extra.get()).unwrap_or(usize::MAX))
+            }
+            Kind::Data => arrival(PIECE, None, bytes),
+            _ => return None,
+        };
+        Some(Arrival { tag, ..arrival })
+    }
+
+    /// The device that hands frames over.
+    fn device(&self) -> Value {
+        let is_here = |(_, copied): &(_, &Tally)| std::ptr::eq(*copied, self.copied);
+        let device = self.engine.devices.iter().zip(&self.engine.arrived).find(is_here);
+        Value::Text(device.map_or("", |(device, _)| device.name()))
+    }
+
+    fn trace_arrival(&self, trace: &Trace, begun: Moment, from: PeerId, arrival: Option<Arrival>) {
+        let Some(Arrival { name, flow, tag, bytes, context }) = arrival else { return };
+        let args = arrived(from, tag, bytes, context, self.device());
+        match flow {
+            Some(flow) => trace.slice_of(begun, name, flow, &args),
+            None => trace.slice(begun, ["", name], "message", &args),
+        }
+    }
+}
+
+const EAGER: &str = "eager arrived";
+const PIECE: &str = "piece arrived";

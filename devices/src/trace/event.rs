@@ -1,0 +1,214 @@
+//! One event of a trace, and how it is written: a line of JSON in the trace event format of Chrome, which Perfetto reads.
+
+use std::fmt::Write;
+
+use super::{Flow, Moment};
+
+/// What an event says besides its name; none is named "".
+pub(super) type Args = [(&'static str, Value); ARGS];
+
+/// The most that it says.
+pub(super) const ARGS: usize = 6;
+
+/// Nothing.
+pub(super) const NONE: (&str, Value) = ("", Value::Number(0));
+
+/// What an event says of one thing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value {
+    Number(u64),
+    Signed(i32),
+    Text(&'static str),
+}
+
+/// What kind of event it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape {
+    /// It took time.
+    Slice { end: Moment },
+    /// A message begins in the slice around it.
+    Start(Flow),
+    /// A message ends there.
+    Finish(Flow),
+    /// It took none.
+    Instant,
+    /// Its values are those of counters.
+    Count,
+    /// No event, but the name of its thread.
+    Thread,
+}
+
+/// An event on a thread.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) at: Moment,
+    pub(super) shape: Shape,
+    pub(super) thread: u32,
+    /// Its name, in two parts.
+    pub(super) name: [&'static str; 2],
+    pub(super) category: &'static str,
+    pub(super) args: Args,
+    /// What was said by others.
+    pub(super) why: Option<Box<str>>,
+}
+
+impl Event {
+    /// Returns the last moment that it tells of.
+    pub(super) fn latest(&self) -> u64 {
+        match self.shape {
+            Shape::Slice { end } => end.0,
+            _ => self.at.0,
+        }
+    }
+
+    /// Writes it as a line of an array that goes on.
+    pub(super) fn write(&self, rank: u32, out: &mut String) {
+        let Event { at, shape, thread, name: [first, second], category, why, .. } = self;
+        match shape {
+            Shape::Thread => return name_thread(rank, *thread, why.as_deref(), out),
+            Shape::Start(flow) | Shape::Finish(flow) => {
+                put(out, format_args!("{{\"name\":\"{} to {}\",\"id\":{}", flow.from, flow.to, flow.order));
+            }
+            _ => put(out, format_args!("{{\"name\":\"{first}{second}\"")),
+        }
+        if !category.is_empty() {
+            put(out, format_args!(",\"cat\":\"{category}\""));
+        }
+        let phase = match shape {
+            Shape::Slice { .. } => "X",
+            Shape::Start(_) => "s",
+            Shape::Finish(_) => "f\",\"bp\":\"e",
+            Shape::Instant => "i\",\"s\":\"t",
+            Shape::Count | Shape::Thread => "C",
+        };
+        put(out, format_args!(",\"ph\":\"{phase}\",\"pid\":{rank},\"tid\":{thread},\"ts\":{}", Micros(at.0)));
+        if let Shape::Slice { end } = shape {
+            put(out, format_args!(",\"dur\":{}", Micros(end.0 - at.0)));
+        }
+        if !matches!(shape, Shape::Start(_) | Shape::Finish(_)) {
+            self.write_args(out);
+        }
+        out.push_str("},\n");
+    }
+
+    fn write_args(&self, out: &mut String) {
+        out.push_str(",\"args\":{");
+        let mut comma = "";
+        for (name, value) in self.args.iter().filter(|(name, _)| !name.is_empty()) {
+            match value {
+                Value::Number(number) => put(out, format_args!("{comma}\"{name}\":{number}")),
+                Value::Signed(number) => put(out, format_args!("{comma}\"{name}\":{number}")),
+                Value::Text(text) => put(out, format_args!("{comma}\"{name}\":\"{text}\"")),
+            }
+            comma = ",";
+        }
+        if let Some(why) = &self.why {
+            put(out, format_args!("{comma}\"why\":"));
+            quote(why, out);
+        }
+        out.push('}');
+    }
+}
+
+/// Nanoseconds, written as microseconds.
+struct Micros(u64);
+
+impl std::fmt::Display for Micros {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// Writes the name of a rank as a line of an array that goes on.
+pub(super) fn name_rank(rank: u32, about: &str, out: &mut String) {
+    put(
+        out,
+        format_args!(
+            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"rank {rank}{about}\"}}}},\n"
+        ),
+    );
+    put(
+        out,
+        format_args!(
+            "{{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"sort_index\":{rank}}}}},\n"
+        ),
+    );
+}
+
+fn name_thread(rank: u32, thread: u32, name: Option<&str>, out: &mut String) {
+    put(
+        out,
+        format_args!(
+            "{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{rank},\"tid\":{thread},\"args\":{{\"name\":"
+        ),
+    );
+    quote(name.unwrap_or("thread"), out);
+    out.push_str("}},\n");
+}
+
+/// Writes a text as JSON does.
+fn quote(text: &str, out: &mut String) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            letter if letter.is_control() => put(out, format_args!("\\u{:04x}", u32::from(letter))),
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+}
+
+fn put(out: &mut String, what: std::fmt::Arguments<'_>) {
+    // A string takes all that there is memory for.
+    let _ = out.write_fmt(what);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_said_is_quoted() {
+        let mut out = String::new();
+        quote("a \"b\" \\ c\nd\u{1b}\u{7f}é", &mut out);
+        assert_eq!(out, "\"a \\\"b\\\" \\\\ c\\u000ad\\u001b\\u007fé\"");
+    }
+
+    #[test]
+    fn an_event_is_a_line() {
+        let (at, end) = (Moment(1_002_003), Moment(1_002_013));
+        let args = [
+            ("to", Value::Number(1)),
+            ("tag", Value::Signed(-2)),
+            ("device", Value::Text("smdev")),
+            NONE,
+            NONE,
+            NONE,
+        ];
+        let slice = Event {
+            at,
+            shape: Shape::Slice { end },
+            thread: 7,
+            name: ["wait: ", "send"],
+            category: "wait",
+            args,
+            why: None,
+        };
+        let line = |event: &Event| {
+            let mut out = String::new();
+            event.write(3, &mut out);
+            out
+        };
+        assert_eq!(
+            line(&slice),
+            "{\"name\":\"wait: send\",\"cat\":\"wait\",\"ph\":\"X\",\"pid\":3,\"tid\":7,\"ts\":1002.003,\"dur\":0.010,\
+             \"args\":{\"to\":1,\"tag\":-2,\"device\":\"smdev\"}},\n"
+        );
+        let flow = Flow { from: 0, to: 3, order: 9 };
+        assert_eq!(
+            line(&Event { shape: Shape::Finish(flow), category: "message", ..slice }),
+            "{\"name\":\"0 to 3\",\"id\":9,\"cat\":\"message\",\"ph\":\"f\",\"bp\":\"e\",\"pid\":3,\"tid\":7,\"ts\":1002.003},\n"
+        );
+    }
+}

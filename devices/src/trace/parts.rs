@@ -1,0 +1,158 @@
+//! The files of a trace: each rank writes its own part, and when all have ended the parts are joined.
+//!
+//! A part is an array in JSON with an event on each line. Where its rank was killed the end is missing, and perhaps the
+//! end of the last line: readers of traces bear that, and so does who joins.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::event::{Event, name_rank};
+
+/// Returns the file of a rank's part.
+fn part_of(path: &Path, rank: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".rank{rank}"));
+    name.into()
+}
+
+/// One rank's part.
+pub(super) struct Part {
+    path: PathBuf,
+    file: Option<File>,
+    /// Why it is not whole.
+    failure: Option<String>,
+    text: String,
+}
+
+impl Part {
+    /// Makes the file.
+    pub(super) fn open(path: &str, rank: u32) -> Self {
+        let path = part_of(path.as_ref(), rank);
+        let mut part = Part { path, file: None, failure: None, text: "[\n".into() };
+        match File::create(&part.path) {
+            Ok(file) => part.file = Some(file),
+            Err(error) => part.fail(&error),
+        }
+        name_rank(rank, "", &mut part.text);
+        part
+    }
+
+    fn fail(&mut self, error: &std::io::Error) {
+        let why = format!("it is not traced to its end: {}: {error}", self.path.display());
+        self.failure.get_or_insert(why);
+        self.file = None;
+    }
+
+    /// Writes events.
+    pub(super) fn write(&mut self, rank: u32, events: &[Event]) {
+        let Some(file) = &mut self.file else { return };
+        events.iter().for_each(|event| event.write(rank, &mut self.text));
+        if let Err(error) = file.write_all(self.text.as_bytes()) {
+            self.fail(&error);
+        }
+        self.text.clear();
+    }
+
+    /// Ends the array; says once why it is not whole.
+    pub(super) fn close(&mut self, rank: u32) -> Result<(), String> {
+        if self.file.is_some() {
+            // No comma after the last one.
+            name_rank(rank, "", &mut self.text);
+            self.text.truncate(self.text.len() - ",\n".len());
+            self.text.push_str("\n]\n");
+            self.write(rank, &[]);
+            self.file = None;
+        }
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+/// The file of a whole job, which its ranks' parts are joined in when all have ended. While there is one, no other job
+/// can have the file.
+#[derive(Debug)]
+pub struct Parts {
+    path: PathBuf,
+    file: File,
+    size: u32,
+}
+
+impl Parts {
+    /// Makes the file of a job of `size` ranks, before any of them begins; parts that others have left are removed.
+    ///
+    /// # Errors
+    /// A sentence that says why there is no trace.
+    pub fn begin(path: &Path, size: u32) -> Result<Self, String> {
+        let refuse =
+            |why: &dyn std::fmt::Display| format!("the job is not traced: {}: {why}", path.display());
+        // It is emptied when it is ours.
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|e| refuse(&e))?;
+        file.try_lock().map_err(|_| refuse(&"another job is traced there"))?;
+        // What cannot be emptied is no file that keeps anything.
+        let _ = file.set_len(0);
+        for rank in 0..size {
+            match std::fs::remove_file(part_of(path, rank)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(refuse(&error)),
+                _ => (),
+            }
+        }
+        Ok(Parts { path: path.into(), file, size })
+    }
+
+    /// Returns the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Joins the parts, and removes them.
+    ///
+    /// # Errors
+    /// A sentence that says why the trace is not whole; the parts are left then.
+    pub fn join(self) -> Result<(), String> {
+        self.copy().map_err(|error| {
+            let path = self.path.display();
+            format!("the trace is not whole: {path}: {error}; what there is lies in {path}.rank*")
+        })?;
+        for rank in 0..self.size {
+            // One that was never made is not there, and one that stays does no harm.
+            let _ = std::fs::remove_file(part_of(&self.path, rank));
+        }
+        Ok(())
+    }
+
+    fn copy(&self) -> std::io::Result<()> {
+        let mut out = BufWriter::new(&self.file);
+        out.write_all(b"[")?;
+        let mut end: &[u8] = b"\n";
+        for rank in 0..self.size {
+            let lines = match File::open(part_of(&self.path, rank)) {
+                Ok(file) => BufReader::new(file),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let mut text = String::new();
+                    name_rank(rank, ", which has left no trace", &mut text);
+                    copy_events(&mut text.as_bytes(), &mut end, &mut out)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            copy_events(lines, &mut end, &mut out)?;
+        }
+        out.write_all(b"\n]\n")?;
+        out.flush()
+    }
+}
+
+/// Copies the whole lines that are events; `end` is what goes before the next one.
+fn copy_events(mut lines: impl BufRead, end: &mut &[u8], out: &mut impl Write) -> std::io::Result<()> {
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        if let Some(event) = line.strip_suffix(b"\n").filter(|event| event.starts_with(b"{")) {
+            out.write_all(end)?;
+            out.write_all(event.strip_suffix(b",").unwrap_or(event))?;
+            *end = b",\n";
+        }
+        line.clear();
+    }
+    Ok(())
+}
