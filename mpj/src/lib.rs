@@ -50,6 +50,31 @@
 //!
 //! Jobs run on one host, as threads or as the processes that `mpjrun` starts.
 //!
+//! # Seeing what a job does
+//! `MPJ_TRACE=job.json`, or `mpjrun --trace job.json`, has a job write what happened: open the file at
+//! [ui.perfetto.dev](https://ui.perfetto.dev) or in `chrome://tracing`. No program has to be changed or compiled anew for it.
+//! ```text
+//! $ mpjrun -n 4 --trace job.json ./prog
+//! $ MPJ_TRACE=job.json ./prog              # ranks that are threads of one process
+//! ```
+//! * Each rank is a process there, with its threads. What takes time is a slice on its thread: every wait by the name of its
+//!   call (`recv`, `ssend`, `irecv` for the wait of its request), every collective with count, ranks and context, and what is
+//!   done with messages: `eager sent`, `announced`, `piece sent`, `piece got`, `eager arrived`, `early message received`,
+//!   `body got`, each with peer, tag, bytes and device. Peers are ranks of the world. A communicator has two contexts, an
+//!   even one for messages and the next one for collectives.
+//! * A message is an arrow from the slice in which it began to the one in which it had arrived: an eager one in the
+//!   receiver's memory, be it early, an announced one with all of its body.
+//! * Registrations of memory, and the ends of other ranks with their causes, are instants. What [`World::stats`] counts, so
+//!   the copies, are counters.
+//! * `MPJ_TRACE_EVENTS` says how many events a rank keeps; how many more there were is the last event of the rank. They are
+//!   written when a few thousand have come, once a second while others come, and at the end, so that of a rank that was
+//!   killed the last second may be missing.
+//! * Each rank writes `job.json.rankN`. `mpjrun`, or the process that hosts all ranks, joins these when all have ended, and
+//!   removes them. Where nobody does, as when `mpjrun` itself was killed, they stay, and each can be opened as it is.
+//! * Times are those of the host's monotonic clock, so those of one host compare. Between hosts they do not.
+//! * A file that cannot be written is told in a sentence on standard error, and is no failure of the job. Jobs that run at
+//!   once need a file each, and of jobs that run in turn the last one is in the file.
+//!
 //! # Features
 //! One crate is enough: [`datatypes`], [`buffer`] and [`pool`] are the crates underneath, and a feature of this one is
 //! theirs, too. None is on by default, and none compiles C.

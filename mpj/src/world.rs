@@ -11,7 +11,7 @@ use crate::collective::tuning::Tuning;
 use crate::comm::Intracomm;
 use crate::error::{Class, Error, Result};
 use crate::raw;
-use crate::run::tell;
+use crate::run::{Traced, tell};
 
 /// Whether ranks say what they have moved.
 pub(crate) const STATS: Number = Number {
@@ -37,14 +37,18 @@ pub struct World {
 
 /// What leaves the job when it is dropped.
 #[derive(Debug)]
-struct Membership(World);
+struct Membership {
+    world: World,
+    /// Dropped last.
+    _traced: Traced,
+}
 
 impl Drop for Membership {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.die("panicked");
+            self.world.die("panicked");
         } else {
-            self.0.leave();
+            self.world.leave();
         }
     }
 }
@@ -66,9 +70,9 @@ impl World {
         Ok(World { comm, boot, tells_stats, _membership: None })
     }
 
-    /// Makes the last clone leave the job when it is dropped.
-    pub(crate) fn leaving_on_drop(self) -> Self {
-        World { _membership: Some(Arc::new(Membership(self.clone()))), ..self }
+    /// Makes the last clone leave the job, and end its trace, when it is dropped.
+    pub(crate) fn leaving_on_drop(self, traced: Traced) -> Self {
+        World { _membership: Some(Arc::new(Membership { world: self.clone(), _traced: traced })), ..self }
     }
 
     /// Returns the communicator, to keep or pass on.
@@ -125,9 +129,17 @@ impl World {
         self.comm.as_raw().engine()
     }
 
+    /// Ends the trace of this rank, if it is traced.
+    fn end_trace(&self) {
+        if let Err(why) = self.engine().end_trace() {
+            tell(&format_args!("rank {}: {why}", self.rank()));
+        }
+    }
+
     /// Leaves the job in good order.
     pub(crate) fn leave(&self) {
         self.engine().close();
+        self.end_trace();
         if self.tells_stats {
             tell(&format_args!("rank {} has moved\n{}", self.rank(), self.stats()));
         }
@@ -136,6 +148,7 @@ impl World {
     /// Leaves the job by a failure that the others are told of, unless it only follows another rank's.
     pub(crate) fn die(&self, cause: &str) {
         self.boot.deaths().report(self.comm.as_raw().rank(), End::Died(cause.into()));
+        self.end_trace();
     }
 }
 

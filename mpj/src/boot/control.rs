@@ -305,6 +305,10 @@ impl Link {
 }
 
 impl Boot for Control {
+    fn joins_traces(&self) -> bool {
+        true
+    }
+
     fn rank(&self) -> u32 {
         self.rank
     }

@@ -84,6 +84,12 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Ends the whole job with an exit code.
     fn abort(&self, code: i32, why: &str);
 
+    /// Whether what started the ranks joins their parts of a trace (`MPJ_TRACE`) when all have ended. Otherwise a process
+    /// that hosts all ranks does so, and if there are several the parts stay where they are.
+    fn joins_traces(&self) -> bool {
+        false
+    }
+
     /// Returns the code that a rank of this process ended the job with, if it is this process's to exit with.
     fn aborted(&self) -> Option<i32> {
         None

@@ -71,6 +71,14 @@ impl<'a> Plan<'a> {
         Plan { op: Some(Held::Lent(op)), ..self }
     }
 
+    /// Returns how many items the rank gives or gets, whichever is more.
+    pub(crate) fn items(&self) -> usize {
+        match &self.lent {
+            Lent::Pair(send, recv) => send.count().max(recv.count()),
+            Lent::Several(all) => all.iter().map(Buf::count).sum(),
+        }
+    }
+
     /// Copies the descriptions of what is lent. The memory itself stays where it is.
     pub(crate) fn into_owned(self) -> Plan<'static> {
         let Plan { steps, lent, temp, op } = self;

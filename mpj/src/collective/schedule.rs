@@ -113,6 +113,11 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         self.patience.sleep();
     }
 
+    /// Returns how many items the rank gives or gets, whichever is more.
+    pub(super) fn items(&self) -> usize {
+        self.plan.items()
+    }
+
     /// Goes on as far as possible.
     pub(super) fn poll(&mut self) -> Option<Reached> {
         loop {

@@ -138,8 +138,14 @@ impl Task {
         state.part = part;
         state.stage = Stage::Begun;
         self.phase.store(OPEN, Ordering::Release);
+        let items = state.schedule.items();
         drop(state);
-        self.context.engine().drive(self.context.channel(), Arc::clone(self) as Arc<dyn Driven>);
+        let (engine, channel) = (self.context.engine(), self.context.channel());
+        let traced = engine.trace().map(|trace| (trace, trace.now()));
+        engine.drive(channel, Arc::clone(self) as Arc<dyn Driven>);
+        if let Some((trace, begun)) = traced {
+            trace.collective(begun, self.name, channel, items, false);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -56,7 +56,22 @@ impl Turn<'_> {
     ///
     /// # Safety
     /// The contract of [`Schedule::new`].
+    #[inline]
     pub(crate) unsafe fn run(&mut self, label: Label, plan: Plan<'_>) -> Result<()> {
+        let Some(trace) = self.context.engine().trace() else {
+            // SAFETY: the caller's contract.
+            return unsafe { self.go(label, plan) };
+        };
+        let (begun, items, name) = (trace.now(), plan.items(), self.part.name());
+        // SAFETY: as above.
+        let outcome = unsafe { self.go(label, plan) };
+        trace.collective(begun, name, self.context.channel(), items, outcome.is_err());
+        outcome
+    }
+
+    /// # Safety
+    /// As [`run`](Self::run).
+    unsafe fn go(&mut self, label: Label, plan: Plan<'_>) -> Result<()> {
         let call = self.part.call(label);
         // SAFETY: the caller's contract; `run` goes to the end.
         let mut schedule = unsafe { Schedule::new(self.context, call, plan) };

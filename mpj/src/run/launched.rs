@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use mpj_devices::{End, Event, Registry};
 
+use super::Traced;
 use super::threads::{self, JobError};
 use crate::boot::{Boot, Faces, Local, detect};
 use crate::config::{self, Config};
@@ -79,10 +80,12 @@ pub fn init() -> Result<World, Error> {
 }
 
 fn join(face: Arc<dyn Boot>) -> Result<World, Error> {
-    let config = config(std::slice::from_ref(&face)).map_err(|why| Error::new(Class::Other, "init", why))?;
+    let faces = std::slice::from_ref(&face);
+    let mut config = config(faces).map_err(|why| Error::new(Class::Other, "init", why))?;
+    let traced = Traced::begin(faces, &mut config);
     let (rank, roster, registry) = (face.rank(), face.deaths(), face.registry());
     let joined = World::join(face, &registry, &config);
-    joined.map(World::leaving_on_drop).inspect_err(|e| {
+    joined.map(|world| world.leaving_on_drop(traced)).inspect_err(|e| {
         roster.report(rank, End::Died(format!("could not start: {e}").into()));
     })
 }

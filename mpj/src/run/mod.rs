@@ -2,6 +2,7 @@
 
 mod launched;
 pub(crate) mod threads;
+mod traced;
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,6 +14,7 @@ use mpj_devices::Registry;
 
 pub use launched::init;
 pub use threads::{JobError, threads};
+pub(crate) use traced::Traced;
 
 use crate::boot::{Faces, detect};
 use crate::world::World;

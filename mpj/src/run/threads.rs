@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mpj_devices::{End, Event, Registry, Roster};
 
+use super::Traced;
 use crate::boot::wire::exit_code;
 use crate::boot::{Boot, Faces, Local};
 use crate::config::{self, Config};
@@ -113,6 +114,17 @@ pub(crate) fn host<R, E, F>(
     config: &Config,
     f: &F,
 ) -> Vec<Result<R, Failure>>
+where
+    F: Fn(World) -> Result<R, E> + Send + Sync + ?Sized,
+    R: Send,
+    E: fmt::Display,
+{
+    let mut config = config.clone();
+    let _traced = Traced::begin(&faces, &mut config);
+    host_all(faces, registry, &config, f)
+}
+
+fn host_all<R, E, F>(faces: Faces, registry: &Registry, config: &Config, f: &F) -> Vec<Result<R, Failure>>
 where
     F: Fn(World) -> Result<R, E> + Send + Sync + ?Sized,
     R: Send,
