@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mpj::config::Number;
+use mpj_devices::trace::Parts;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
@@ -21,6 +22,7 @@ use crate::plan::Plan;
 use crate::report::{Failure, Refused, Verdict, judge, name, ranks};
 use crate::signals::Signals;
 use crate::spawn::{Process, Spawner, Status};
+use crate::traced;
 
 /// How long processes have after SIGTERM.
 pub(crate) const KILL_AFTER: Number = Number {
@@ -115,11 +117,15 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
         timeout: plan.timeout.and_then(|limit| Instant::now().checked_add(limit)),
         hang: None,
     };
-    let started = job.start();
+    let parts = plan.trace.as_deref().and_then(|path| traced::begin(path, plan.size));
+    let started = job.start(parts.as_ref());
     if started.is_ok() {
         job.watch();
     }
     job.clear_away();
+    if let Some(parts) = parts {
+        traced::end(parts);
+    }
     let reader = started?;
     signals.release().map_err(|e| Refused::new(format!("signals: {e}")))?;
     let impatient = job.interrupts.len() > 1;
@@ -131,10 +137,10 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
 }
 
 impl Job<'_> {
-    fn start(&mut self) -> Result<Reader, Refused> {
+    fn start(&mut self, parts: Option<&Parts>) -> Result<Reader, Refused> {
         let plan = self.plan;
         let terminal = input::is_terminal();
-        let spawner = Spawner::new(plan, self.signals.before(), terminal)?;
+        let spawner = Spawner::new(plan, parts, self.signals.before(), terminal)?;
         // One process's lines cannot mix with another's: it prints for itself.
         let piped = plan.label || plan.processes.len() > 1;
         let mut output = Output::default();

@@ -11,6 +11,7 @@
 //! | `ends` | who has left, for those who ask |
 //! | `memory` | the memory the ranks share, and whether there is enough |
 //! | `control`, `board` | a control socket, and what ranks make known to each other by them |
+//! | `traced` | the file of a job that is traced |
 //! | `report` | which failure counts, the exit code and the one message |
 //! | `output`, `input`, `signals` | lines out, the terminal in, signals on |
 
@@ -33,6 +34,7 @@ mod signals;
 #[allow(unsafe_code, reason = "what a process does between fork and exec")]
 mod spawn;
 mod spelling;
+mod traced;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -82,6 +84,10 @@ struct Cli {
     /// Whether the others are ended after a failure
     #[arg(long, value_name = "WHAT", default_value = "end")]
     on_failure: OnFailure,
+    /// Traces the job in a file, which Perfetto (ui.perfetto.dev) and Chrome open: what each rank waits for, and each
+    /// message, by which protocol and device it goes [default: MPJ_TRACE, or none]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<String>,
     /// Lists the run-time parameters, with their defaults and ranges, and exits
     #[arg(long)]
     params: bool,
@@ -109,6 +115,7 @@ Examples:
   mpjrun -n 5 -x MPJ_HOST_ID=a:2,b:3 ./prog
                                       as if ranks 0 and 1 ran on one host, and 2 to 4 on another
   mpjrun -n 4 -l -x RUST_BACKTRACE=1 -x MPJ_SPIN=0 ./prog
+  mpjrun -n 4 --trace job.json ./prog open job.json at ui.perfetto.dev
 
 Standard input goes to rank 0. Parameters are variables of the environment (mpjrun --params).";
 

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mpj::config::{PREFIX, Parameter, Text, near};
 use mpj_devices::config::PATH;
+use mpj_devices::trace::TRACE;
 use mpj_devices::{HostId, IbvDriver, NioDriver, ShmDriver, SmDriver};
 
 use crate::environment::Environment;
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     /// The devices to use; `None` for all there are.
     pub(crate) devices: Option<Vec<String>>,
     pub(crate) environment: Environment,
+    /// The file that the job is traced in.
+    pub(crate) trace: Option<PathBuf>,
     pub(crate) label: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) grace: Duration,
@@ -83,12 +87,14 @@ impl Plan {
                 placement.hosts.count()
             )));
         }
+        let trace = cli.trace.unwrap_or_else(|| environment.config.text(&TRACE).to_owned());
         let mut program = cli.program.into_iter();
         Ok(Plan {
             size,
             processes: processes(&placement, per_process),
             placement,
             devices,
+            trace: (!trace.is_empty()).then(|| trace.into()),
             label: cli.label,
             timeout: cli.timeout,
             grace: cli.grace,

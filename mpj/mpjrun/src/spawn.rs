@@ -11,12 +11,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use mpj::boot::wire::CONTROL;
+use mpj_devices::trace::Parts;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
 use crate::plan::Plan;
 use crate::report::Refused;
 use crate::signals::Mask;
+use crate::traced;
 
 /// A process that was started. It is reaped only when the job is over, so that its id stays its own.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(crate) enum Status {
 /// Starts the processes of one plan.
 pub(crate) struct Spawner<'a> {
     plan: &'a Plan,
+    /// Where the job is traced.
+    parts: Option<&'a Parts>,
     mask: Mask,
     limit: Option<Rlimit>,
     input: bool,
@@ -47,7 +51,12 @@ const DESCRIPTORS: u64 = 20;
 
 impl<'a> Spawner<'a> {
     /// Sees to it that there are descriptors enough. With `input`, rank 0 gets a pipe as its standard input.
-    pub(crate) fn new(plan: &'a Plan, mask: Mask, input: bool) -> Result<Self, Refused> {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        parts: Option<&'a Parts>,
+        mask: Mask,
+        input: bool,
+    ) -> Result<Self, Refused> {
         let processes = plan.processes.len() as u64;
         let needed = DESCRIPTORS + 4 * processes;
         let now = rustix::process::getrlimit(Resource::Nofile);
@@ -66,7 +75,7 @@ impl<'a> Spawner<'a> {
             })?;
             limit = Some(now);
         }
-        Ok(Spawner { plan, mask, limit, input })
+        Ok(Spawner { plan, parts, mask, limit, input })
     }
 
     /// Starts the process of these ranks; returns it and our end of its control socket.
@@ -83,6 +92,7 @@ impl<'a> Spawner<'a> {
             command.env_remove(name);
         });
         command.envs(self.plan.environment.given(ranks.start, self.plan.size));
+        command.envs(self.plan.trace.is_some().then(|| traced::variable(self.parts)));
         command.env(CONTROL, format!("{}:{inode}", theirs.as_raw_fd()));
         command.stdin(match (ranks.start, self.input) {
             (0, true) => Stdio::piped(),

@@ -19,7 +19,10 @@ mod parameters;
 mod program;
 #[path = "../../../tests/common/messages.rs"]
 mod programs;
+#[path = "../../../tests/common/trace.rs"]
+mod reader;
 mod signals;
+mod trace;
 mod usage;
 
 use std::io::Write;
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         messages::TESTS,
         parameters::TESTS,
         signals::TESTS,
+        trace::TESTS,
         usage::TESTS,
     ]
     .concat();

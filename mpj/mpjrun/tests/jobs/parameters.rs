@@ -25,7 +25,7 @@ pub(crate) fn ways(world: &World) -> Result<(), Error> {
     let mut sum = [0u64; COUNT];
     world.allreduce(&[me + 1; COUNT], &mut sum, Op::Sum)?;
     say(&format!("allreduce took {}", sent() - before));
-    assert_eq!(sum, [(1..=size as u64).sum(); COUNT]);
+    assert_eq!(sum, [(1..=size as u64).sum::<u64>(); COUNT]);
     let mut all = vec![0u64; COUNT * size];
     world.allgather(&[me; COUNT], &mut all)?;
     assert!(all.iter().enumerate().all(|(at, item)| *item == (at / COUNT) as u64), "{all:?}");

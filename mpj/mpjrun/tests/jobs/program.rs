@@ -8,7 +8,8 @@ use std::time::Duration;
 use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
-use crate::{collectives, hosts, late, messages, parameters};
+use crate::reader::exchange;
+use crate::{collectives, hosts, late, messages, parameters, trace};
 
 /// Prints whole lines, which is what the tests read.
 pub(crate) fn say(text: &str) {
@@ -146,6 +147,8 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "room" => room(world)?,
         "pairs" => hosts::pairs(world)?,
         "mapped" => hosts::mapped(world)?,
+        "exchange" => exchange(world)?,
+        "exchange-killed" => trace::killed(world)?,
         "ways" => parameters::ways(world)?,
         "far-ahead" => collectives::far_ahead(world)?,
         "count" => {
@@ -296,7 +299,7 @@ pub(crate) fn leave(code: i32) {
     std::process::exit(code)
 }
 
-fn kill_me(signal: &str) {
+pub(crate) fn kill_me(signal: &str) {
     Command::new("kill").args([signal, &std::process::id().to_string()]).status().unwrap();
     std::thread::sleep(Duration::from_secs(100));
 }

@@ -1,0 +1,30 @@
+//! The file of a job that is traced: the ranks write their parts beside it, which are joined when all have ended.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use mpj::config::PREFIX;
+use mpj_devices::trace::{Parts, TRACE};
+
+use crate::environment::Variable;
+use crate::say;
+
+/// Begins the trace of a job. If there can be none, that is said, and the job runs without.
+pub(crate) fn begin(path: &Path, size: u32) -> Option<Parts> {
+    // A rank may begin in another directory. Values of parameters are texts.
+    let path = std::path::absolute(path).ok().filter(|path| path.to_str().is_some()).unwrap_or(path.into());
+    Parts::begin(&path, size).inspect_err(|why| say(why)).ok()
+}
+
+/// Returns what tells the ranks where they are traced, or that they are not.
+pub(crate) fn variable(parts: Option<&Parts>) -> Variable {
+    let path = parts.map_or(OsString::new(), |parts| parts.path().into());
+    (format!("{PREFIX}{}", TRACE.name), path)
+}
+
+/// Joins what the ranks have written.
+pub(crate) fn end(parts: Parts) {
+    if let Err(why) = parts.join() {
+        say(&why);
+    }
+}

@@ -1,0 +1,113 @@
+//! `--trace`: one file of a job of processes, whatever becomes of them.
+
+use std::fs;
+use std::time::Duration;
+
+use mpj::{Error, World};
+
+use crate::Test;
+use crate::job::{Ended, mpjrun, run, run_sh, watch};
+use crate::program::kill_me;
+use crate::reader::{Folder, Trace, exchange};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_job_is_traced_by_every_device", a_job_is_traced_by_every_device),
+    ("a_rank_that_is_killed_leaves_what_it_had_written", a_rank_that_is_killed_leaves_what_it_had_written),
+    ("ranks_without_a_trace_are_in_the_file", ranks_without_a_trace_are_in_the_file),
+    ("a_trace_that_cannot_be_is_no_failure", a_trace_that_cannot_be_is_no_failure),
+    ("a_full_disk_is_no_failure", a_full_disk_is_no_failure),
+];
+
+/// Exchanges messages, and some of them after what was written last is old enough to be written.
+pub(crate) fn killed(world: &World) -> Result<(), Error> {
+    exchange(world)?;
+    std::thread::sleep(Duration::from_millis(1100));
+    exchange(world)?;
+    if world.rank() == 1 {
+        kill_me("-KILL");
+    }
+    world.recv(&mut [0u8], 1, 0).map(drop)
+}
+
+fn a_job_is_traced_by_every_device() {
+    let folder = Folder::new("devices");
+    for (device, processes, body) in [
+        ("smdev", 1, "body got"),
+        ("shmdev", 3, "body received in pieces"),
+        ("niodev", 3, "body received in pieces"),
+        ("auto --ranks-per-process 2", 2, "body got"),
+    ] {
+        let path = folder.0.join("job.json");
+        // The second time by the variable; what lies there is replaced.
+        for set in [format!("--trace {}", path.display()), format!("-x MPJ_TRACE={}", path.display())] {
+            let ended = run(&format!("-n 3 --dev {device} {set}"), "exchange");
+            assert!(ended.code == Some(0) && ended.err.is_empty(), "{device}: {ended:#?}");
+            assert_eq!(folder.files(), ["job.json".to_owned()].into());
+            let trace = Trace::read(&path);
+            assert_eq!(trace.ranks().into_values().collect::<Vec<_>>(), ["rank 0", "rank 1", "rank 2"]);
+            trace.assert_nested();
+            let pairs = trace.assert_flows();
+            assert!(["0 to 1", "1 to 2", "2 to 0"].iter().all(|pair| pairs[*pair] >= 8), "{pairs:?}");
+            for name in ["eager sent", "announced", "allreduce", "ssend"] {
+                assert_eq!(trace.ranks_with(name).len(), 3, "{name} by {device}");
+            }
+            let arrived = trace.events("eager arrived");
+            let by = |event: &&serde_json::Value| event["args"]["device"] == device;
+            assert!(device.contains(' ') || arrived.iter().all(by), "{device}: {arrived:?}");
+            assert!(!trace.ranks_with(body).is_empty(), "{body} by {device} in {processes}");
+        }
+    }
+}
+
+fn a_rank_that_is_killed_leaves_what_it_had_written() {
+    let folder = Folder::new("killed");
+    let path = folder.0.join("job.json");
+    let ended = run(&format!("-n 3 --trace {}", path.display()), "exchange-killed");
+    ended.expect(137, &["rank 1"]);
+    assert_eq!(folder.files(), ["job.json".to_owned()].into());
+    let trace = Trace::read(&path);
+    assert_eq!(trace.ranks().len(), 3);
+    trace.assert_nested();
+    assert_eq!(trace.ranks_with("allreduce"), [0, 1, 2].into(), "the first exchange was written");
+    assert_eq!(trace.ranks_with("a rank has died"), [0, 2].into());
+}
+
+fn ranks_without_a_trace_are_in_the_file() {
+    let folder = Folder::new("without");
+    let path = folder.0.join("job.json");
+    let ended = run(&format!("-n 2 --trace {}", path.display()), "never");
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let names: Vec<String> = Trace::read(&path).ranks().into_values().collect();
+    assert_eq!(names, ["rank 0, which has left no trace", "rank 1, which has left no trace"]);
+}
+
+fn a_trace_that_cannot_be_is_no_failure() {
+    let folder = Folder::new("cannot");
+    let path = folder.0.join("nowhere/job.json");
+    let ended = run(&format!("-n 2 --trace {}", path.display()), "exchange");
+    ended.expect(0, &["the job is not traced", "nowhere/job.json", "No such file"]);
+    assert_eq!(ended.err.len(), 1, "{ended:#?}");
+}
+
+fn a_full_disk_is_no_failure() {
+    let folder = Folder::new("full");
+    let path = folder.0.join("job.json");
+    // It is full when the parts are joined.
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let ended = run(&format!("-n 2 --trace {}", path.display()), "exchange");
+    ended.expect(0, &["the trace is not whole", "No space left on device", "job.json.rank*"]);
+    assert_eq!(Trace::read(&folder.0.join("job.json.rank1")).ranks().len(), 1);
+    fs::remove_file(&path).unwrap();
+    // It is full for the ranks.
+    let script = "ulimit -f 2; trap '' XFSZ; exec $RANKS rank exchange";
+    let ended = run_sh(&format!("-n 2 --dev niodev --trace {}", path.display()), script);
+    let told = |ended: &Ended, rank: u32| {
+        let part = format!("rank {rank}: it is not traced to its end: {}.rank{rank}: ", path.display());
+        ended.err.iter().filter(|line| line.contains(&part)).count()
+    };
+    assert_eq!((ended.code, told(&ended, 0), told(&ended, 1)), (Some(0), 1, 1), "{ended:#?}");
+    assert_eq!(Trace::read(&path).ranks().len(), 2);
+    // A name that is nearly that of the variable is refused.
+    let mut command = mpjrun("-n 1 -x MPJ_TRCE=job.json true");
+    watch(&mut command).0.end().expect(2, &["did you mean MPJ_TRACE?"]);
+}
