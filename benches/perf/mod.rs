@@ -8,6 +8,7 @@ mod ddt_by_hand;
 mod ddt_patterns;
 pub(crate) mod matching;
 mod memory;
+pub(crate) mod paths;
 pub(crate) mod pingpong;
 mod plot;
 pub(crate) mod pools;

@@ -90,6 +90,18 @@ fn pingpong_of_threads_prints_one_and_more_and_one_again() {
 }
 
 #[test]
+fn paths_draws_a_panel_a_shape_and_says_which_is_best() {
+    let (lines, svg) = drawn("paths.svg", &["paths", "0.05", "4096"]);
+    // The three paths and the limit, of each shape, freshly written and not.
+    assert_eq!(looks(&check(&svg)).len(), 8 * 4);
+    let of = |kind: &str| lines.iter().filter(|line| line.starts_with(kind)).count();
+    assert_eq!((of("MEMCPY,"), of("PATH,"), lines.len()), (4, 8 * 4 * 3, 4 + 8 * 4 * 3), "{lines:?}");
+    let is_whole = |line: &&String| line.split(',').count() == 9;
+    assert!(lines.iter().filter(|line| line.starts_with("PATH,")).all(|line| is_whole(&line)), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("PATH,indexed,fresh,1024,zerocopy,")), "{lines:?}");
+}
+
+#[test]
 fn coll_draws_a_curve_an_operation_and_no_two_alike() {
     let (lines, svg) = drawn("coll.svg", &["coll", "0.2", "32768"]);
     let mut looks = looks(&check(&svg));
@@ -154,6 +166,8 @@ fn nonsense_is_refused_in_one_sentence() {
         (&[&["hello"][..], &nowhere].concat(), "--svg"),
         (&[&["matching"][..], &nowhere].concat(), "--svg"),
         (&["matching", "-n", "3"], "2 ranks"),
+        (&["paths", "-n", "3"], "2 ranks"),
+        (&["paths", "1", "63"], "64 bytes"),
     ] {
         let output = run(arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

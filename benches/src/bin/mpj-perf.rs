@@ -37,6 +37,9 @@ const MOST_THREADS: usize = 256;
 ///
 ///   mpjrun -n 2 mpj-perf ddt 3 8             two ranks, as processes
 ///
+///   mpjrun -n 2 --dev shmdev mpj-perf paths --svg shmdev.svg
+///                                            buffered and zero-copy messages beside each other
+///
 ///   mpj-perf pools --svg pools.svg           pools beside allocators, in this process alone
 ///
 ///   mpj-perf serde                           codecs beside serializers, in this process alone
@@ -107,6 +110,14 @@ enum OfRanks {
     /// DDT,pattern,bytes,GB/s of mpj's packing,by hand,mpj's unpacking,by hand,memcpy,and the two ratios;
     /// DDTPP,pattern,bytes,us by datatype,by hand,by packing first,of contiguous bytes (median half round trips)
     Ddt(DdtArgs),
+    /// By which path messages between two ranks go fastest: through blocks of the pool, or without copies
+    ///
+    /// Contiguous, strided and indexed elements, and objects, from 64 B on, freshly written and not, by each path in turns, over
+    /// the device that the job has (mpjrun --dev).
+    ///
+    /// MEMCPY,bytes,median us,MB/s; PATH,shape,fresh or same,bytes,path,median us,least us,99 % us,MB/s (half round trips); remarks
+    /// at the end say for each shape which path is best from which size on, and whether auto is it
+    Paths(PathsArgs),
     /// Many messages that meet their receives in order and in reverse
     ///
     /// MATCH,queue,order,messages,median us,least us,ns a message (queue: the receives were posted, or the messages came
@@ -189,6 +200,16 @@ struct DdtArgs {
 }
 
 #[derive(Args, Clone, Copy, Debug)]
+struct PathsArgs {
+    /// Milliseconds for each path of each point
+    #[arg(default_value = "40", value_parser = milliseconds, allow_negative_numbers = true)]
+    ms: f64,
+    /// The largest message in bytes
+    #[arg(default_value_t = 16_777_216)]
+    max_bytes: usize,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
 struct MatchingArgs {
     /// The most messages
     #[arg(default_value_t = 100_000)]
@@ -201,6 +222,10 @@ impl OfRanks {
         match self {
             OfRanks::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
             OfRanks::Matching(_) if ranks != 2 => Some(format!("matching needs 2 ranks, not {ranks}")),
+            OfRanks::Paths(_) if ranks != 2 => Some(format!("paths needs 2 ranks, not {ranks}")),
+            OfRanks::Paths(PathsArgs { max_bytes, .. }) if *max_bytes < 64 => {
+                Some("the smallest message of paths has 64 bytes".to_owned())
+            }
             OfRanks::Pingpong(args) => args.options().refuse(),
             _ => None,
         }
@@ -217,6 +242,7 @@ impl OfRanks {
             OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
             OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
             OfRanks::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms, svg),
+            OfRanks::Paths(args) => perf::paths::run(world, args.ms, args.max_bytes, svg),
             OfRanks::Matching(args) => perf::matching::run(world, args.messages),
             OfRanks::Hello => Ok(()),
         }
@@ -355,7 +381,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => refuse(
-            "name a program: pingpong, coll, ddt, matching, pools, serde or hello (mpj-perf --help says more)",
+            "name a program: pingpong, coll, ddt, paths, matching, pools, serde or hello (mpj-perf --help says more)",
         ),
         _ => {
             let complaint = error.render().to_string();

@@ -1,0 +1,138 @@
+//! What is sent: bytes in one piece, in equal and in unequal pieces, and an object.
+
+use std::fmt;
+use std::hint::black_box;
+
+use clap::ValueEnum;
+use mpj::{Datatype, Intracomm, View, ViewMut};
+
+use super::super::Failure;
+use super::super::memory::Pages;
+
+/// How the elements of a message lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(super) enum Shape {
+    /// In one piece.
+    Contiguous,
+    /// Every second element.
+    Strided,
+    /// Blocks of 1 to 7 elements, with as many between them.
+    Indexed,
+    /// A vector of pairs, encoded by serde and decoded into a new one.
+    Object,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Shape::Contiguous => "contiguous",
+            Shape::Strided => "strided",
+            Shape::Indexed => "indexed",
+            Shape::Object => "object",
+        })
+    }
+}
+
+/// A message, with the memory it is sent from and that it is received into.
+#[derive(Debug)]
+pub(super) struct Message {
+    bytes: usize,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Elements { datatype: Datatype, send: Pages<f64>, recv: Pages<f64> },
+    Run { send: Pages<f64>, recv: Pages<f64> },
+    Object { send: Vec<(u64, f64)> },
+}
+
+impl Message {
+    /// A message of `bytes` bytes, a multiple of 64.
+    pub(super) fn new(shape: Shape, bytes: usize) -> Result<Self, Failure> {
+        let len = bytes / size_of::<f64>();
+        let pages = || Ok::<_, Failure>((Pages::filled(2 * len, 1.5)?, Pages::filled(2 * len, 2.5)?));
+        let element = Datatype::of::<f64>();
+        let kind = match shape {
+            Shape::Contiguous => Kind::Run { send: Pages::filled(len, 1.5)?, recv: Pages::filled(len, 2.5)? },
+            Shape::Strided => {
+                let (send, recv) = pages()?;
+                Kind::Elements { datatype: element.vector(len, 1, 2)?, send, recv }
+            }
+            Shape::Indexed => {
+                let (send, recv) = pages()?;
+                Kind::Elements { datatype: element.indexed(&blocks(len))?, send, recv }
+            }
+            Shape::Object => Kind::Object { send: (0..len as u64 / 2).map(|at| (at, 1.5)).collect() },
+        };
+        Ok(Message { bytes, kind })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Writes to every cache line of what is sent, as a program does that has computed it.
+    pub(super) fn write(&mut self) {
+        match &mut self.kind {
+            Kind::Run { send, .. } | Kind::Elements { send, .. } => {
+                send.iter_mut().step_by(8).for_each(|element| *element += 1.0);
+                black_box(&mut send[..]);
+            }
+            Kind::Object { send } => {
+                send.iter_mut().step_by(4).for_each(|(_, element)| *element += 1.0);
+                black_box(&mut send[..]);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn send(&self, world: &Intracomm, to: usize) -> Result<(), Failure> {
+        match &self.kind {
+            Kind::Run { send, .. } => world.send(&send[..], to, 1)?,
+            Kind::Elements { datatype, send, .. } => {
+                world.send(&View::new(&send[..], 0, datatype, 1)?, to, 1)?;
+            }
+            Kind::Object { send } => world.send_object(send, to, 1)?,
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn recv(&mut self, world: &Intracomm, from: usize) -> Result<(), Failure> {
+        match &mut self.kind {
+            Kind::Run { recv, .. } => drop(world.recv(&mut recv[..], from, 1)?),
+            Kind::Elements { datatype, recv, .. } => {
+                world.recv(&mut ViewMut::new(&mut recv[..], 0, datatype, 1)?, from, 1)?;
+            }
+            Kind::Object { .. } => drop(black_box(world.recv_object::<Vec<(u64, f64)>>(from, 1)?)),
+        }
+        Ok(())
+    }
+}
+
+/// Blocks of `len` elements in all, each followed by as many that are left out.
+fn blocks(len: usize) -> Vec<(usize, isize)> {
+    let (mut blocks, mut taken) = (Vec::new(), 0);
+    while taken < len {
+        let block = (1 + taken * 5 % 7).min(len - taken);
+        blocks.push((block, 2 * taken as isize));
+        taken += block;
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::blocks;
+
+    #[test]
+    fn blocks_take_half_of_what_they_lie_in() {
+        for len in [8, 32, 1000] {
+            let blocks = blocks(len);
+            assert_eq!(blocks.iter().map(|(block, _)| block).sum::<usize>(), len);
+            let (last, at) = blocks[blocks.len() - 1];
+            assert!(at as usize + last <= 2 * len && blocks.iter().any(|(block, _)| *block > 1));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What the figures say: a sentence and a panel for each shape.
+
+use super::super::plot::{Curve, Lines, Look, Page, Panel, Point};
+use super::super::pools::size;
+use super::{Family, PATHS};
+
+/// Auto is as good as the better one if it is within this.
+const CLOSE: f64 = 1.05;
+
+/// By how much the first is slower than the second, on the average of all sizes.
+fn ratio(ours: &[Point], others: impl Iterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = ours.iter().zip(others).map(|(point, other)| (point.y / other).ln()).collect();
+    (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
+}
+
+/// From which size on a message without copies is never slower than one through blocks.
+fn crossing([_, buffered, zero_copy]: &[Vec<Point>; PATHS.len()]) -> Option<f64> {
+    let wins = |(a, b): &(&Point, &Point)| a.y <= b.y;
+    let from = zero_copy.iter().zip(buffered).rev().take_while(wins).last();
+    from.map(|(point, _)| point.x)
+}
+
+/// Says in a sentence which path is best for a shape, and whether the library chooses it.
+pub(super) fn sentence(family: &Family) -> String {
+    let Family { shape, fresh, paths, .. } = family;
+    let [auto, buffered, zero_copy] = paths;
+    let state = if *fresh { "freshly written" } else { "unmodified" };
+    let cross = match (crossing(paths), zero_copy.last().zip(buffered.last())) {
+        (Some(bytes), Some((zero, block))) => {
+            format!(
+                "without copies from {} on, {:.2} × as fast at the end",
+                size(bytes as usize),
+                block.y / zero.y
+            )
+        }
+        _ => "through blocks at every size".to_owned(),
+    };
+    let best = buffered.iter().zip(zero_copy).map(|(a, b)| a.y.min(b.y));
+    let auto = ratio(auto, best);
+    let chosen = if auto <= CLOSE { "as good as the better one" } else { "slower than the better one" };
+    format!("{shape}, {state}: fastest {cross}; auto is {chosen} ({auto:.2} × its time on the average)")
+}
+
+/// A panel for each shape and state, with what it shows as its title.
+pub(super) fn page(device: &str, families: &[Family]) -> Page {
+    let panel = |family: &Family| {
+        let looks = [Look::of(0).strong(), Look::of(1), Look::of(2)];
+        let curves = PATHS.iter().zip(looks).zip(&family.paths);
+        let mut curves: Vec<Curve> = curves
+            .map(|(((name, _), look), points)| Curve {
+                label: (*name).to_owned(),
+                look,
+                points: points.clone(),
+            })
+            .collect();
+        let (label, look) = ("memcpy".to_owned(), Look::of(6).dashed(2));
+        curves.push(Curve { label, look, points: family.memcpy.clone() });
+        let Family { shape, fresh, .. } = family;
+        let state = if *fresh { "freshly written" } else { "unmodified" };
+        let cross = crossing(&family.paths).map_or_else(
+            || "through blocks is faster at every size".to_owned(),
+            |bytes| format!("without copies is faster from {} on", size(bytes as usize)),
+        );
+        Panel::Lines(Lines {
+            title: format!("{shape}, {state}: {cross}"),
+            x: "size of the message",
+            y: "time, µs",
+            curves,
+        })
+    };
+    Page {
+        title: format!("Through blocks of a pool, or without copies: {device}"),
+        how: "Half round trips between two ranks: medians; bars: least to 99 %. The paths take turns"
+            .to_owned(),
+        panels: families.iter().map(panel).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(times: [f64; 3]) -> Vec<Point> {
+        let sizes = [64.0, 1024.0, 65536.0];
+        times.into_iter().zip(sizes).map(|(y, x)| Point { x, y, low: y, high: y }).collect()
+    }
+
+    #[test]
+    fn a_path_is_better_from_where_it_stays_so() {
+        let cross = |zero| crossing(&[points([1.0; 3]), points([1.0, 2.0, 3.0]), points(zero)]);
+        assert_eq!(cross([0.5, 1.0, 2.0]), Some(64.0));
+        assert_eq!(cross([0.5, 2.5, 2.0]), Some(65536.0));
+        assert_eq!(cross([0.5, 1.0, 3.5]), None);
+        assert!((ratio(&points([2.0; 3]), [1.0, 2.0, 4.0].into_iter()) - 1.0).abs() < 1e-9);
+    }
+}
