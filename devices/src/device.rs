@@ -291,8 +291,8 @@ pub trait Link: Send + fmt::Debug {
     /// costs much, the device may keep it back to send several together.
     ///
     /// What is kept back [is staged](Self::is_staged), and leaves with the next frame that is posted or by
-    /// [`flush`](Self::flush), whichever is first; without either it leaves within [`HELD`] all the same, as the
-    /// thread that started it may compute for long.
+    /// [`flush`](Self::flush), whichever is first; without either it leaves within [`HELD`] all the same where there is
+    /// room for it, as the thread that started it may compute for long.
     ///
     /// # Errors
     /// As [`post`](Self::post).

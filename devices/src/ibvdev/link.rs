@@ -1,5 +1,6 @@
 //! The sending end.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::Shared;
@@ -20,17 +21,27 @@ impl IbvLink {
     }
 }
 
+#[inline]
+fn write(body: Body<'_>, room: &mut [MaybeUninit<u8>]) {
+    match body {
+        Body::Empty => (),
+        Body::Bytes(bytes) => {
+            room.write_copy_of_slice(bytes);
+        }
+        Body::Chain(pieces) => pieces.write(room),
+        Body::Fill(fill) => fill.write(room),
+    }
+}
+
 impl Link for IbvLink {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
-        self.pair.post(head, body.len(), |room| match body {
-            Body::Empty => (),
-            Body::Bytes(bytes) => {
-                room.write_copy_of_slice(bytes);
-            }
-            Body::Chain(pieces) => pieces.write(room),
-            Body::Fill(fill) => fill.write(room),
-        })
+        self.pair.post(head, body.len(), false, |room| write(body, room))
+    }
+
+    #[inline]
+    fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        self.pair.post(head, body.len(), true, |room| write(body, room))
     }
 
     unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {

@@ -193,13 +193,15 @@ impl Pair {
 
     /// Posts a frame of `len` bytes after its head; `write` writes them.
     ///
-    /// A short one that would be far behind in the queue waits for others, to go in one message: so a flood of short frames
-    /// costs the network few messages. What waits goes by [`flush`](Self::flush).
+    /// A short one for which there is no room may wait for others, if its sender has `more`, to go in one message once there
+    /// is: so a flood of short frames costs the network few messages. What waits goes by the next frame or by
+    /// [`flush`](Self::flush).
     #[inline]
     pub(super) fn post(
         &self,
         head: &[u8],
         len: usize,
+        more: bool,
         write: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<(), PostError> {
         if self.state() != State::Stands {
@@ -210,20 +212,15 @@ impl Pair {
             return Err(PostError::Again);
         }
         let entry = Entry { head: head.len(), body: len };
-        if let Some(many) = &sending.many
-            && (entry.len() > SHORT || many.len + entry.len() > self.plan.slot)
-            && !self.send_many(&mut sending)?
-        {
-            return Err(PostError::Again);
+        let is_free = self.send_many(&mut sending)? && self.has_room(&sending)? && self.has_slot(&sending);
+        if is_free {
+            return self.message(&mut sending, Kind::Frame, head, len, write);
         }
-        let is_behind = sending.posted - self.done.load(Ordering::Acquire) >= (self.plan.window / 2).into();
-        if sending.many.is_some() || is_behind && entry.len() <= SHORT {
+        let fits = sending.many.is_none_or(|many| many.len + entry.len() <= self.plan.slot);
+        if more && fits && entry.len() <= SHORT {
             return self.join(&mut sending, entry, head, write);
         }
-        if !self.has_room(&sending)? || !self.has_slot(&sending) {
-            return Err(PostError::Again);
-        }
-        self.message(&mut sending, Kind::Frame, head, len, write)
+        Err(PostError::Again)
     }
 
     /// Whether there is room for a message that takes a receive of the peer's.

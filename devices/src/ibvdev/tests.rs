@@ -164,16 +164,23 @@ fn a_peer_that_does_not_look_takes_as_many_frames_as_its_window_and_is_alive() {
 }
 
 #[test]
-fn short_frames_that_are_behind_go_many_in_one_message_and_in_order() {
+fn short_frames_without_room_go_many_in_one_message_and_in_order() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
     let mut to_b = a.link(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
-    // Far more than the window, and rank 1 does not look.
-    for i in 1..600u32 {
-        assert_eq!(to_b.post(&[i as u8], Body::Bytes(&vec![i as u8; i as usize % 40])), Ok(()), "frame {i}");
-    }
-    assert!(to_b.is_staged());
+    let content = |i: u32| vec![i as u8; i as usize % 40];
+    let mut next = 1u32;
+    let mut post_on = |to_b: &mut dyn Link| {
+        while next < 600 && to_b.post_more(&[next as u8], Body::Bytes(&content(next))).is_ok() {
+            next += 1;
+        }
+        next
+    };
+    // As many as there is room for and a slot full of others, as rank 1 does not look.
+    let singles = Config::default().number(&IBV_DEPTH);
+    assert!(u64::from(post_on(&mut *to_b)) > singles + 40 && to_b.is_staged());
     until(&mut [&mut a, &mut b], |ranks| {
+        let _ = post_on(&mut *to_b);
         let _ = to_b.flush().unwrap();
         ranks[1].got.frames.len() == 600
     });
@@ -182,13 +189,22 @@ fn short_frames_that_are_behind_go_many_in_one_message_and_in_order() {
         assert!(body.iter().all(|byte| *byte == i as u8), "frame {i}");
     }
     // A longer one follows those that wait.
-    for i in 0..40u8 {
-        to_b.post(&[i], Body::Empty).unwrap();
-    }
+    let posted = (0..40u8).take_while(|i| to_b.post_more(&[*i], Body::Empty).is_ok()).count();
+    assert_eq!(posted, 40);
     post(&mut [&mut a, &mut b], &mut *to_b, &[40], &[9; 4000]);
     until(&mut [&mut a, &mut b], |ranks| ranks[1].got.frames.len() == 641);
     assert!(b.got.frames[600..].iter().map(|(_, head, _)| head[0]).eq(0..=40));
     until(&mut [&mut a, &mut b], |_| to_b.is_settled());
+}
+
+#[test]
+fn a_frame_that_nothing_follows_leaves_though_its_sender_looks_no_more() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let mut to_b = a.link(&b);
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    let posted = (1..600u32).take_while(|i| to_b.post(&[*i as u8], Body::Empty).is_ok()).count();
+    assert!(!to_b.is_staged());
+    until(&mut [&mut b], |ranks| ranks[0].got.frames.len() == 1 + posted);
 }
 
 #[test]
