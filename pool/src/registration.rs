@@ -124,13 +124,16 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
+/// The storages that devices have not let go of, for as long as the process lives.
+static KEPT: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
+
 /// A storage, and what devices know of it.
 ///
-/// If a device does not let go of the memory when this is dropped, the memory is leaked: a write that comes late must not
+/// If a device does not let go of the memory when this is dropped, the memory is [kept](KEPT) for good: a write that comes late must not
 /// hit what somebody else has mapped there since.
 #[derive(Debug)]
 pub(crate) struct Known<S: Storage> {
-    // `drop` says whether it is dropped.
+    // `drop` says what becomes of it.
     storage: ManuallyDrop<S>,
     region: Region,
 }
@@ -158,9 +161,11 @@ impl<S: Storage> Deref for Known<S> {
 
 impl<S: Storage> Drop for Known<S> {
     fn drop(&mut self) {
-        if self.region.registrations.release() {
-            // SAFETY: this is the only place that drops it, and it runs once.
-            unsafe { ManuallyDrop::drop(&mut self.storage) }
+        // SAFETY: this is the only place that takes it, and it runs once.
+        let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
+        if !self.region.registrations.release() {
+            // Where a search for leaks finds it: this one is meant.
+            KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(storage));
         }
     }
 }

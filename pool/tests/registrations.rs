@@ -102,6 +102,6 @@ fn memory_that_a_device_does_not_let_go_stays_mapped() {
     register(&free, 2, &block).unwrap();
     drop(block);
     assert!(free.ranges.lock().unwrap().is_empty(), "the other device has let go");
-    // SAFETY: the mapping was leaked, which is what this test is about.
+    // SAFETY: the mapping is there for good, which is what this test is about.
     unsafe { base.write_volatile(1) };
 }
