@@ -54,26 +54,21 @@ impl Contender for Warm {
 }
 
 /// Memory that two threads share, a cache line each.
-#[derive(Default)]
 #[repr(align(64))]
 struct Line(AtomicU64);
+
+/// More than are under way: none is written before it has been read.
+static LINES: [Line; 4 * Ring::<Message>::PLACES] =
+    [const { Line(AtomicU64::new(0)) }; 4 * Ring::<Message>::PLACES];
 
 /// What a message carries: as long as a block's handle.
 type Message = (&'static Line, [usize; 3]);
 
 /// Hands lines over that nobody allocates, written on one side and read on the other.
+#[derive(Default)]
 struct JustRing {
-    lines: &'static [Line],
     meet: Meet,
     ring: Ring<Message>,
-}
-
-impl Default for JustRing {
-    fn default() -> JustRing {
-        // More than are under way: none is written before it has been read.
-        let lines = (0..4 * Ring::<Message>::PLACES).map(|_| Line::default()).collect::<Vec<_>>().leak();
-        JustRing { lines, meet: Meet::default(), ring: Ring::default() }
-    }
 }
 
 impl Contender for JustRing {
@@ -94,7 +89,7 @@ impl Contender for JustRing {
         self.meet.wait();
         let mut send = |calls| {
             for call in 0..calls {
-                let line = &self.lines[call % self.lines.len()];
+                let line = &LINES[call % LINES.len()];
                 line.0.store(call as u64, Ordering::Relaxed);
                 ring.give((line, black_box([call; 3])));
             }
