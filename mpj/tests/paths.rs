@@ -4,6 +4,7 @@
 mod common;
 
 use common::SIZES;
+use mpj::pool::Pool;
 use mpj::raw::{self, Buf, Mode};
 use mpj::{Class, Datatype, Path, View, ViewMut, World};
 
@@ -126,6 +127,46 @@ fn a_message_without_copies_is_moved_by_the_device(world: World) -> mpj::Result<
         }
     }
     assert_eq!(copies(), before);
+    Ok(())
+}
+
+/// Rooms are often made for the longest message that may come.
+#[mpj::test(ranks = 2)]
+fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -> mpj::Result<()> {
+    const ROOM: usize = 1 << 28;
+    let mut room = vec![0u8; if world.rank() == 1 { ROOM } else { 0 }];
+    for (sender, len) in PATHS.into_iter().flat_map(|path| [(path, 8), (path, 1 << 20)]) {
+        // In turn: early, and expected.
+        for early in [true, false] {
+            if world.rank() == 0 {
+                if !early {
+                    world.barrier()?;
+                }
+                let send = world.by_path(sender).isend(vec![len as u8 + 5; len], 1, 0)?;
+                if early {
+                    world.barrier()?;
+                }
+                send.wait()?;
+                continue;
+            }
+            let buffered = world.by_path(Path::Buffered);
+            if early {
+                world.probe(0, 0)?;
+                world.barrier()?;
+                buffered.recv(&mut room, 0, 0)?;
+            } else {
+                let receive = buffered.irecv(std::mem::take(&mut room), 0, 0)?;
+                world.barrier()?;
+                room = receive.wait()?.0;
+            }
+            assert!(room[..len].iter().all(|byte| *byte == len as u8 + 5), "{sender:?} {len}");
+            assert_eq!(room[len], 0);
+            room[..len].fill(0);
+        }
+    }
+    // That of all tests in this process.
+    let taken = mpj::pool::global().stats().peak_granted;
+    assert!(taken < ROOM as u64, "{taken}");
     Ok(())
 }
 

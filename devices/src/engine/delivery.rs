@@ -158,7 +158,7 @@ impl Delivery<'_> {
         if !checked && !channel.admits(from, rank) {
             return None;
         }
-        let Some((target, ender)) = matching.take_posted(&message).map(Posted::into_parts) else {
+        let Some((mut target, ender)) = matching.take_posted(&message).map(Posted::into_parts) else {
             let body = Held::Remote { op, key: key.map(Box::new) };
             let back = matching.keep(Unexpected { message, from, body, notify: None });
             drop(matching);

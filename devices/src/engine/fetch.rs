@@ -62,12 +62,12 @@ const AT_ONCE: usize = 1 << 20;
 
 impl Engine {
     /// Gets the body of an announced message that was accepted: by a move, or by asking for it.
-    pub(crate) fn fetch(&self, announced: &Announced<'_>, mut target: Target, ender: Ender) {
+    pub(crate) fn fetch(&self, announced: &Announced<'_>, target: Target, ender: Ender) {
         let Announced { channel, from, message, op: theirs, key } = *announced;
         let peer = self.peer(from).ok();
         let get = key.zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
-            Some((key, peer, prepare(device, &mut target)?))
+            Some((key, peer, prepare(device, &target)?))
         });
         let (hands, registration) = match &get {
             Some((.., registration)) => (Hands::LENT, registration.clone()),
@@ -248,7 +248,7 @@ pub(super) fn takes(device: &dyn Device, reach: Option<Reach>, memory: &Memory, 
 
 /// Makes the memory of a receive ready for a get, which pays where the sender has thought so; `None` if it cannot be got
 /// into.
-fn prepare(device: &dyn Device, target: &mut Target) -> Option<Option<Registration>> {
+fn prepare(device: &dyn Device, target: &Target) -> Option<Option<Registration>> {
     let memory = target.memory()?;
     if !takes(device, device.caps().get, &memory, Path::ZeroCopy) {
         return None;

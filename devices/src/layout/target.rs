@@ -20,8 +20,8 @@ use crate::path::Path;
 /// 2. Only the first `landed` packed bytes may have been written since they were last known to be values.
 /// 3. The items are `bytes` bytes when packed.
 /// 4. Until it is dropped, the region that `buf` names is there, if it names one.
-/// 5. `block`, if there is one, has room for `bytes`. Messages land there, and `landed` is about it: the items stay as they
-///    are until a message has come whole.
+/// 5. `block`, if there is one, has room for the message that was accepted. It lands there, and `landed` is about it: the
+///    items stay as they are until the message has come whole.
 pub struct Target {
     buf: Buf,
     bytes: usize,
@@ -66,39 +66,43 @@ impl Target {
         self.path = self.path.or(Some(path));
     }
 
-    /// Returns the block that the message lands in first, if it goes through one. Where there is no memory for it the
-    /// message goes without.
-    #[inline]
-    fn block(&mut self) -> Option<&mut DefaultBlock> {
-        if self.path == Some(Path::Buffered) { self.take_block() } else { None }
-    }
-
-    #[cold]
-    fn take_block(&mut self) -> Option<&mut DefaultBlock> {
-        if self.block.is_none() && self.bytes > 0 {
-            match mpj_pool::global().alloc(self.bytes) {
-                Ok(block) => self.block = Some(Box::new(block)),
-                Err(_) => self.path = None,
-            }
-        }
-        self.block.as_deref_mut()
-    }
-
     /// Returns the bytes there is room for.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Checks length and type of a message before one byte of it lands.
+    /// Checks length and type of a message before one byte of it lands, and takes the block that it lands in first, if it
+    /// goes through one.
     #[inline]
-    pub(crate) fn accepts(&self, message: &Envelope) -> Result<(), Fault> {
+    pub(crate) fn accepts(&mut self, message: &Envelope) -> Result<(), Fault> {
         let mine = self.primitive().map_or(0, |p| p as u8);
         let alike = message.code == mine && mine != 0;
-        if alike && message.bytes <= self.bytes && self.whole(message.bytes) {
-            return Ok(());
+        if !(alike && message.bytes <= self.bytes && self.whole(message.bytes)) {
+            self.judge(message)?;
         }
-        self.judge(message)
+        if self.path == Some(Path::Buffered) {
+            self.take_block(message.bytes);
+        }
+        Ok(())
+    }
+
+    /// Takes a block for a message, which may be much shorter than the room. Where there is no memory for it the message
+    /// goes without.
+    #[cold]
+    fn take_block(&mut self, bytes: usize) {
+        if self.block.is_none() && bytes > 0 {
+            match mpj_pool::global().alloc(bytes) {
+                Ok(block) => self.block = Some(Box::new(block)),
+                Err(_) => self.path = None,
+            }
+        }
+    }
+
+    /// Returns the bytes that may land: as many as there is room for, and no more than a block holds.
+    #[inline]
+    fn most(&self) -> usize {
+        self.block.as_ref().map_or(self.bytes, |block| block.capacity().min(self.bytes))
     }
 
     /// The primitive all of it is made of.
@@ -143,8 +147,8 @@ impl Target {
     /// Returns where a body of `len` bytes at `position` may be written as one run, if it may.
     #[inline]
     pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
-        let end = position.checked_add(len).filter(|end| *end <= self.bytes)?;
-        if let Some(block) = self.block() {
+        let end = position.checked_add(len).filter(|end| *end <= self.most())?;
+        if let Some(block) = &self.block {
             let run = block.as_ptr().as_ptr().wrapping_add(position);
             self.landed = self.landed.max(end);
             return Some(run);
@@ -160,16 +164,15 @@ impl Target {
     /// Describes the memory to a device, which writes the packed bytes `position..position + len`; `None` if there are not
     /// as many.
     pub(crate) fn lend(&mut self, position: usize, len: usize) -> Option<Memory> {
-        let end = position.checked_add(len).filter(|end| *end <= self.bytes)?;
+        let end = position.checked_add(len).filter(|end| *end <= self.most())?;
         self.landed = self.landed.max(end);
         self.memory()
     }
 
     /// Describes the memory to a device, which does not write to it yet.
-    pub(crate) fn memory(&mut self) -> Option<Memory> {
-        let bytes = self.bytes;
-        match self.block() {
-            Some(block) => Memory::new(block.as_ptr().as_ptr(), bytes, Primitive::Byte.into()),
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        match &self.block {
+            Some(block) => Memory::new(block.as_ptr().as_ptr(), self.most(), Primitive::Byte.into()),
             None => Memory::of(&self.buf),
         }
     }
@@ -186,11 +189,11 @@ impl Target {
     /// Lands packed bytes at `position`; bytes beyond the end are dropped. Returns how many landed.
     #[inline]
     pub(crate) fn land(&mut self, position: usize, from: &[u8]) -> usize {
-        let len = from.len().min(self.bytes.saturating_sub(position));
+        let len = from.len().min(self.most().saturating_sub(position));
         if len == 0 {
             return 0;
         }
-        if let Some(block) = self.block() {
+        if let Some(block) = &mut self.block {
             copy::fill(&mut block.as_uninit_mut()[position..position + len], &from[..len]);
             self.landed = self.landed.max(position + len);
             return len;
@@ -225,7 +228,6 @@ impl Target {
     fn unpack(&mut self, bytes: usize) {
         let Some(block) = self.block.take() else { return };
         let len = bytes.min(std::mem::take(&mut self.landed));
-        self.path = None;
         // SAFETY: all of the message was written to the block: it has landed, and `finish` is called of whole ones alone.
         let packed = unsafe { block.as_uninit()[..len].assume_init_ref() };
         self.land(0, packed);
