@@ -151,6 +151,26 @@ fn a_process_that_is_a_job_of_one_is_traced() {
 }
 
 #[test]
+fn a_rank_may_go_to_another_directory() {
+    let folder = Folder::new("moved");
+    let path = folder.0.join("job.json");
+    let job = || {
+        std::env::set_current_dir(std::env::var_os("FOLDER").unwrap()).unwrap();
+        mpj::threads(2, |world| {
+            std::env::set_current_dir("/").unwrap();
+            exchange(&world)
+        })
+        .unwrap();
+    };
+    let set = [("FOLDER", folder.0.to_str().unwrap())];
+    let test = "a_rank_may_go_to_another_directory";
+    let Some(output) = traced(test, Path::new("job.json"), &set, job) else { return };
+    assert_eq!(said(&output), [""; 0]);
+    assert_eq!(folder.files(), ["job.json".to_owned()].into());
+    assert_eq!(Trace::read(&path).ranks_with("barrier"), [0, 1].into());
+}
+
+#[test]
 fn a_trace_that_cannot_be_is_told_in_a_sentence_and_the_job_goes_on() {
     const TEST: &str = "a_trace_that_cannot_be_is_told_in_a_sentence_and_the_job_goes_on";
     let folder = Folder::new("cannot");

@@ -83,7 +83,7 @@ impl Event {
         };
         put(out, format_args!(",\"ph\":\"{phase}\",\"pid\":{rank},\"tid\":{thread},\"ts\":{}", Micros(at.0)));
         if let Shape::Slice { end } = shape {
-            put(out, format_args!(",\"dur\":{}", Micros(end.0 - at.0)));
+            put(out, format_args!(",\"dur\":{}", Micros(end.0.saturating_sub(at.0))));
         }
         if !matches!(shape, Shape::Start(_) | Shape::Finish(_)) {
             self.write_args(out);

@@ -202,7 +202,8 @@ impl Trace {
     pub(crate) fn wants_counters(&self) -> bool {
         let now = sys::now();
         let mut book = self.book.lock();
-        let is_due = now - book.sampled >= SAMPLES;
+        // Another thread may have been at it since this one has read the clock.
+        let is_due = now.saturating_sub(book.sampled) >= SAMPLES;
         if is_due {
             book.sampled = now;
         }
@@ -338,5 +339,24 @@ fn next(counts: &mut HashMap<u32, u64>, peer: u32) -> u64 {
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads read the clock before they have the lock: one may find what a later one has recorded.
+    #[test]
+    fn who_is_late_with_its_clock_records_no_counters() {
+        let mut config = Config::default();
+        let path = std::env::temp_dir().join(format!("mpj-trace-{}", std::process::id()));
+        config.read(&TRACE, path.to_str().unwrap()).unwrap();
+        let trace = Trace::open(&config, 0, &Bias::new()).unwrap();
+        assert!(trace.wants_counters() && !trace.wants_counters());
+        trace.book.lock().sampled = sys::now() + SAMPLES;
+        assert!(!trace.wants_counters());
+        drop(trace);
+        std::fs::remove_file(path.with_extension("rank0")).unwrap();
     }
 }

@@ -83,21 +83,29 @@ impl Parts {
     /// # Errors
     /// A sentence that says why there is no trace.
     pub fn begin(path: &Path, size: u32) -> Result<Self, String> {
+        // A rank may begin in another directory, and this process may be in another at the end. Values of parameters are
+        // texts.
+        let path =
+            std::path::absolute(path).ok().filter(|path| path.to_str().is_some()).unwrap_or(path.into());
         let refuse =
             |why: &dyn std::fmt::Display| format!("the job is not traced: {}: {why}", path.display());
         // It is emptied when it is ours.
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|e| refuse(&e))?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|e| refuse(&e))?;
         file.try_lock().map_err(|_| refuse(&"another job is traced there"))?;
         // What cannot be emptied is no file that keeps anything.
         let _ = file.set_len(0);
         for rank in 0..size {
-            match std::fs::remove_file(part_of(path, rank)) {
+            match std::fs::remove_file(part_of(&path, rank)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(refuse(&error)),
                 _ => (),
             }
         }
-        Ok(Parts { path: path.into(), file, size })
+        Ok(Parts { path, file, size })
     }
 
     /// Returns the file.

@@ -11,9 +11,7 @@ use crate::say;
 
 /// Begins the trace of a job. If there can be none, that is said, and the job runs without.
 pub(crate) fn begin(path: &Path, size: u32) -> Option<Parts> {
-    // A rank may begin in another directory. Values of parameters are texts.
-    let path = std::path::absolute(path).ok().filter(|path| path.to_str().is_some()).unwrap_or(path.into());
-    Parts::begin(&path, size).inspect_err(|why| say(why)).ok()
+    Parts::begin(path, size).inspect_err(|why| say(why)).ok()
 }
 
 /// Returns what tells the ranks where they are traced, or that they are not.

@@ -23,7 +23,13 @@ impl Traced {
             return Traced(None);
         }
         match Parts::begin(Path::new(path), faces.len() as u32) {
-            Ok(parts) => Traced(Some(parts)),
+            Ok(parts) => {
+                if let Some(path) = parts.path().to_str() {
+                    // Every file name is one.
+                    let _ = config.read(&TRACE, path);
+                }
+                Traced(Some(parts))
+            }
             Err(why) => {
                 tell(&why);
                 config.reset(&TRACE);
