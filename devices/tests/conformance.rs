@@ -86,7 +86,12 @@ fn little_room(device: &str) {
 }
 
 /// Cases about messages that are sent at once, before and without their receiver's help: those that are got are not.
-const EAGER: &[&str] = &["leaving_a_channel_gives_room_back", "messages_from_before_a_death_arrive"];
+const EAGER: &[&str] = &[
+    "leaving_a_channel_gives_room_back",
+    "messages_from_before_a_death_arrive",
+    "a_row_of_sends_leaves_though_its_rank_computes",
+    "sends_that_were_waited_for_have_left",
+];
 
 /// Cases about the memory that messages take which wait at their receiver: those that are packed take some at the sender, too.
 const HELD: &[&str] = &["a_flood_of_eager_messages"];
