@@ -65,7 +65,8 @@ impl Engine {
     pub(crate) fn fetch(&self, announced: &Announced<'_>, target: Target, ender: Ender) {
         let Announced { channel, from, message, op: theirs, key } = *announced;
         let peer = self.peer(from).ok();
-        let get = key.zip(peer).and_then(|(key, peer)| {
+        // Of nothing there is no move.
+        let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
             Some((key, peer, prepare(device, &target)?))
         });
