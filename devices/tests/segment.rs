@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use mpj_devices::config::Config;
-use mpj_devices::{Doorbell, Driver, HostId, Hosts, OpenError, Segment, ShmDriver, Site};
+use mpj_devices::{Address, Doorbell, Driver, HostId, Hosts, OpenError, Segment, ShmDriver, Site};
 
 /// So many has each rank, where few share a host.
 const FRAGMENTS: u64 = 64;
@@ -66,8 +66,9 @@ fn a_rank_of_another_host_is_refused() {
 fn a_card_is_of_one_memory() {
     let segment = Segment::create(5, &Config::default()).unwrap();
     let (two, six) = (open(&segment, 2).unwrap(), open(&segment, 6).unwrap());
-    assert_eq!(two.device.address(), six.device.address());
     assert!(two.device.affinity(&six.device.address()).is_some());
+    assert!(six.device.affinity(&two.device.address()).is_some());
     let other = Segment::create(5, &Config::default()).unwrap();
     assert_eq!(two.device.affinity(&open(&other, 6).unwrap().device.address()), None);
+    assert_eq!(two.device.affinity(&Address(Vec::new())), None);
 }
