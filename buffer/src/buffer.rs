@@ -245,8 +245,11 @@ impl<R: RawBuffer, M> Buffer<R, M> {
 
     /// Returns the room in front of the message, for a device to put its header there.
     pub fn room_mut(&mut self) -> &mut [u8] {
-        let room = self.room;
-        &mut self.block.bytes_mut()[..room]
+        match self.room {
+            // Its block may be one that others read.
+            0 => &mut [],
+            room => &mut self.block.bytes_mut()[..room],
+        }
     }
 
     /// Returns the key of the shared region in which the static part lies, and the offset of the message

@@ -17,8 +17,8 @@ use mpj_pool::{AllocError, RawBuffer};
 
 mod source;
 
+pub(crate) use self::source::ChunkPool;
 use self::source::Piece;
-pub(crate) use self::source::Source;
 use crate::block::Filled;
 use crate::header::{Head, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, align_up};
 
@@ -58,7 +58,7 @@ impl Dynamic {
     }
 
     /// Takes chunks from `source` from now on.
-    pub(crate) fn set_source(&mut self, source: Arc<dyn Source>) {
+    pub(crate) fn set_source(&mut self, source: Arc<dyn ChunkPool>) {
         let chain = self.grown();
         if chain.complete == 0 {
             // What was kept is of another pool.
@@ -134,7 +134,7 @@ pub(crate) struct Chain {
     /// Whether a sink of the record being written was left by a panic; the bytes that it pushed are not counted.
     pub(crate) torn: bool,
     /// Where chunks come from; the global pool if nothing is said.
-    source: Option<Arc<dyn Source>>,
+    source: Option<Arc<dyn ChunkPool>>,
 }
 
 impl Chain {

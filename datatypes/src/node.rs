@@ -236,6 +236,26 @@ impl Datatype {
         }
     }
 
+    /// Returns how many bytes lie together in memory, where these are as many everywhere in an item. Items that follow each other
+    /// may have more together.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// # fn main() -> Result<(), mpj_datatypes::TypeError> {
+    /// let column = Datatype::of::<f64>().vector(100, 5, 64)?;
+    /// assert_eq!(column.block_len(), Some(40));
+    /// assert_eq!(Datatype::of::<f64>().indexed(&[(1, 0), (2, 7)])?.block_len(), None);
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn block_len(&self) -> Option<usize> {
+        match &self.0 {
+            Handle::Primitive(primitive) => Some(primitive.size()),
+            Handle::Shared(node) => node.plan.block_len(),
+        }
+    }
+
     /// Returns whether the type names a `bool` or `char`, so that received bytes must be
     /// [validated](Datatype::validate).
     #[inline]

@@ -225,6 +225,16 @@ impl Plan {
         }
     }
 
+    /// The length of the blocks, if all are alike.
+    #[inline]
+    pub(crate) fn block_len(&self) -> Option<usize> {
+        match &self.body {
+            Body::Strided(strided) => Some(strided.block),
+            Body::Blocks(list) => Some(list.block),
+            Body::Empty | Body::Runs(_) | Body::Items(_) | Body::Sequence(_) | Body::Repeat(_) => None,
+        }
+    }
+
     /// The number of runs of an unrolled plan, or `None` when it holds loops inside loops of other forms.
     pub(crate) fn blocks(&self) -> Option<usize> {
         match &self.body {

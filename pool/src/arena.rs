@@ -20,7 +20,7 @@ use entry::{Division, Place};
 use state::State;
 
 /// Makes storages of at least so many bytes.
-pub(crate) type Source<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
+pub(crate) type MakeStorage<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
 
 /// One storage, and what a block needs to know to find its way home. Never changes.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct Arena<S: Storage> {
     /// Held while a region is made, outside of `lock`: one thread grows the pool, the others wait for the outcome.
     growing: Mutex<()>,
     growth: Growth,
-    source: Option<Source<S>>,
+    source: Option<MakeStorage<S>>,
     /// What threads keep and where they leave it, if they do.
     keeping: Option<Box<Keeping>>,
     /// The greatest block that shares a region with others.
@@ -92,7 +92,11 @@ impl Keeping {
 
 impl<S: Storage> Arena<S> {
     /// Returns an arena that makes regions by `source` when it needs them.
-    pub(crate) fn growing(growth: Growth, source: Source<S>, keeping: Option<Keeping>) -> NonNull<Arena<S>> {
+    pub(crate) fn growing(
+        growth: Growth,
+        source: MakeStorage<S>,
+        keeping: Option<Keeping>,
+    ) -> NonNull<Arena<S>> {
         let most = growth.limit.min(MOST) & !(MAX_ALIGN - 1);
         let shared = (growth.largest / 2).min(most);
         let shared = if shared == 0 { 0 } else { 1 << shared.ilog2() };

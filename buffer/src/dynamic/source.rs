@@ -8,12 +8,12 @@ use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, Region, RegionKey, Sho
 use crate::header::{RECORD_ALIGN, SECTION_HEADER};
 
 /// A pool whose type nobody needs to know.
-pub(crate) trait Source: Send + Sync + fmt::Debug {
+pub(crate) trait ChunkPool: Send + Sync + fmt::Debug {
     /// Returns a block for `len` bytes, or for as many as the pool has in one piece.
     fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError>;
 }
 
-impl<P: Pool> Source for P
+impl<P: Pool> ChunkPool for P
 where
     P::Block: Sync,
 {
@@ -23,7 +23,7 @@ where
 }
 
 /// Returns a block of about `len` bytes, enough for a section header.
-pub(super) fn piece(source: Option<&dyn Source>, len: usize) -> Result<Piece, AllocError> {
+pub(super) fn piece(source: Option<&dyn ChunkPool>, len: usize) -> Result<Piece, AllocError> {
     let piece = match source {
         Some(source) => Piece::Other(source.block(len)?),
         None => {

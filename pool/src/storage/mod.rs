@@ -89,6 +89,30 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
     }
 }
 
+// SAFETY: the storage in the box keeps the contract, and the box stays what it is.
+#[expect(unsafe_code, reason = "the contract is passed on")]
+unsafe impl Storage for Box<dyn Storage> {
+    fn base(&self) -> NonNull<u8> {
+        (**self).base()
+    }
+
+    fn size(&self) -> usize {
+        (**self).size()
+    }
+
+    fn page_size(&self) -> usize {
+        (**self).page_size()
+    }
+
+    fn backing(&self) -> Backing {
+        (**self).backing()
+    }
+
+    fn key(&self) -> Option<RegionKey> {
+        (**self).key()
+    }
+}
+
 /// Why a storage could not be made or attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -116,6 +116,42 @@ impl SharedView {
             .map_err(|error| StorageError::os(len, "fallocate", error))
     }
 
+    /// Takes the memory from behind `len` bytes at `offset`, whole pages: they are zero again, and whoever is about to use them
+    /// [reserves](Self::reserve) them.
+    ///
+    /// # Errors
+    /// As of [`reserve`](Self::reserve).
+    ///
+    /// # Safety
+    /// Nobody uses the bytes, in no process.
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
+    pub unsafe fn release(&self, offset: usize, len: usize) -> Result<(), StorageError> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        if len == 0 {
+            return Ok(());
+        }
+        self.at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        let (flags, at) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, (HEADER + offset) as u64);
+        rustix::io::retry_on_intr(|| fallocate(&self.fd, flags, at, len as u64))
+            .map_err(|error| StorageError::os(len, "fallocate", error))
+    }
+
+    /// Leaves `len` bytes at `offset`, whole pages, out of core dumps: what has no memory behind it would get some to be written
+    /// there.
+    ///
+    /// # Errors
+    /// As of [`reserve`](Self::reserve).
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
+    pub fn leave_out_of_dumps(&self, offset: usize, len: usize) -> Result<(), StorageError> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        self.map.advise_range(memmap2::Advice::DontDump, HEADER + offset, len).map_err(|error| {
+            StorageError::Refused { asked: len, call: "madvise", errno: error.raw_os_error().unwrap_or(0) }
+        })
+    }
+
     /// Returns the descriptor to pass to a further peer.
     ///
     /// # Safety
