@@ -166,9 +166,11 @@ impl<T> Mutex<T> {
     fn lock_slowly(&self) -> MutexGuard<'_, T> {
         let lock = sync::lock(&self.lock);
         self.bias.end();
+        let mut round = 0;
         // SYNC bias-held (acquire)
         while self.held.load(Ordering::Acquire) {
-            sync::yield_now();
+            sync::pause(round);
+            round += 1;
         }
         MutexGuard { mutex: self, value: PhantomData, lock: Some(lock) }
     }
@@ -236,6 +238,7 @@ impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::conformance::thread_time;
 
     #[test]
     fn the_owner_is_not_let_in_twice() {
@@ -265,6 +268,24 @@ mod tests {
             });
             assert_eq!(*mutex.lock(), (2000, 2000));
         }
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_long_leaves_the_core() {
+        let mutex = Mutex::new(&Bias::new(), 0);
+        let guard = mutex.lock();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let begun = thread_time();
+                *mutex.lock() += 1;
+                Some(thread_time()? - begun?)
+            });
+            std::thread::sleep(Duration::from_millis(300));
+            drop(guard);
+            let ran = other.join().unwrap();
+            assert!(ran.is_none_or(|ran| ran < Duration::from_millis(60)), "{ran:?} of 0.3 s on the core");
+        });
+        assert_eq!(*mutex.lock(), 1);
     }
 
     #[test]

@@ -5,10 +5,10 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 use mpj_pool::{RawBuffer, Region};
+use smallvec::SmallVec;
 
 /// Items in memory.
 ///
@@ -288,10 +288,11 @@ impl From<&[u8]> for ChainSegment {
 
 /// Bytes that lie in any number of pieces.
 #[derive(Clone)]
-pub struct Chain(Arc<Links>);
+pub struct Chain(Box<Links>);
 
-/// One pointer: descriptions are moved on every call, and few are chains.
-type Links = Box<[Link]>;
+/// Behind one pointer: descriptions are moved on every call, and few are chains. Nothing counts who has it, for that would
+/// be a locked instruction behind every send. A buffer with a few blocks has no more segments than there is room for.
+type Links = SmallVec<[Link; 8]>;
 
 /// A segment, and where it ends among the bytes of the chain: a position is found by halving.
 #[derive(Clone, Copy)]
@@ -302,12 +303,12 @@ struct Link {
 
 impl Chain {
     fn new(segments: impl IntoIterator<Item = ChainSegment>) -> Self {
-        let mut end = 0usize;
-        let links = segments.into_iter().filter(|segment| segment.len > 0).map(|segment| {
+        let (mut end, mut links) = (0usize, Links::new());
+        for segment in segments.into_iter().filter(|segment| segment.len > 0) {
             end = end.saturating_add(segment.len);
-            Link { segment, end }
-        });
-        Chain(Arc::new(links.collect()))
+            links.push(Link { segment, end });
+        }
+        Chain(Box::new(links))
     }
 
     /// Returns the sum of the lengths; it stays at `usize::MAX` when it would pass that.

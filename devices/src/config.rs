@@ -3,11 +3,14 @@
 //! A new one is a constant there and a row in [`PARAMETERS`], or in the table of a crate above this one. Nothing on a hot
 //! path asks a [`Config`]: whoever uses a value reads it once, when it is opened.
 
+mod file;
 mod parameter;
 mod spelling;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
+use std::path::Path;
 
 pub use crate::engine::{BUDGET, CREDIT};
 pub use crate::ibvdev::{
@@ -15,10 +18,11 @@ pub use crate::ibvdev::{
 };
 pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
 pub use crate::path::PATH;
-pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_RINGS, SHM_SINGLE_COPY};
+pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_POOL, SHM_RINGS, SHM_SINGLE_COPY};
 pub use crate::smdev::{SM_EAGER, SM_FRAGMENTS};
 pub use crate::trace::{TRACE, TRACE_EVENTS};
 pub use crate::wait::{SPIN, YIELD};
+pub use file::CONF;
 pub use parameter::{Choice, Number, Parameter, Text, Value};
 pub use spelling::{Names, near};
 
@@ -37,6 +41,7 @@ pub const PARAMETERS: &[&dyn Parameter] = &[
     &SHM_EAGER,
     &SHM_FRAGMENTS,
     &SHM_RINGS,
+    &SHM_POOL,
     &SHM_SINGLE_COPY,
     &NIO_EAGER,
     &NIO_FRAGMENT,
@@ -50,6 +55,7 @@ pub const PARAMETERS: &[&dyn Parameter] = &[
     &IBV_EAGER,
     &IBV_READ,
     &IBV_DEPTH,
+    &CONF,
     &TRACE,
     &TRACE_EVENTS,
 ];
@@ -82,16 +88,35 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `MPJ_<NAME>` of each of these parameters from the environment.
+    /// Reads `MPJ_<NAME>` of each of these parameters from the environment, and what is not set there from the file of
+    /// [`CONF`].
     ///
     /// # Errors
-    /// A value that the parameter may not have; a variable whose name is nearly one of these.
+    /// A value that the parameter may not have; a variable whose name is nearly one of these; a file that cannot be read.
     pub fn from_env(parameters: &[&'static dyn Parameter]) -> Result<Self, ConfigError> {
-        Names::of(parameters).check(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
+        Names::of(parameters).check(
+            "in the environment",
+            std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()),
+        )?;
+        Self::from_vars(parameters, |name| std::env::var_os(name))
+    }
+
+    /// Reads `MPJ_<NAME>` of each of these parameters from variables that were looked through already, as
+    /// [`from_env`](Self::from_env) does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_vars(
+        parameters: &[&'static dyn Parameter],
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, ConfigError> {
+        let set = |parameter: &dyn Parameter| variable(&format!("{PREFIX}{}", parameter.name()));
         let mut config = Config::default();
+        if let Some(path) = set(&CONF).filter(|path| !path.is_empty()) {
+            file::read(&mut config, parameters, Path::new(&path))?;
+        }
         for parameter in parameters {
-            let name = format!("{PREFIX}{}", parameter.name());
-            if let Some(text) = std::env::var_os(name) {
+            if let Some(text) = set(*parameter) {
                 // What is no text is refused as any other text is that makes no sense.
                 config.read(*parameter, &text.to_string_lossy())?;
             }

@@ -8,19 +8,24 @@
 //! * a [`Link`] is the sending end to one peer and lives in that peer's outbox, under the outbox's lock;
 //! * the [`Inlet`] is the receiving end for all peers and lives in the engine's turn, under the turn's lock.
 
+mod body;
+mod inlet;
+mod link;
 mod memory;
 
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use mpj_pool::{Access, Region, RegisterError};
+use mpj_pool::{Access, Region, RegisterError, Storage, StorageError};
 
 use crate::config::Config;
-pub use crate::layout::Pieces;
+pub use crate::layout::{Keep, Pieces};
 use crate::site::Site;
 use crate::sys::{self, BorrowedFd};
-pub use memory::{KEY_MAX, Memory, Moved, Part, Quiet, Reach, Registration, RemoteKey, Token};
+pub use body::{Body, Fill, Packed};
+pub use inlet::{Inlet, Landing, Sink};
+pub use link::Link;
+pub use memory::{KEY_MAX, Memory, Moved, Part, Quiet, Reach, Registration, RemoteKey, Token, View};
 
 /// The longest head of a frame in bytes: what fits in a cache line beside the ring's own 8 bytes.
 pub const HEAD_MAX: usize = 56;
@@ -66,90 +71,15 @@ pub struct Caps {
     pub layouts: bool,
     /// Whether they, and [`Link::post_lent`], want their own end of a move registered.
     pub registers: bool,
+    /// Whether peers can [look at](Link::view) memory that this rank [lends](Device::lend), where it lies.
+    pub views: bool,
 }
 
 impl Caps {
     /// What a device can do that moves frames and no memory.
     pub const fn frames(eager: usize, fragment: usize) -> Self {
-        Caps { eager, fragment, get: None, put: None, lend: None, layouts: false, registers: false }
-    }
-}
-
-/// The body of a frame to post.
-pub enum Body<'a> {
-    /// No body.
-    Empty,
-    /// These bytes; the device has copied or written them when `post` returns `Ok`.
-    Bytes(&'a [u8]),
-    /// Bytes in pieces, to be written one after the other.
-    Chain(Pieces<'a>),
-    /// Bytes that are written straight into the device's memory.
-    Fill(Fill<'a>),
-}
-
-impl Body<'_> {
-    /// Returns the length of the body in bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Body::Empty => 0,
-            Body::Bytes(bytes) => bytes.len(),
-            Body::Chain(pieces) => pieces.len(),
-            Body::Fill(fill) => fill.len,
-        }
-    }
-
-    /// Returns whether there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl fmt::Debug for Body<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Body({} B)", self.len())
-    }
-}
-
-/// Bytes that are packed where they are wanted.
-///
-/// # Safety
-/// [`pack`](Self::pack) initialises every byte of its room: a device sends what is there then.
-#[expect(unsafe_code, reason = "a device takes its memory for written")]
-pub unsafe trait Packed {
-    /// Writes the bytes from `position` on to `room`, which reaches no further than they do.
-    fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]);
-}
-
-/// A body that does not lie in one piece: who posts it packs it where the device wants it.
-pub struct Fill<'a> {
-    packed: &'a dyn Packed,
-    position: usize,
-    len: usize,
-}
-
-impl<'a> Fill<'a> {
-    /// Makes a body of `len` bytes from `position` on.
-    #[inline]
-    pub fn new(packed: &'a dyn Packed, position: usize, len: usize) -> Self {
-        Fill { packed, position, len }
-    }
-
-    /// Writes the bytes from `at` on to `room`, which reaches no further than the body does.
-    #[inline]
-    pub(crate) fn write_part(&self, at: usize, room: &mut [MaybeUninit<u8>]) {
-        self.packed.pack(self.position + at, room);
-    }
-
-    /// Writes the body to `room`, which is as long as the [body](Body::len); its bytes are initialised then.
-    #[inline]
-    pub fn write(self, room: &mut [MaybeUninit<u8>]) {
-        self.packed.pack(self.position, room);
-    }
-}
-
-impl fmt::Debug for Fill<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fill({} B)", self.len)
+        let (get, put, lend) = (None, None, None);
+        Caps { eager, fragment, get, put, lend, layouts: false, registers: false, views: false }
     }
 }
 
@@ -182,6 +112,9 @@ impl fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+/// Makes memory of at least so many bytes for a pool.
+pub type MakeStorage = Box<dyn Fn(usize) -> Result<Box<dyn Storage>, StorageError> + Send + Sync>;
 
 /// A kind of device: what a [`Registry`](crate::Registry) holds. It is a value that brings what the device needs, such as
 /// the memory that processes share.
@@ -272,187 +205,33 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         Quiet::Now
     }
 
+    /// Returns what makes memory that peers can look at where it lies, if there is such memory; it may be used for longer than
+    /// the device.
+    fn storage(&self) -> Option<MakeStorage> {
+        None
+    }
+
+    /// Lends memory of [such a storage](Self::storage) to a peer, which may [look at it](Link::view) where it lies, or
+    /// [get](Link::get) from it. `None` if the memory lies elsewhere, or too much is lent.
+    ///
+    /// The registration has a key as others have. It keeps `keep` for as long as the peer looks at the memory, also when it was
+    /// dropped before that: who drops it may go on to use the memory if nobody else has a copy of `keep`.
+    ///
+    /// # Safety
+    /// The memory is initialised, and as long as there is a copy of `keep` it stays there and nobody writes to it.
+    #[expect(unsafe_code, reason = "peers read the memory later")]
+    unsafe fn lend(&self, _memory: &Memory, _keep: &Keep) -> Option<Registration> {
+        None
+    }
+
+    /// Returns whether the peer that lent memory was offered to has begun to look at it: its message has been received.
+    fn is_received(&self, _lent: &Registration) -> bool {
+        false
+    }
+
     /// Returns a descriptor that becomes readable when a frame arrives or a move ends, for devices that do not ring the
     /// doorbell of this rank then. Called before each sleep, with one more look at the inlet after.
     fn arm(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-}
-
-/// The sending end to one peer.
-pub trait Link: Send + fmt::Debug {
-    /// Sends one frame; on `Ok` head and body may be reused.
-    ///
-    /// # Errors
-    /// [`PostError::Again`] if there is no room now, and the body was not [written](Fill::write).
-    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
-
-    /// Sends one frame as [`post`](Self::post) does, of a caller that may have more to send at once: where a frame alone
-    /// costs much, the device may keep it back to send several together.
-    ///
-    /// What is kept back [is staged](Self::is_staged), and leaves with the next frame that is posted or by
-    /// [`flush`](Self::flush), whichever is first; without either it leaves within [`HELD`] all the same where there is
-    /// room for it, as the thread that started it may compute for long.
-    ///
-    /// # Errors
-    /// As [`post`](Self::post).
-    #[inline]
-    fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
-        self.post(head, body)
-    }
-
-    /// Sends one frame whose body stays where it is until the device is done with it.
-    ///
-    /// The order among frames is that of the calls, as for [`post`](Self::post).
-    ///
-    /// # Errors
-    /// As [`post`](Self::post).
-    ///
-    /// # Safety
-    /// The bytes of `body` stay as they are until this has answered [`Moved::Done`] or an error, or
-    /// [`Sink::moved`] has been called with `op`; or until the device is dropped.
-    #[expect(unsafe_code, reason = "the device reads the memory later")]
-    unsafe fn post_lent(&mut self, _head: &[u8], _body: &[Part<'_>], _op: Token) -> Result<Moved, PostError> {
-        Err(PostError::Unsupported)
-    }
-
-    /// Moves bytes from the peer's memory that `key` names, beginning with its byte `at`, to all of `to`.
-    ///
-    /// # Errors
-    /// [`PostError::Again`] if there is no room now, [`PostError::Withdrawn`] if the peer has taken the memory back,
-    /// [`PostError::Broken`] if the key makes no sense.
-    ///
-    /// # Safety
-    /// `to` stays writable, and nobody else reads or writes it, until this has answered [`Moved::Done`] or an error, or
-    /// [`Sink::moved`] has been called with `op`; or until the device is dropped.
-    #[expect(unsafe_code, reason = "the device writes the memory later")]
-    unsafe fn get(
-        &mut self,
-        _key: &RemoteKey,
-        _at: u64,
-        _to: Part<'_>,
-        _op: Token,
-    ) -> Result<Moved, PostError> {
-        Err(PostError::Unsupported)
-    }
-
-    /// Moves all of `from` to the peer's memory that `key` names, beginning with its byte `at`. When it has ended the
-    /// bytes are in the peer's memory, before any frame that is posted then.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    ///
-    /// # Safety
-    /// As [`post_lent`](Self::post_lent), of `from`.
-    #[expect(unsafe_code, reason = "the device reads the memory later")]
-    unsafe fn put(
-        &mut self,
-        _key: &RemoteKey,
-        _at: u64,
-        _from: Part<'_>,
-        _op: Token,
-    ) -> Result<Moved, PostError> {
-        Err(PostError::Unsupported)
-    }
-
-    /// Moves bytes that `post` took but could not yet write out, or was asked to keep back; returns whether any are left.
-    ///
-    /// # Errors
-    /// [`PostError::Broken`].
-    fn flush(&mut self) -> Result<bool, PostError> {
-        Ok(false)
-    }
-
-    /// Returns whether [`post`](Self::post) has taken bytes that are not written out: [`flush`](Self::flush) has work.
-    fn is_staged(&self) -> bool {
-        false
-    }
-
-    /// Takes note that the peer has left or died: nothing more is posted, a connection that does not stand yet is not
-    /// tried again, and what the peer holds of this rank's comes back as soon as it cannot touch it any more. Moves that
-    /// have been started end all the same, as failed.
-    fn forget(&mut self) {}
-
-    /// Returns whether all that `post` took has reached the peer's host, for a device that does not deliver at once.
-    /// A rank says that it has left only then.
-    fn is_settled(&mut self) -> bool {
-        true
-    }
-}
-
-/// The receiving end for all peers.
-///
-/// # Safety
-/// * Of what [`Sink::begin`] answers with [`Landing::Into`], the `len` bytes of that body are written and nothing else, and
-///   only within [`progress`](Self::progress).
-/// * [`Sink::landed`] is called only when all of them are.
-/// * A peer has one body at a time: from `begin` to [`Sink::landed`] or [`Sink::lost`], which ends the writing.
-/// * [`Sink::moved`] is called once for each move that was [started](Moved::Started), when its bytes are not used any more;
-///   with `Ok` only if all of them have moved. [`Sink::quiet`] is called once for each [`Quiet::Later`].
-///
-/// So that code without `unsafe` cannot pass off memory as written:
-/// ```compile_fail,E0200
-/// # use mpj_devices::{Inlet, PeerId, Sink};
-/// #[derive(Debug)]
-/// struct Hollow;
-///
-/// impl Inlet for Hollow {
-///     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
-///         sink.begin(PeerId(1), &[0; 40], 500);
-///         sink.landed(PeerId(1));
-///         1
-///     }
-/// }
-/// ```
-#[expect(unsafe_code, reason = "messages are delivered from memory that an inlet says it has written")]
-pub unsafe trait Inlet: Send + fmt::Debug {
-    /// Hands every frame that has arrived, and every move that has ended, to `sink`, up to a bound; never blocks. Returns
-    /// how many. No lock is held meanwhile that a call of the device or a link takes.
-    fn progress(&mut self, sink: &mut dyn Sink) -> usize;
-
-    /// Takes note that a peer has died, as others say: its connection may stay open for ever. A body from it that is under
-    /// way ends, by [`Sink::lost`]. What has come whole from before the death was handed over by then.
-    ///
-    /// A peer that [leaves](Link::forget) ends no body: it leaves when all that it has sent has arrived. A device that
-    /// hands over whole frames alone has nothing to do.
-    fn bury(&mut self, _peer: PeerId, _sink: &mut dyn Sink) {}
-}
-
-/// Where the body of an arriving frame goes.
-#[derive(Debug)]
-pub enum Landing {
-    /// To these bytes, exactly as long as the body; they stay valid until [`Sink::landed`] or [`Sink::lost`].
-    Into(*mut u8),
-    /// To [`Sink::piece`], in order, in pieces of any length.
-    Pieces,
-}
-
-/// What an [`Inlet`] hands frames to.
-///
-/// # Safety
-/// What [`begin`](Self::begin) answers with [`Landing::Into`] is valid for writes of `len` bytes, and used by nobody else,
-/// until [`landed`](Self::landed) or [`lost`](Self::lost) is called for that peer; where neither is, as long as the inlet is
-/// used, with this sink or another.
-#[expect(unsafe_code, reason = "an inlet writes to where the sink says")]
-pub unsafe trait Sink {
-    /// Takes a frame whose body is all there. `body` need not outlive the call.
-    fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]);
-
-    /// Takes a head whose body of `len` bytes still comes; says where to. One body a peer at a time.
-    fn begin(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing;
-
-    /// Takes the next bytes of a body that goes to [`Landing::Pieces`].
-    fn piece(&mut self, from: PeerId, bytes: &[u8]);
-
-    /// Ends a body: all of it has landed.
-    fn landed(&mut self, from: PeerId);
-
-    /// Tells that nothing more will come from a peer, and why; a body under way is void.
-    fn lost(&mut self, from: PeerId, why: &str);
-
-    /// Tells that a move has ended that a link has [started](Moved::Started): its bytes have moved, or why they have not.
-    fn moved(&mut self, op: Token, outcome: Result<(), String>);
-
-    /// Tells that a peer does not reach the memory any more that [`Device::quiesce`] was asked about.
-    fn quiet(&mut self, op: Token);
 }

@@ -25,7 +25,8 @@
 //! 1. Copy [`stub`] and fill in [`Caps`]: the suite posts bodies of exactly these limits.
 //! 2. [`Link::post`] either takes the whole frame or answers [`PostError::Again`], and rings the peer's doorbell.
 //!    Where a frame alone costs much, [`Link::post_more`] may keep it back for [a short time](device::HELD).
-//! 3. [`Inlet::progress`] hands frames to the [`Sink`], one peer's frames in order.
+//! 3. [`Inlet::progress`] hands frames to the [`Sink`], one peer's frames in order. Where it makes a system call for that,
+//!    [`Inlet::asks_system`] says so.
 //! 4. When room comes back after an `Again`, ring this rank's own doorbell: the outbox is flushed by whoever waits.
 //! 5. [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory on their word that it was
 //!    written. A device that moves no memory and hands over whole frames has nothing to prove.
@@ -109,7 +110,8 @@ pub use device::{
 };
 pub use doorbell::Doorbell;
 pub use engine::{
-    Cards, Channel, Count, Driven, Engine, Leave, Local, Message, Mode, Sent, Stats, Traffic, Wait, Waiting,
+    Cards, Channel, Count, Driven, Engine, Leave, Lent, Local, Message, Mode, RankPool, Sent, Stats, Taken,
+    Traffic, Wait, Waiting,
 };
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};

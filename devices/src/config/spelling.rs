@@ -30,15 +30,13 @@ impl Names {
         Some(near(&name.to_uppercase(), self.0.iter().copied()))
     }
 
-    /// Refuses a set of variables of which one is misspelt. What is far from any name of ours may belong to another
-    /// program.
-    pub(super) fn check(&self, names: impl Iterator<Item = String>) -> Result<(), ConfigError> {
+    /// Refuses a set of variables of which one is misspelt; `place` says where they are. What is far from any name of ours may
+    /// belong to another program.
+    pub(super) fn check(&self, place: &str, names: impl Iterator<Item = String>) -> Result<(), ConfigError> {
         for name in names {
             let meant = name.strip_prefix(PREFIX).and_then(|name| self.unknown(name)).flatten();
             if let Some(meant) = meant {
-                let why = format!(
-                    "in the environment, no parameter is named {name}: did you mean {PREFIX}{meant}?"
-                );
+                let why = format!("{place}, no parameter is named {name}: did you mean {PREFIX}{meant}?");
                 return Err(ConfigError { why });
             }
         }
@@ -65,7 +63,9 @@ mod tests {
     #[test]
     fn misspelt_variables_are_refused_and_those_of_others_are_not() {
         let names = Names::of(PARAMETERS);
-        let said = |name: &str| names.check([name.to_owned()].into_iter()).map_err(|error| error.why);
+        let said = |name: &str| {
+            names.check("in the environment", [name.to_owned()].into_iter()).map_err(|error| error.why)
+        };
         for name in ["MPJ_SPIN", "MPJ_NIO_HOST", "MPJ_RANK", "MPJ_KILL_AT", "MPJ_COLOUR", "SPINN", "MPJ_"] {
             assert_eq!(said(name), Ok(()), "{name}");
         }

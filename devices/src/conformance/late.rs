@@ -53,7 +53,7 @@ impl Driver for LateDriver {
         let caps = device.caps().clone();
         let get = caps.get.map(|reach| Reach { most: PIECE, ..reach });
         let lend = Some(Reach { from: 1, most: caps.fragment });
-        let caps = Caps { get, lend, registers: true, ..caps };
+        let caps = Caps { get, lend, registers: true, views: false, ..caps };
         let pending = Pending {
             list: Mutex::default(),
             state: AtomicU64::new(self.seed * 1000 + u64::from(site.rank) + 1),

@@ -14,6 +14,7 @@
 //! | `faults` | errors that belong to one receive |
 //! | `channels` | contexts, late joins, groups |
 //! | `ends` `closing` | ranks that die, ranks that leave |
+//! | `lent` | blocks that receivers look at where they lie |
 //! | `threads` `model` | several threads of a rank; random traffic |
 //! | `late` | a device whose moves end late and in any order, made of one whose moves do not |
 //! | `member` `owned` `harness` `pinboard` | what cases are written with, and run by |
@@ -30,6 +31,7 @@ mod held;
 mod idle;
 mod late;
 mod layouts;
+mod lent;
 mod member;
 mod model;
 mod order;
@@ -44,6 +46,8 @@ pub use late::LateDriver;
 pub use member::Member;
 pub use owned::{Item, Receiving, Sending};
 pub use pinboard::Pinboard;
+#[cfg(test)]
+pub(crate) use threads::thread_time;
 
 /// What each rank of a job does to find out whether a device keeps one promise.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +125,13 @@ macro_rules! for_each_case {
             closing::pending_sends_to_closing_peers [2, 3, 5]
             closing::everybody_closes_in_the_middle_of_traffic [2, 3, 5]
             closing::a_synchronous_send_to_oneself_ends [1, 2]
+            lent::blocks_are_looked_at_where_they_lie [2, 3, 5]
+            lent::blocks_are_received_elsewhere [2, 3, 5]
+            lent::a_leaver_does_not_wait_for_its_blocks [2, 3, 5]
+            lent::a_receiver_leaves_with_a_block [2, 3]
+            lent::the_dead_may_look_on [2, 3, 5]
+            lent::what_is_taken_back_is_not_looked_at [2, 3, 5]
+            lent::an_owner_sends_when_it_goes [2, 3]
             threads::two_senders_and_two_receivers [2, 3, 5]
             threads::one_receives_and_one_probes [2, 3, 5]
             threads::self_sends_wake_a_sleeping_thread [1, 2]

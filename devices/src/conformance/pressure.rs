@@ -46,10 +46,11 @@ fn flood(m: &Member, messages: u64, len: usize) {
 }
 
 /// 200,000 messages of a few bytes from one rank, or 50,000 from several: each receive searches the messages of all, and
-/// those of one rank may all have come before the first one of another.
+/// those of one rank may all have come before the first one of another. Fewer where there is little credit: most are asked for
+/// then, and while a rank waits for one the others of a busy host have its core.
 pub(super) fn a_flood_of_small_messages(m: &Member) {
-    let messages = if m.size == 2 { 200_000 } else { 50_000 / u64::from(m.size - 1) };
-    flood(m, messages, 16);
+    let messages = if m.size == 2 { 200_000 } else { 50_000 };
+    flood(m, messages.min(m.engine.credit.most / 4) / u64::from(m.size - 1), 16);
 }
 
 /// 2,000 messages of 8 KiB from each.

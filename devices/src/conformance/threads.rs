@@ -171,7 +171,7 @@ pub(super) fn a_long_wait_sleeps(m: &Member) {
 }
 
 /// Returns how long this thread has run, where the kernel says so.
-fn thread_time() -> Option<Duration> {
+pub(crate) fn thread_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }

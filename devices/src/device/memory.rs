@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mpj_datatypes::Datatype;
@@ -161,23 +162,72 @@ impl Part<'_> {
 /// Dropping the last copy gives it back to the device, which may keep it in a cache: whoever drops it knows that no peer
 /// uses a key of it any more, or has asked the device to [make sure](super::Device::quiesce).
 #[derive(Clone)]
-pub struct Registration(Arc<dyn Any + Send + Sync>);
+pub struct Registration {
+    record: Arc<dyn Any + Send + Sync>,
+    bytes: usize,
+}
 
 impl Registration {
-    /// Makes a registration of the device's own record.
-    pub fn new(record: impl Any + Send + Sync) -> Self {
-        Registration(Arc::new(record))
+    /// Makes a registration of the device's own record, for which `bytes` bytes were registered: none if the device knew the
+    /// memory already.
+    pub fn new(record: impl Any + Send + Sync, bytes: usize) -> Self {
+        Registration { record: Arc::new(record), bytes }
+    }
+
+    /// Returns how many bytes were registered for it.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Returns the device's record, if it is one of this type.
     pub fn record<R: Any>(&self) -> Option<&R> {
-        self.0.downcast_ref()
+        self.record.downcast_ref()
     }
 }
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Registration")
+    }
+}
+
+/// Bytes that a peer has lent, while this rank looks at them; dropping it gives them back.
+pub struct View {
+    base: NonNull<u8>,
+    len: usize,
+    _taken: Box<dyn Any + Send + Sync>,
+}
+
+impl View {
+    /// Makes a view of `len` bytes, which ends when `taken` is dropped.
+    ///
+    /// # Safety
+    /// Until then the bytes are initialised, and nobody writes them.
+    #[expect(unsafe_code, reason = "the bytes are read on the device's word")]
+    pub unsafe fn new(base: NonNull<u8>, len: usize, taken: impl Any + Send + Sync) -> Self {
+        View { base, len, _taken: Box::new(taken) }
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the promise of `new`.
+        #[expect(unsafe_code, reason = "see above")]
+        unsafe {
+            std::slice::from_raw_parts(self.base.as_ptr(), self.len)
+        }
+    }
+}
+
+// SAFETY: it is bytes that are only read, and the value of which they are kept, which is `Send`.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Send for View {}
+// SAFETY: as above, `Sync`.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Sync for View {}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View({} B)", self.len)
     }
 }
 

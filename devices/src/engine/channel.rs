@@ -9,7 +9,7 @@ use crate::engine::ends::Ended;
 use crate::engine::ops::Ops;
 use crate::fault::Fault;
 use crate::group::Group;
-use crate::matching::{Board, Early, Matching};
+use crate::matching::{Early, EarlyCounts, Matching};
 
 /// One matching space: a communicator has one for messages and one for collectives.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Channel {
     number: AtomicU16,
     members: OnceLock<Members>,
     matching: Mutex<Matching>,
-    board: Arc<Board>,
+    board: Arc<EarlyCounts>,
     ops: Mutex<Ops>,
     broken: OnceLock<Fault>,
     ended: Mutex<Ended>,
@@ -35,7 +35,7 @@ struct Members {
 
 impl Channel {
     pub(crate) fn new(context: u64, bias: &Arc<Bias>) -> Self {
-        let board = Arc::<Board>::default();
+        let board = Arc::<EarlyCounts>::default();
         Channel {
             context,
             number: AtomicU16::new(0),

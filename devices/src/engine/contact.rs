@@ -193,7 +193,7 @@ impl Engine {
     }
 
     /// Returns the device that reaches a peer, if the peer is met.
-    pub(super) fn device_of(&self, peer: &Peer) -> Option<&dyn Device> {
+    pub(crate) fn device_of(&self, peer: &Peer) -> Option<&dyn Device> {
         Some(&**self.devices.get(*peer.device.get()?)?)
     }
 }

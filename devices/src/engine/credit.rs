@@ -3,11 +3,25 @@
 //! What a rank may have to keep is bounded by a budget, whatever the number of its peers. One half is shared out among all
 //! ranks of the world from the start, so that every sender knows its part without asking. The other half goes to those
 //! that use theirs: with what is given back to such a peer its room doubles, as long as there is something left, up to
-//! [`CREDIT`]. It comes back when the peer has ended. A sender without room announces its messages.
+//! [`CREDIT`]. It comes back when the peer has ended, or when another peer needs it: then the rank recalls it from one that
+//! it has granted nothing for some time. A sender without room announces its messages.
+//!
+//! ```text
+//!   peer that has grown                        this rank
+//!                       ◄── Credit, Recall ──  asks for what it has granted beyond the first room, once at a time
+//!   gives what it has   ──  Credit, Return ─►  holds it against what was asked for and what came, and may grant it again
+//!   left of it, or 0
+//! ```
+//! What is on its way is still the peer's: it goes back to the budget when the answer has come, or the peer has ended. A peer
+//! whose room is full of messages that nobody receives has nothing to give.
 
+use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::lock;
 use crate::config::{Config, Number};
+use crate::device::PeerId;
 
 /// The eager room a receiver grants each sender, at most.
 pub const CREDIT: Number = Number {
@@ -38,17 +52,40 @@ pub(crate) struct Credit {
     /// What a peer has at most.
     pub(crate) most: u64,
     left: AtomicU64,
+    /// Peers whose room has grown and is not being recalled, with what each was granted in all when it was looked at last, if it was.
+    grown: Mutex<VecDeque<(PeerId, Option<u64>)>>,
+}
+
+/// How many peers are looked at, each time that one needs room, for one that was granted nothing since.
+const LOOKS: usize = 4;
+
+/// What a frame of credit says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(super) enum Say {
+    /// So many bytes of room are the receiver's of the frame.
+    Grant = 0,
+    /// So many bytes of what it has been granted it shall return, or less.
+    Recall = 1,
+    /// So many it returns.
+    Return = 2,
+}
+
+impl Say {
+    pub(super) fn from_word(word: u64) -> Option<Self> {
+        [Say::Grant, Say::Recall, Say::Return].into_iter().find(|say| *say as u64 == word)
+    }
 }
 
 impl Credit {
     pub(super) fn new(config: &Config, ranks: u32) -> Self {
         let most = config.number(&CREDIT);
         if config.is_set(&CREDIT) && !config.is_set(&BUDGET) {
-            return Credit { first: most, most, left: AtomicU64::new(0) };
+            return Credit { first: most, most, left: AtomicU64::new(0), grown: Mutex::default() };
         }
         let half = config.number(&BUDGET) / 2;
         let first = (half / u64::from(ranks.max(1))).clamp(LEAST, most);
-        Credit { first, most, left: AtomicU64::new(half) }
+        Credit { first, most, left: AtomicU64::new(half), grown: Mutex::default() }
     }
 
     /// Returns by how much the room of a peer grows that has used it: as much again, if there is so much left.
@@ -62,6 +99,25 @@ impl Credit {
     /// Takes back by how much a room has grown.
     pub(super) fn shrink(&self, room: u64) {
         self.left.fetch_add(room.saturating_sub(self.first), Ordering::Relaxed);
+    }
+
+    /// Takes note of a peer whose room has grown: it may be recalled.
+    pub(super) fn note_grown(&self, peer: PeerId) {
+        lock(&self.grown).push_back((peer, None));
+    }
+
+    /// Takes a peer out of those whose room has grown that is not `needy`, and was granted nothing since it was looked at last.
+    pub(super) fn take_idle(&self, needy: PeerId, granted: impl Fn(PeerId) -> u64) -> Option<PeerId> {
+        let mut grown = lock(&self.grown);
+        for _ in 0..LOOKS.min(grown.len()) {
+            let (peer, before) = grown.pop_front()?;
+            let now = granted(peer);
+            if peer != needy && before == Some(now) {
+                return Some(peer);
+            }
+            grown.push_back((peer, Some(now)));
+        }
+        None
     }
 }
 

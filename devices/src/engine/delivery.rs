@@ -8,6 +8,7 @@ use mpj_datatypes::Signature;
 use super::Engine;
 use super::channel::Channel;
 use super::channels::Place;
+use super::credit::Say;
 use super::fetch::Announced;
 use super::inbox::{Bound, Inbox};
 use super::landing::land_piece;
@@ -177,6 +178,7 @@ impl Delivery<'_> {
             }
             Err(fault) => {
                 drop(target);
+                self.engine.trace_refused(from, channel.context, op);
                 self.engine.answer(from, &channel, Kind::Done, op, 0);
                 ender.end(Err(fault));
             }
@@ -300,11 +302,23 @@ impl Delivery<'_> {
     }
 
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
-        // A peer that was sent nothing has nothing to give back.
-        let Some(peer) = self.engine.peers.get(from) else { return Some(()) };
-        let mut out = peer.outbox();
-        if out.contact == Contact::Met {
-            out.credit = out.credit.saturating_add(head.extra.get()).min(self.engine.credit.most);
+        let (engine, bytes) = (self.engine, head.extra.get());
+        let say = Say::from_word(head.op.get())?;
+        // A peer that was sent nothing has nothing to give back, and was asked for nothing.
+        let Some(peer) = engine.peers.get(from) else { return (say != Say::Return).then_some(()) };
+        match say {
+            Say::Grant => {
+                let mut out = peer.outbox();
+                if out.contact == Contact::Met && !out.gone {
+                    out.credit = out.credit.saturating_add(bytes).min(engine.credit.most);
+                }
+            }
+            Say::Recall => engine.give_back(peer, bytes)?,
+            // What it has used it cannot return.
+            Say::Return => {
+                self.inboxes.get_mut(from)?.take_returned(engine, from, bytes)?;
+                engine.take_returned(peer, bytes)?;
+            }
         }
         Some(())
     }

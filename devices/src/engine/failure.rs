@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::channel::Channel;
@@ -14,6 +15,9 @@ use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::liveness::{End, Event};
 use crate::matching::{ANY_SOURCE, Held, Pattern, Posted, Unexpected};
+
+/// How long a rank that has failed waits for its devices.
+const GIVE_UP: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// Returns the first rank of the world that has died, and its cause.
@@ -57,7 +61,10 @@ impl Engine {
         let was_idle = out.is_idle();
         self.credit.shrink(out.room);
         out.room = self.credit.first;
+        out.recalled = 0;
         out.gone = true;
+        // Who was about to send, and had asked before whether its peer has ended, announces its message: that ends with the peer.
+        out.credit = 0;
         out.link.forget();
         out.unflushed = false;
         out.bound.clear();
@@ -136,13 +143,23 @@ impl Engine {
     }
 
     /// Ends everything that is pending on this rank and refuses what is new, as if it had died: the job is over, and
-    /// threads that would wait for ever shall not.
+    /// threads that would wait for ever shall not. What a device moves ends when the device has done so.
     pub fn end_all(&self, cause: &str) {
+        self.closed.store(true, Ordering::SeqCst);
         let fault = Fault::Dead { rank: self.site.rank, cause: cause.into() };
         for channel in self.all_channels() {
             self.fail_channel(&channel, &fault);
         }
+        self.drive_all(true);
         self.rouse();
+    }
+
+    /// Ends everything as [`end_all`](Self::end_all), on a rank that has failed and does nothing more. Operations that the
+    /// engine [drives](Self::drive) hold it: it waits for their ends, but not for long for a device that moves something.
+    pub fn give_up(&self, cause: &str) {
+        self.end_all(cause);
+        let end = Instant::now() + GIVE_UP;
+        self.wait_until(|| (!self.tasks.are_open() || Instant::now() >= end).then_some(()));
     }
 
     /// Ends everything pending in a channel, and refuses what is new.

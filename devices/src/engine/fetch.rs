@@ -70,28 +70,31 @@ impl Engine {
             let device = self.device_of(peer)?;
             Some((key, peer, prepare(device, &target)?))
         });
-        let (hands, registration) = match &get {
-            Some((.., registration)) => (Hands::LENT, registration.clone()),
-            None => (Hands::Ours, None),
+        // The operation has the only copy: it is dropped with it, before the memory goes back.
+        let (get, registration) = match get {
+            Some((key, peer, registration)) => (Some((key, peer)), registration),
+            None => (None, None),
         };
-        if registration.is_some() {
-            self.trace_registered(from, message.bytes);
-        }
+        let hands = if get.is_some() { Hands::LENT } else { Hands::Ours };
+        let registered = registration.as_ref().map_or(0, Registration::bytes);
         let recv = Recv { peer: from, theirs, target, message, received: 0, ender, hands, registration };
         let op = channel.ops().insert(Op::Recv(recv));
         match get {
-            Some((key, peer, _)) => {
+            Some((key, peer)) => {
                 let channel = Arc::clone(channel);
-                self.start_get(peer, Fetch { channel, op, key: *key, bytes: message.bytes, posted: 0 });
+                let fetch = Fetch { channel, op, key: *key, bytes: message.bytes, posted: 0 };
+                self.start_get(peer, fetch, registered);
             }
             None => self.answer(from, channel, Kind::Clear, theirs, op),
         }
         self.recheck(channel, Some(from));
     }
 
-    fn start_get(&self, peer: &Peer, fetch: Fetch) {
+    /// Starts a get, for whose target so many bytes were registered.
+    fn start_get(&self, peer: &Peer, fetch: Fetch, registered: usize) {
         let (mut moved, mut ended) = (0, Vec::new());
         let mut out = peer.outbox();
+        self.note_registered(&mut out, registered);
         if out.gone {
             drop(out);
             return self.end_get(&fetch.channel, peer.id, fetch.op, None);
@@ -123,8 +126,8 @@ impl Engine {
         // SAFETY: the memory is the source's; the registration goes beside it, and is dropped before it.
         #[expect(unsafe_code, reason = "see above")]
         let registration = unsafe { register_local(device, &memory, source.region()) }?;
-        if registration.is_some() {
-            self.trace_registered(peer.id, memory.bytes());
+        if let Some(registration) = &registration {
+            self.note_registered(&mut peer.outbox(), registration.bytes());
         }
         Some((memory, registration))
     }

@@ -25,8 +25,10 @@ pub(super) struct Inbox {
     freed: u64,
     /// Eager room that its messages took, in all.
     came: u64,
-    /// Eager room that it was granted, in all, when last looked at.
+    /// Eager room that it was granted, in all, when last looked at, less what it has returned.
     limit: u64,
+    /// Eager room that it has returned, in all.
+    returned: u64,
     /// Messages it has announced, in all.
     announced: u64,
     pub(super) arriving: Option<Arriving>,
@@ -109,8 +111,7 @@ impl Inbox {
 
     #[cold]
     fn look(&mut self, engine: &Engine, from: PeerId) -> Result<(), String> {
-        let granted = engine.peers.get(from).map_or(0, |peer| peer.granted.load(Ordering::Acquire));
-        self.limit = engine.credit.first.saturating_add(granted);
+        self.refresh(engine, from);
         if self.came <= self.limit {
             return Ok(());
         }
@@ -119,6 +120,19 @@ impl Inbox {
              MPJ_BUDGET have to be the same for all ranks)",
             self.came, self.limit, engine.credit.first
         ))
+    }
+
+    fn refresh(&mut self, engine: &Engine, from: PeerId) {
+        let granted = engine.peers.get(from).map_or(0, |peer| peer.granted.load(Ordering::Acquire));
+        self.limit = engine.credit.first.saturating_add(granted).saturating_sub(self.returned);
+    }
+
+    /// Takes room off what the peer was granted, which it returns; `None` if it has not so much left.
+    pub(super) fn take_returned(&mut self, engine: &Engine, from: PeerId, bytes: u64) -> Option<()> {
+        self.refresh(engine, from);
+        self.limit = self.limit.checked_sub(bytes).filter(|limit| *limit >= self.came)?;
+        self.returned = self.returned.saturating_add(bytes);
+        Some(())
     }
 
     /// Counts a message that waits at its sender for an answer.

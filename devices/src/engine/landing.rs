@@ -152,7 +152,9 @@ impl Delivery<'_> {
     pub(super) fn end_body(&mut self, from: PeerId) {
         let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.take()) else { return };
         match arriving {
-            Arriving::Posted { channel, posted, message, notify, .. } => {
+            Arriving::Posted { channel, posted, message, notify, at } => {
+                // What did not come in pieces the device has written to its place.
+                self.copied.add(message.bytes.saturating_sub(at));
                 posted.receive(&message, |_| ());
                 self.engine.confirm(from, &channel, notify);
                 if let Some(inbox) = self.inboxes.get_mut(from) {
@@ -161,6 +163,7 @@ impl Delivery<'_> {
             }
             Arriving::Early { head, kind, block, len } => {
                 let notify = (kind == Kind::EagerSync).then(|| head.op.get());
+                self.copied.add(if block.is_some() { len } else { 0 });
                 let body = match block {
                     _ if len == 0 => Held::Empty,
                     Some(block) => Held::Block(block),
@@ -176,6 +179,7 @@ impl Delivery<'_> {
             }
             Arriving::Data { channel, number, lent: Some(len), .. } => {
                 reach(Step::PieceLanded, channel.rank());
+                self.copied.add(len);
                 take_back(self.engine, &channel, from, number, len)
             }
             Arriving::Key { head, bytes } => {

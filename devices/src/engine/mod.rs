@@ -20,6 +20,7 @@
 //! * Under the turn, what a pass takes from the devices and moves out of the outboxes. Whoever waits holds it from pass to
 //!   pass, and gives it up for work of its own that is long, as a collective's is, and to drive what nobody waits for.
 
+mod answers;
 pub(crate) mod channel;
 mod channels;
 mod contact;
@@ -31,6 +32,7 @@ mod failure;
 mod fetch;
 mod inbox;
 mod landing;
+mod lent;
 mod moves;
 pub(crate) mod ops;
 mod outbox;
@@ -47,17 +49,20 @@ mod withdraw;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 pub use channel::Channel;
 pub use contact::Cards;
 use credit::Credit;
 pub use credit::{BUDGET, CREDIT};
 pub use driven::Driven;
-pub use receive::Message;
+pub use lent::Lent;
+pub use receive::{Message, Taken};
 pub use send::{Leave, Mode, Sent};
 pub use traffic::{Count, Local, Stats, Traffic};
 pub use waits::{Wait, Waiting};
+
+use mpj_pool::{Growth, Magazine, Pages, Storage};
 
 use crate::biased::{self, Bias};
 use crate::config::{Config, PATH};
@@ -73,6 +78,7 @@ use channels::Channels;
 use driven::Tasks;
 use ends::Ends;
 use moves::{Move, Moves};
+use ops::Op;
 use parking::Parking;
 use peer::{NoLink, Peer, Table};
 use progress::Turn;
@@ -123,7 +129,11 @@ pub struct Engine {
     left: Mutex<Local>,
     /// What is recorded, if this rank is traced.
     trace: Option<Box<Trace>>,
+    pool: OnceLock<RankPool>,
 }
+
+/// The pool of a rank: see [`Engine::pool`].
+pub type RankPool = Magazine<Box<dyn Storage>>;
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,8 +153,9 @@ impl Engine {
         cards: Arc<dyn Cards>,
         roster: Arc<Roster>,
     ) -> Result<Arc<Self>, OpenError> {
-        let Openings { opened, refused } = registry.open(&site, config)?;
         let bias = Bias::new();
+        let site = Site { bias: Arc::clone(&bias), ..site };
+        let Openings { opened, refused } = registry.open(&site, config)?;
         let trace = Trace::open(config, site.rank, &bias);
         let path = config.choice(&PATH);
         let (mut devices, mut inlets) = (Vec::new(), Vec::new());
@@ -171,7 +182,7 @@ impl Engine {
             answers: Arc::default(),
             channels: RwLock::default(),
             moves: Mutex::default(),
-            parking: Parking::default(),
+            parking: Parking::new(),
             waits: Waits::default(),
             tasks: Tasks::default(),
             busy: AtomicUsize::new(0),
@@ -184,7 +195,22 @@ impl Engine {
             arrived,
             left: Mutex::default(),
             trace,
+            pool: OnceLock::new(),
         }))
+    }
+
+    /// Returns the pool of this rank. Its blocks lie where the peers of a device can look at them, if there is a device with such
+    /// [memory](Device::storage) that has any left; then messages in them need not be copied. Otherwise it is a pool like others.
+    pub fn pool(&self) -> &RankPool {
+        self.pool.get_or_init(|| {
+            let sources: Vec<_> = self.devices.iter().filter_map(|device| device.storage()).collect();
+            // The first region fits into the least room that there may be.
+            let growth = Growth::default().first(256 << 10);
+            Magazine::growing(growth, move |len| {
+                let pages = || Pages::create(len).map(|pages| Box::new(pages) as Box<dyn Storage>);
+                sources.iter().find_map(|make| make(len).ok()).map_or_else(pages, Ok)
+            })
+        })
     }
 
     /// Returns this rank's place.
@@ -229,6 +255,7 @@ impl Engine {
         crate::steps::reach(crate::steps::Step::Closing, self.site.rank);
         self.roster.report(self.site.rank, End::Closing);
         self.wait_for(&mut (), |()| self.is_quiet().then_some(()), leaving);
+        self.end_received();
         self.roster.report(self.site.rank, End::Left);
     }
 
@@ -256,14 +283,22 @@ impl Engine {
         });
     }
 
-    /// Whether nothing this rank has sent, or has begun to receive, is still under way. A device that does not give memory
+    /// Whether an operation is a send whose receiver looks at the message where it lies.
+    fn is_received(&self, op: &Op) -> bool {
+        let Op::Send { peer, registration: Some(registration), .. } = op else { return false };
+        let device = self.peers.get(*peer).and_then(|peer| self.device_of(peer));
+        device.is_some_and(|device| device.is_received(registration))
+    }
+
+    /// Whether nothing this rank has sent, or has begun to receive, is still under way. What is lent and looked at has been
+    /// received. A device that does not give memory
     /// back after the end of the peer does not keep the rank here: the memory is given back when the device is dropped.
     fn is_quiet(&self) -> bool {
         let has_ended =
             |peer: PeerId| self.end_of(peer.0).is_some_and(|end| !matches!(end, End::Finishing(_)));
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_settled())
-            && self.all_channels().iter().all(|c| c.ops().is_settled(has_ended))
+            && self.all_channels().iter().all(|c| c.ops().is_settled(has_ended, |op| self.is_received(op)))
             && lock(&self.moves).is_settled(has_ended)
     }
 }

@@ -215,6 +215,19 @@ impl Ops {
         Some((number, self.0.take(number)?))
     }
 
+    /// Takes the announced messages that `which` picks.
+    pub(crate) fn take_sends(&mut self, which: impl Fn(&Op) -> bool) -> Vec<(Op, Envelope)> {
+        let mut picked = Vec::new();
+        for (number, op) in self.0.iter_mut() {
+            if let Op::Send { message, .. } = &*op
+                && which(op)
+            {
+                picked.push((number, *message));
+            }
+        }
+        picked.into_iter().filter_map(|(number, message)| Some((self.0.take(number)?, message))).collect()
+    }
+
     /// Takes the operations that `why` gives a fault; one that is lent to a device fails with it when it comes back.
     pub(crate) fn take_all(&mut self, mut why: impl FnMut(&Op) -> Option<Fault>) -> Vec<(Op, Fault)> {
         let mut taken = Vec::new();
@@ -234,12 +247,16 @@ impl Ops {
         self.0.is_empty()
     }
 
-    /// Whether nothing is left but receives that have failed, and whose device is still to give back the memory after the
-    /// end of their peer: nobody has to wait for that before leaving.
-    pub(crate) fn is_settled(&self, has_ended: impl Fn(PeerId) -> bool) -> bool {
+    /// Whether nothing is left but sends that have been received, and receives that have failed, and whose device is still to
+    /// give back the memory after the end of their peer: nobody has to wait for that before leaving.
+    pub(crate) fn is_settled(
+        &self,
+        has_ended: impl Fn(PeerId) -> bool,
+        is_received: impl Fn(&Op) -> bool,
+    ) -> bool {
         self.0.iter().all(|op| match op {
             Op::Recv(Recv { peer, hands: Hands::Lent { fault: Some(_), .. }, .. }) => has_ended(*peer),
-            _ => false,
+            op => is_received(op),
         })
     }
 }

@@ -15,7 +15,6 @@ use super::send::Leave;
 use crate::biased::MutexGuard;
 use crate::completion::Ender;
 use crate::device::{Link, Moved, Part, PeerId, PostError};
-use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::{Envelope, Source};
 use crate::matching::Held;
@@ -150,78 +149,6 @@ impl Engine {
         if !out.listed && !out.is_idle() {
             out.listed = true;
             self.busy_peers.lock().push(out.id);
-        }
-    }
-
-    /// Answers a message that a peer has announced on a channel: [`Kind::Clear`] or [`Kind::Done`].
-    pub(crate) fn answer(&self, to: PeerId, channel: &Channel, kind: Kind, op: u64, extra: u64) {
-        // A peer that cannot be reached will be reported by its device.
-        let Ok(peer) = self.peer(to) else { return };
-        let mut out = peer.outbox();
-        self.bind(&mut out, channel);
-        let mut head = Head::new(kind, 0, channel.number(), 0);
-        head.op.set(op);
-        head.extra.set(extra);
-        note_answer(peer);
-        self.push(&mut out, head);
-        match kind {
-            Kind::Clear => reach(Step::Cleared, self.site.rank),
-            Kind::Done => reach(Step::Confirmed, self.site.rank),
-            _ => (),
-        }
-    }
-
-    /// Tells a peer that nobody will receive a message that it has announced.
-    pub(crate) fn refuse(&self, to: PeerId, context: u64, op: u64) {
-        self.end_there(to, context, op, 1);
-    }
-
-    /// Tells a peer that the body which its receive waits for was taken back.
-    pub(crate) fn tell_gone(&self, to: PeerId, context: u64, op: u64) {
-        self.end_there(to, context, op, 0);
-    }
-
-    fn end_there(&self, to: PeerId, context: u64, op: u64, announced: u64) {
-        let Ok(peer) = self.peer(to) else { return };
-        let mut head = Head::new(Kind::Gone, 0, 0, 0);
-        head.hash.set(context);
-        head.op.set(op);
-        head.extra.set(announced);
-        let mut out = peer.outbox();
-        if announced != 0 {
-            note_answer(peer);
-        }
-        self.push(&mut out, head);
-    }
-
-    /// Gives a peer eager room back, and more of it if there is.
-    pub(crate) fn grant(&self, to: PeerId, bytes: u64) {
-        let Ok(peer) = self.peer(to) else { return };
-        let mut out = peer.outbox();
-        if out.gone {
-            return;
-        }
-        let grown = self.credit.grow(out.room);
-        out.room += grown;
-        let bytes = bytes + grown;
-        let mut head = Head::new(Kind::Credit, 0, 0, 0);
-        head.extra.set(bytes);
-        // Counted before the frame goes: the peer may use the room as soon as it has it.
-        peer.granted.fetch_add(bytes, Ordering::Release);
-        self.push(&mut out, head);
-    }
-
-    /// Notes eager room freed by a receive of an early message, and returns it to the sender as [`Inbox::free`] does.
-    ///
-    /// [`Inbox::free`]: super::inbox::Inbox::free
-    pub(crate) fn release(&self, from: PeerId, bytes: u64) {
-        let Some(peer) = self.peers.get(from) else {
-            return self.grant(from, bytes);
-        };
-        let freed = peer.freed.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if freed >= self.credit.first / 4 {
-            let all = peer.freed.swap(0, Ordering::Relaxed);
-            self.grant(from, all);
         }
     }
 
@@ -435,22 +362,4 @@ impl Ended {
             Ended::Get { channel, peer, op, landed } => engine.end_get(&channel, peer, op, landed),
         }
     }
-}
-
-/// Counts a message that will be announced to a peer.
-///
-/// # Errors
-/// As many as may wait for an answer do.
-pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
-    if out.announced.saturating_sub(peer.heard.load(Ordering::Relaxed)) >= ANNOUNCED {
-        return Err(Fault::TooManyMessages { rank: peer.id.0, limit: ANNOUNCED });
-    }
-    out.announced += 1;
-    Ok(())
-}
-
-/// Counts an answer to a message that the peer had announced, before the peer can hear of it; its outbox is locked.
-fn note_answer(peer: &Peer) {
-    let answered = peer.answered.load(Ordering::Relaxed);
-    peer.answered.store(answered + 1, Ordering::Release);
 }

@@ -59,8 +59,6 @@ pub(crate) struct Peer {
     /// Which of the engine's devices reaches it, once it is met.
     pub(crate) device: OnceLock<usize>,
     outbox: Mutex<Outbox>,
-    /// Eager room that receives of early messages have freed and the peer has not been told of.
-    pub(crate) freed: AtomicU64,
     /// Eager room given back to the peer, in all.
     pub(crate) granted: AtomicU64,
     /// Answers to messages that the peer had announced, in all; written under the outbox's lock.
@@ -85,22 +83,16 @@ impl Peer {
             fetches: VecDeque::new(),
             credit: 0,
             room,
+            freed: 0,
+            recalled: 0,
             announced: 0,
             sent: Traffic::default(),
             unflushed: false,
             gone: false,
             listed: false,
         };
-        let [freed, granted, answered, heard] = [const { AtomicU64::new(0) }; 4];
-        Peer {
-            id,
-            device: OnceLock::new(),
-            outbox: Mutex::new(bias, outbox),
-            freed,
-            granted,
-            answered,
-            heard,
-        }
+        let [granted, answered, heard] = [const { AtomicU64::new(0) }; 3];
+        Peer { id, device: OnceLock::new(), outbox: Mutex::new(bias, outbox), granted, answered, heard }
     }
 
     #[inline]
@@ -138,6 +130,10 @@ pub(crate) struct Outbox {
     pub(crate) credit: u64,
     /// What the peer may have waiting here, in all.
     pub(crate) room: u64,
+    /// What of it receives of early messages have freed and the peer has not been told of.
+    pub(crate) freed: u64,
+    /// How much of that it was asked to return, and has not answered.
+    pub(crate) recalled: u64,
     /// Messages that were announced to the peer, in all.
     pub(crate) announced: u64,
     /// What was sent to the peer, and how; of the copies those made here.

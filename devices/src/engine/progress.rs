@@ -7,6 +7,7 @@ use super::Engine;
 use super::delivery::Delivery;
 use super::inbox::Inbox;
 use super::outbox::Ended;
+use super::parking::Limit;
 use super::peer::Table;
 use super::waits::Wait;
 use crate::biased::MutexGuard;
@@ -31,10 +32,28 @@ const TESTS: u32 = 16;
 /// Passes after which ends are acted on even if frames keep coming.
 const PATIENCE: u32 = 10_000;
 
+/// Where some devices ask the system for news and others need not: passes of one who polls from one look at all of them to
+/// the next, and how long one who tests does without.
+const NEAR: u32 = 32;
+const RECENT: Duration = Duration::from_micros(2);
+
+/// Which devices a pass looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Look {
+    All,
+    /// Those whose looks cost little, and now and then all.
+    Near,
+}
+
 /// The right to take frames from the devices, and what only its holder touches.
 #[derive(Debug)]
 pub(crate) struct Turn {
     inlets: Vec<Box<dyn Inlet>>,
+    /// Whether some of them ask the system and others do not.
+    is_mixed: bool,
+    /// Passes since all of them were looked at, and when one who tests last did so.
+    near: u32,
+    tested: Instant,
     inboxes: Table<Inbox>,
     /// Events of the roster that were learned.
     pub(crate) seen: usize,
@@ -51,8 +70,12 @@ pub(crate) struct Turn {
 
 impl Turn {
     pub(crate) fn new(inlets: Vec<Box<dyn Inlet>>, size: u32) -> Self {
+        let asking = inlets.iter().filter(|inlet| inlet.asks_system()).count();
         Turn {
+            is_mixed: (1..inlets.len()).contains(&asking),
             inlets,
+            near: 0,
+            tested: Instant::now(),
             inboxes: Table::new(size),
             seen: 0,
             passes: 0,
@@ -62,6 +85,20 @@ impl Turn {
             ended: Vec::new(),
             peers: Vec::new(),
         }
+    }
+
+    /// Returns how far one who tests looks, however seldom that is.
+    #[inline]
+    fn look_of_test(&mut self) -> Look {
+        if !self.is_mixed {
+            return Look::All;
+        }
+        let now = Instant::now();
+        if now.duration_since(self.tested) < RECENT {
+            return Look::Near;
+        }
+        self.tested = now;
+        Look::All
     }
 
     /// Drops the inlets, which write where bodies land, and then what they wrote to.
@@ -84,20 +121,25 @@ impl Engine {
 
     /// As [`progress`](Self::progress), for who knows only afterwards whether it has looked in vain.
     pub(super) fn advance(&self) -> usize {
-        let moved = self.take_turn().map_or(0, |mut turn| {
+        let moved = self.take_turn().map(|mut turn| {
             turn.tests = turn.tests.wrapping_add(1);
             if turn.tests.is_multiple_of(TESTS) {
                 self.ask_for_ends(&mut turn);
             }
-            let mut moved = self.pass(&mut turn);
+            let look = turn.look_of_test();
+            let mut moved = self.pass(&mut turn, look);
             // Who tests seldom may find something each time, and would not act on an end for long.
             if moved > 0 && self.recheck.load(Ordering::Relaxed) {
-                moved += self.pass(&mut turn);
+                moved += self.pass(&mut turn, Look::All);
             }
             moved
         });
-        if moved > 0 {
+        if moved.is_some() {
+            // Also if nothing has moved: who has parked meanwhile takes the turn, which this thread may not take again for long.
             self.parking.notify();
+        }
+        let moved = moved.unwrap_or(0);
+        if moved > 0 {
             self.policy.found();
         }
         if self.tasks.are_open() {
@@ -111,7 +153,7 @@ impl Engine {
     }
 
     #[inline]
-    fn pass(&self, turn: &mut Turn) -> usize {
+    fn pass(&self, turn: &mut Turn, look: Look) -> usize {
         // What a rank sent before its end arrives before the end is acted on: learn first, then take frames.
         if self.roster.known() != turn.seen {
             self.learn(turn);
@@ -120,10 +162,15 @@ impl Engine {
         if turn.looks.is_multiple_of(LOOKS) {
             self.ask_for_ends(turn);
         }
-        let Turn { inlets, inboxes, passes, ended, peers, .. } = turn;
+        let Turn { inlets, is_mixed, near, inboxes, passes, ended, peers, .. } = turn;
+        // An end is acted on when nothing is left of what was sent before it, by whichever device.
+        let all = !*is_mixed || look == Look::All || *near >= NEAR || self.recheck.load(Ordering::Relaxed);
+        *near = if all { 0 } else { *near + 1 };
         let mut moved = 0;
         for (inlet, copied) in inlets.iter_mut().zip(&self.arrived) {
-            moved += inlet.progress(&mut Delivery { engine: self, inboxes, copied });
+            if all || !inlet.asks_system() {
+                moved += inlet.progress(&mut Delivery { engine: self, inboxes, copied });
+            }
         }
         if self.is_busy() {
             moved += self.flush_all(ended, peers);
@@ -134,6 +181,7 @@ impl Engine {
                 *passes = 0;
                 self.recheck.store(false, Ordering::Release);
                 self.apply_all_ends();
+                self.parking.notify();
                 // What a device writes to is no operation that this ends: the device gives it back.
                 for peer in self.dead_in_a_body(inboxes) {
                     for (inlet, copied) in inlets.iter_mut().zip(&self.arrived) {
@@ -187,11 +235,13 @@ impl Engine {
     ) -> T {
         let mut waiter = Waiter::new(&self.policy);
         let mut turn = None;
+        let mut limit = Limit::default();
         let mut entered = None;
         let mut moved_asleep = false;
         loop {
             turn = turn.or_else(|| self.take_turn());
-            let moved = turn.as_mut().map_or(0, |turn| self.pass(turn));
+            let look = if waiter.is_polling() { Look::Near } else { Look::All };
+            let moved = turn.as_mut().map_or(0, |turn| self.pass(turn, look));
             if moved > 0 {
                 self.parking.notify();
                 waiter.reset();
@@ -217,16 +267,18 @@ impl Engine {
                 Some(turn) => {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
                     self.site.bell.sleep(&armed, NAP, || {
-                        let moved = self.pass(turn);
+                        let moved = self.pass(turn, Look::All);
                         value = ready(state);
                         moved_asleep = moved > 0;
                         moved_asleep || value.is_some()
                     });
                     self.ask_for_ends(turn);
                 }
-                None => self.parking.park(|| {
+                // Who had the turn may have given it up before this thread was counted.
+                None => self.parking.park(&mut limit, || {
                     value = ready(state);
-                    value.is_some()
+                    turn = self.take_turn();
+                    value.is_some() || turn.is_some()
                 }),
             }
             if let Some(value) = value {

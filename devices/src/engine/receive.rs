@@ -22,8 +22,17 @@ use crate::steps::{Step, reach};
 /// A message taken from its channel by a matched probe: only its holder can receive it.
 #[derive(Debug)]
 pub struct Message {
-    channel: Arc<Channel>,
-    early: Unexpected,
+    pub(super) channel: Arc<Channel>,
+    pub(super) early: Unexpected,
+}
+
+/// A message taken from its channel: see [`Engine::take`].
+#[derive(Debug)]
+pub enum Taken {
+    /// It has been received: the block that it fills from the first byte on.
+    Block(Envelope, DefaultBlock),
+    /// It has to be received.
+    Message(Message),
 }
 
 impl Message {
@@ -112,16 +121,37 @@ impl Engine {
     /// # Errors
     /// The message back if its body lies elsewhere, or it has none.
     pub fn recv_block(&self, message: Message) -> Result<DefaultBlock, Message> {
-        let Message { channel, mut early } = message;
+        let Message { channel, early } = message;
+        self.take_over(&channel, early).map(|(_, block)| block).map_err(|early| Message { channel, early })
+    }
+
+    /// Waits for the message that a receive would get, and takes it out of its channel: in its block, as
+    /// [`recv_block`](Self::recv_block) does, or as [`mprobe`](Self::mprobe) does.
+    ///
+    /// # Errors
+    /// Why none will ever come.
+    pub fn take(&self, channel: &Arc<Channel>, pattern: Pattern, call: &'static str) -> Result<Taken, Fault> {
+        let early = self.next_early(channel, pattern, call)?;
+        Ok(match self.take_over(channel, early) {
+            Ok((message, block)) => Taken::Block(message, block),
+            Err(early) => Taken::Message(Message { channel: Arc::clone(channel), early }),
+        })
+    }
+
+    fn take_over(
+        &self,
+        channel: &Channel,
+        mut early: Unexpected,
+    ) -> Result<(Envelope, DefaultBlock), Unexpected> {
         match std::mem::replace(&mut early.body, Held::Empty) {
             Held::Block(block) => {
                 self.release_early(&early);
-                self.confirm(early.from, &channel, early.notify);
-                Ok(block)
+                self.confirm(early.from, channel, early.notify);
+                Ok((early.message, block))
             }
             body => {
                 early.body = body;
-                Err(Message { channel, early })
+                Err(early)
             }
         }
     }
@@ -140,6 +170,7 @@ impl Engine {
         let accepted = receiving.target().accepts(&message);
         let landed = match body {
             Held::Remote { op, .. } if accepted.is_err() => {
+                self.trace_refused(from, channel.context, op);
                 self.answer(from, channel, Kind::Done, op, 0);
                 accepted
             }
@@ -262,12 +293,21 @@ impl Engine {
     /// # Errors
     /// Why none will ever come.
     pub fn mprobe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Message, Fault> {
-        let early = self.wait_for(
+        let early = self.next_early(channel, pattern, "mprobe")?;
+        Ok(Message { channel: Arc::clone(channel), early })
+    }
+
+    fn next_early(
+        &self,
+        channel: &Arc<Channel>,
+        pattern: Pattern,
+        call: &'static str,
+    ) -> Result<Unexpected, Fault> {
+        self.wait_for(
             &mut (),
             |()| self.look(channel, pattern, |m| m.take_unexpected(pattern)),
-            |()| Wait::recv("mprobe", channel, pattern.source, pattern.tag),
-        )?;
-        Ok(Message { channel: Arc::clone(channel), early })
+            |()| Wait::recv(call, channel, pattern.source, pattern.tag),
+        )
     }
 
     /// Looks for an early message; `None` if there is none yet, an error if there will be none.

@@ -6,10 +6,11 @@ use mpj_pool::Access;
 use zerocopy::IntoBytes;
 
 use super::Engine;
+use super::answers::note_announced;
 use super::channel::Channel;
 use super::fetch::takes;
 use super::ops::Op;
-use super::outbox::{cost, note_announced};
+use super::outbox::cost;
 use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
 use crate::completion::{Completion, Ender, Started, pair};
 use crate::device::{PeerId, PostError, Registration, RemoteKey};
@@ -236,15 +237,12 @@ impl Engine {
         leave: Leave,
     ) {
         let (registration, key) = self.expose(peer, &source).unzip();
+        self.note_registered(out, registration.as_ref().map_or(0, Registration::bytes));
         let op = Op::Send { peer: peer.id, source, message, registration, ender };
         let mut head = head(Kind::Ready, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);
         out.sent.announced.add(message.bytes);
-        if key.is_some() {
-            out.sent.registered.add(message.bytes);
-            self.trace_registered(peer.id, message.bytes);
-        }
         let key = key.map(Box::new);
         self.push_frame(
             out,
@@ -277,9 +275,20 @@ impl Engine {
             .is_some_and(|(device, memory)| takes(device, device.caps().get, &memory, Path::ZeroCopy))
     }
 
-    /// Registers a body for its receiver to get, if the device can and it pays; the key goes with the announcement.
+    /// Lends a body to its receiver, if the device can and the operation owns it; otherwise registers it for its receiver to
+    /// get, if the device can and it pays. The key goes with the announcement.
     fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
         let device = self.device_of(peer)?;
+        if let Some(keep) = source.owned() {
+            let memory = source.memory()?;
+            // SAFETY: what is sent is initialised; nobody writes it while there is a copy of what keeps it.
+            #[expect(unsafe_code, reason = "see above")]
+            let lent = unsafe { device.lend(&memory, keep) };
+            if let Some(lent) = lent {
+                let key = device.pack_key(&lent, 0, memory.bytes())?;
+                return Some((lent, key));
+            }
+        }
         device.caps().get?;
         let memory = source.memory()?;
         if !takes(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {

@@ -108,10 +108,14 @@ impl Engine {
         trace.slice(begun, ["", name], "piece", &args);
     }
 
-    /// Records that memory was registered with the device of a peer.
-    pub(super) fn trace_registered(&self, peer: PeerId, bytes: usize) {
+    /// Takes note that memory was registered with the device of a peer, if any was.
+    pub(super) fn note_registered(&self, out: &mut Outbox, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        out.sent.registered.add(bytes);
         if let Some(trace) = &self.trace {
-            let args = [("bytes", Value::Number(bytes as u64)), ("device", self.device_to(peer))];
+            let args = [("bytes", Value::Number(bytes as u64)), ("device", self.device_to(out.id))];
             trace.instant("registered", "memory", &args, None);
         }
     }
@@ -130,6 +134,16 @@ impl Engine {
         if let Some(flow) = trace.body_of(from.0, channel.context(), theirs) {
             let args = arrived(from, message.tag, message.bytes, channel.context(), self.device_to(from));
             trace.slice_of(begun, way, flow, &args);
+        }
+    }
+
+    /// Records that the body of an announced message will not be asked for, if the message was announced: it ends.
+    pub(super) fn trace_refused(&self, from: PeerId, context: u64, theirs: u64) {
+        let Some(trace) = &self.trace else { return };
+        let begun = trace.now();
+        if let Some(flow) = trace.body_of(from.0, context, theirs) {
+            let args = [("from", Value::Number(from.0.into())), ("context", Value::Number(context))];
+            trace.slice_of(begun, "announced message refused", flow, &args);
         }
     }
 

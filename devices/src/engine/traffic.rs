@@ -47,9 +47,10 @@ pub struct Traffic {
     pub announced: Count,
     /// Bodies, or pieces of them, that the device was told to move from or to where they lie.
     pub lent: Count,
-    /// Memory registered with the device.
+    /// Memory that was registered with the device, and not that which the device knew already.
     pub registered: Count,
-    /// Bodies, or pieces of them, copied into the device or out of it; what a device reads straight to its place is not.
+    /// Bodies, or pieces of them, copied into the device or out of it, by this rank or by the system for it, also straight to or
+    /// from the user's memory. What is lent is not copied by that.
     pub copied: Count,
 }
 

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::Shared;
 use super::frame::{Entry, Header, Kind};
 use super::lobby::{Lobby, Outcome};
 use super::pair::{Pair, State};
+use super::shared::{Failure, Shared};
 use super::slots::Slots;
 use super::ticket::Ticket;
 use super::verbs::{BATCH, Place, Wc, is_flushed};
@@ -113,24 +112,29 @@ impl IbvInlet {
         }
     }
 
-    fn shelf(&mut self, shelf: u32) -> Option<Arc<Slots>> {
+    /// Takes note of the shelves that were made since; returns whether there is one of that number.
+    #[cold]
+    fn fetch_shelves(&mut self, shelf: u32) -> bool {
         while self.shelves.len() <= shelf as usize {
-            let next = self.shared.stock.shelf(self.shelves.len() as u32)?;
+            let Some(next) = self.shared.stock.shelf(self.shelves.len() as u32) else { return false };
             self.shelves.push(next);
         }
-        self.shelves.get(shelf as usize).cloned()
+        true
     }
 
     #[inline]
     fn received(&mut self, wc: &Wc, shelf: u32, at: u32, sink: &mut dyn Sink) -> usize {
-        let Some(slots) = self.shelf(shelf) else { return 0 };
+        if shelf as usize >= self.shelves.len() && !self.fetch_shelves(shelf) {
+            return 0;
+        }
+        let slots = &self.shelves[shelf as usize];
         let place = slots.place(at as usize, wc.id);
-        let Some(pair) = self.pairs.get(&wc.qpn).filter(|met| !met.lost).map(|met| Arc::clone(&met.pair))
-        else {
+        let Some(Met { pair, .. }) = self.pairs.get(&wc.qpn).filter(|met| !met.lost) else {
             self.freed.push((place, None));
             return 0;
         };
         if wc.status != 0 {
+            let pair = Arc::clone(pair);
             self.freed.push((place, None));
             let why = format!("its message was not received: {}", self.shared.context().explain(wc.status));
             self.break_off(&pair, &why, sink);
@@ -140,11 +144,16 @@ impl IbvInlet {
         let stands = pair.state() == State::Heard && pair.advance(State::Stands);
         // SAFETY: the completion says that so many bytes were written; the slot is posted again only below.
         let message = unsafe { slots.message(at as usize, wc.len as usize) };
-        let taken = self.take(&pair, message, sink);
+        let taken = take(pair, message, sink);
+        self.freed.push((place, matches!(taken, Ok(true)).then_some(wc.qpn)));
         match taken {
-            Ok(counts) => self.freed.push((place, counts.then_some(wc.qpn))),
+            Ok(_) if !stands && !pair.is_waiting() => (),
+            Ok(_) => {
+                let pair = Arc::clone(pair);
+                self.tend(&pair, sink);
+            }
             Err(why) => {
-                self.freed.push((place, None));
+                let pair = Arc::clone(pair);
                 let why = match why {
                     PostError::Broken(why) => why,
                     _ => "it has sent what is no message".into(),
@@ -152,36 +161,7 @@ impl IbvInlet {
                 self.break_off(&pair, &why, sink);
             }
         }
-        if stands || pair.is_waiting() {
-            self.tend(&pair, sink);
-        }
         1
-    }
-
-    /// Takes a message; returns whether its receive is one that the peer counts.
-    #[inline]
-    fn take(&self, pair: &Pair, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
-        let (header, head, body) = Header::parse(message).ok_or(PostError::Unsupported)?;
-        pair.grant(header.returned);
-        let key = || head.try_into().map(u64::from_le_bytes).map_err(|_| PostError::Unsupported);
-        match header.kind {
-            Kind::Frame => sink.frame(pair.peer, head, body),
-            Kind::Many => {
-                let mut rest = body;
-                while !rest.is_empty() {
-                    let (head, body, after) = Entry::split(rest).ok_or(PostError::Unsupported)?;
-                    sink.frame(pair.peer, head, body);
-                    rest = after;
-                }
-            }
-            Kind::Credit => return Ok(false),
-            Kind::Revoke => pair.revoked(key()?)?,
-            Kind::Quiet => {
-                let op = pair.quieted(key()?).ok_or(PostError::Unsupported)?;
-                sink.quiet(op);
-            }
-        }
-        Ok(true)
     }
 
     fn tend(&mut self, pair: &Arc<Pair>, sink: &mut dyn Sink) {
@@ -203,7 +183,10 @@ impl IbvInlet {
         if wc.status != 0 {
             let why = match is_flushed(wc.status) {
                 true => "the connection is broken".to_owned(),
-                false => format!("it does not answer: {}", self.shared.context().explain(wc.status)),
+                false => {
+                    let why = format!("it does not answer: {}", self.shared.context().explain(wc.status));
+                    self.shared.outage().unwrap_or(why)
+                }
             };
             self.break_off(&pair, &why, sink);
         } else if pair.is_waiting() {
@@ -222,7 +205,7 @@ impl IbvInlet {
             // back after the queue.
             if let Err(error) = unsafe { self.shared.stock.queue().post(&places[..freed.len()]) } {
                 log::error!("ibvdev: ibv_post_srq_recv: {error}");
-                self.shared.failed.store(true, Ordering::Relaxed);
+                self.shared.fail(Failure::Dead);
                 return;
             }
             for qpn in freed.iter().filter_map(|(_, qpn)| *qpn) {
@@ -239,18 +222,47 @@ impl IbvInlet {
         }
     }
 
-    /// Ends everything if the device has failed.
+    /// Ends all peers that have not ended: nobody is reached any more. A device that lives completes what was posted.
     #[cold]
     fn fail(&mut self, sink: &mut dyn Sink) -> usize {
-        let all = self.shared.all();
+        let shared = Arc::clone(&self.shared);
+        let Some(failure) = shared.failure() else { return 0 };
+        let all: Vec<_> = shared.all().into_iter().filter(|pair| pair.state() != State::Over).collect();
         for pair in &all {
-            self.break_off(pair, "the device of this host has failed", sink);
-            for op in pair.give_up_reads() {
-                sink.moved(op, Err("the device has failed".into()));
+            self.break_off(pair, &failure.to_string(), sink);
+            if *failure == Failure::Dead {
+                let reads = pair.give_up_reads();
+                reads.into_iter().for_each(|op| sink.moved(op, Err(failure.to_string())));
             }
         }
         all.len()
     }
+}
+
+/// Takes a message; returns whether its receive is one that the peer counts.
+#[inline]
+fn take(pair: &Pair, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
+    let (header, head, body) = Header::parse(message).ok_or(PostError::Unsupported)?;
+    pair.grant(header.returned);
+    let key = || head.try_into().map(u64::from_le_bytes).map_err(|_| PostError::Unsupported);
+    match header.kind {
+        Kind::Frame => sink.frame(pair.peer, head, body),
+        Kind::Many => {
+            let mut rest = body;
+            while !rest.is_empty() {
+                let (head, body, after) = Entry::split(rest).ok_or(PostError::Unsupported)?;
+                sink.frame(pair.peer, head, body);
+                rest = after;
+            }
+        }
+        Kind::Credit => return Ok(false),
+        Kind::Revoke => pair.revoked(key()?)?,
+        Kind::Quiet => {
+            let op = pair.quieted(key()?).ok_or(PostError::Unsupported)?;
+            sink.quiet(op);
+        }
+    }
+    Ok(true)
 }
 
 // SAFETY: it hands over whole frames, and so no body begins. A read is told by the completion of its work request, or by the
@@ -281,9 +293,7 @@ unsafe impl Inlet for IbvInlet {
         if self.passes.is_multiple_of(SELDOM) {
             self.shared.look_at_device();
         }
-        if self.shared.failed.load(Ordering::Relaxed)
-            && self.shared.all().iter().any(|p| p.state() != State::Over)
-        {
+        if self.shared.failure().is_some() {
             moved += self.fail(sink);
         }
         moved

@@ -1,12 +1,12 @@
 //! Memory that was registered for one operation, and the keys by which a peer reads it.
 //!
 //! Of memory of the program's each operation makes its own registration, which ends with it. A registration that was kept
-//! longer would go on to name pages that the program has unmapped since, whatever lies at their address then. Blocks of a
-//! pool share the registration of their region, which ends before the region is unmapped.
+//! longer would go on to name pages that the program has unmapped since, whatever lies at their address then (README.md
+//! weighs the ways). Blocks of a pool share the registration of their region, which ends before the region is unmapped.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mpj_pool::{Access, Region, RegisterError, Registered};
@@ -16,6 +16,9 @@ use super::verbs::{Domain, Mr, Use};
 use crate::device::{Memory, Registration, RemoteKey};
 use crate::sys;
 
+/// The number of the error when no more memory may be locked.
+const NO_MEMORY: i32 = sys::Errno::NOMEM.raw_os_error();
+
 /// What registers memory.
 #[derive(Debug)]
 pub(super) struct Registrar {
@@ -24,6 +27,8 @@ pub(super) struct Registrar {
     device: u64,
     /// The number of the next registration.
     next: AtomicU64,
+    /// Whether it was said that no more memory may be locked.
+    has_warned: AtomicBool,
 }
 
 /// The memory of one operation, registered.
@@ -75,7 +80,7 @@ impl Registrar {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
         // Regions tell devices of any kind apart by a number: others may count, too.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
-        Registrar { domain, device, next: AtomicU64::new(1) }
+        Registrar { domain, device, next: AtomicU64::new(1), has_warned: AtomicBool::new(false) }
     }
 
     /// Registers the memory of an operation.
@@ -90,27 +95,43 @@ impl Registrar {
     ) -> Result<Registration, RegisterError> {
         let unable = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
         let base = memory.run().filter(|_| !access.remote_write && !access.remote_atomic).ok_or(unable)?;
-        let (lkey, rkey, hold) = match region {
-            Some(region) => self.region(region)?,
-            None => {
-                // What peers read need not be writable.
-                let what = if access.remote_read { Use::Read } else { Use::Write };
-                // SAFETY: the caller's promise.
-                let mr = unsafe { Mr::new(&self.domain, base, memory.bytes(), what) };
-                let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
-                (mr.lkey(), mr.rkey(), Hold::Own { _mr: mr })
-            }
+        let own = || {
+            // What peers read need not be writable.
+            let what = if access.remote_read { Use::Read } else { Use::Write };
+            // SAFETY: the caller's promise.
+            let mr = unsafe { Mr::new(&self.domain, base, memory.bytes(), what) };
+            let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
+            Ok((mr.lkey(), mr.rkey(), Hold::Own { _mr: mr }, memory.bytes()))
         };
+        let registered = match region.map(|region| self.region(region)) {
+            // What lies in a region that is too long may be short.
+            None | Some(Err(RegisterError { errno: NO_MEMORY, .. })) => own(),
+            Some(registered) => registered,
+        };
+        let (lkey, rkey, hold, registered) = registered.inspect_err(|refused| self.warn(refused))?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Ok(Registration::new(Record { number, base, lkey, rkey, _hold: hold }))
+        Ok(Registration::new(Record { number, base, lkey, rkey, _hold: hold }, registered))
     }
 
-    fn region(&self, region: &Region) -> Result<(u32, u32, Hold), RegisterError> {
+    /// Says, the first time, that messages which should be read go in frames.
+    #[cold]
+    fn warn(&self, refused: &RegisterError) {
+        if refused.errno == NO_MEMORY && !self.has_warned.swap(true, Ordering::Relaxed) {
+            let name = self.domain.context().name();
+            log::warn!(
+                "ibvdev: {name}: {refused}: messages are copied, as no more memory may be locked: raise `ulimit -l`"
+            );
+        }
+    }
+
+    fn region(&self, region: &Region) -> Result<(u32, u32, Hold, usize), RegisterError> {
+        let mut registered = 0;
         let known = region.registrations.get_or_register(self.device, || {
             // SAFETY: the region releases the registration before it is unmapped.
             let mr = unsafe { Mr::new(&self.domain, region.base.as_ptr(), region.len, Use::Write) };
             let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
             let (lkey, rkey) = (mr.lkey(), mr.rkey());
+            registered = region.len;
             Ok(Arc::new(Whole { mr: Mutex::new(Some(mr)), lkey, rkey }))
         })?;
         let whole: &dyn std::any::Any = &*known;
@@ -118,7 +139,7 @@ impl Registrar {
         let Whole { lkey, rkey, .. } =
             whole.downcast_ref().ok_or(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })?;
         let (lkey, rkey) = (*lkey, *rkey);
-        Ok((lkey, rkey, Hold::Region { _region: known }))
+        Ok((lkey, rkey, Hold::Region { _region: known }, registered))
     }
 }
 

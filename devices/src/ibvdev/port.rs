@@ -9,6 +9,12 @@ use crate::config::{Config, PREFIX, Parameter};
 /// What every choice is made by itself.
 pub(super) const AUTO: &str = "auto";
 
+/// The bits of a partition key that say which partition; the other one says whether the member is a full one.
+const PARTITION: u16 = 0x7fff;
+
+/// The highest priority of a packet on Ethernet, which is what a service level is there.
+const PRIORITY: u8 = 7;
+
 /// A port of a device, and how packets leave by it.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
@@ -44,21 +50,23 @@ impl Chosen {
             )?
         };
         let (gid_index, gid) = address(&context, &port, config.text(&IBV_GID))?;
+        let at = format!("port {} of {}", port.number, context.name());
         let pkey_index = config.number(&IBV_PKEY) as u16;
-        if pkey_index >= port.pkeys {
+        let is_there =
+            |index| context.pkey(port.number, index).is_ok_and(|pkey| u16::from_be(pkey) & PARTITION != 0);
+        if pkey_index >= port.pkeys || !is_there(pkey_index) {
             let said = said(&IBV_PKEY, &pkey_index.to_string());
-            return Err(format!(
-                "{said}: port {} of {} has {} partition keys",
-                port.number,
-                context.name(),
-                port.pkeys
-            ));
+            return Err(format!("{said}: {at} has no partition key there, in a table of {}", port.pkeys));
+        }
+        let service_level = config.number(&IBV_SL) as u8;
+        if port.is_ethernet && service_level > PRIORITY {
+            let said = said(&IBV_SL, &service_level.to_string());
+            return Err(format!("{said}: {at} is an Ethernet, whose priorities end at {PRIORITY}"));
         }
         let mtu = match config.choice(&IBV_MTU) {
             0 => port.mtu,
             mtu => mtu.min(port.mtu),
         };
-        let service_level = config.number(&IBV_SL) as u8;
         Ok(Chosen { context, port, gid_index, gid, mtu, pkey_index, service_level })
     }
 }
@@ -72,7 +80,8 @@ fn active_port(context: Arc<Context>, wanted: u8) -> Result<(Arc<Context>, Port)
     let name = context.name();
     let limits = context.limits().map_err(|e| format!("{name} does not answer: {e}"))?;
     if wanted > limits.ports {
-        return Err(format!("{}: {name} has {} ports", said(&IBV_PORT, &wanted.to_string()), limits.ports));
+        let said = said(&IBV_PORT, &wanted.to_string());
+        return Err(format!("{said}: the last port of {name} is {}", limits.ports));
     }
     let all = if wanted == 0 { 1..=limits.ports } else { wanted..=wanted };
     let found = all.clone().find_map(|number| context.port(number).ok().filter(|port| port.is_active));

@@ -1,9 +1,11 @@
 //! What the device of a rank, its links and its inlet share.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::card::Card;
 use super::frame::HEADER;
@@ -12,7 +14,7 @@ use super::pair::{INLINE, Pair, Remote};
 use super::port::Chosen;
 use super::slots::Slots;
 use super::stock::Stock;
-use super::verbs::{Completions, Context, Domain, Limits, Manner, Qp, Room, Route};
+use super::verbs::{Completions, Context, Domain, Event, Limits, Manner, Qp, Room, Route};
 use super::{IBV_DEPTH, IBV_EAGER, Plan, READS, RESERVED, fragment};
 use crate::config::{Config, PREFIX};
 use crate::device::{HEAD_MAX, PeerId, Token};
@@ -24,6 +26,9 @@ use crate::sys;
 /// whose host does not answer is given up after 0.9 s, or after four times as long, as a device may wait. It is not 7 times:
 /// soft-RoCE takes that for ever.
 const PATIENCE: (u8, u8) = (15, 6);
+
+/// How long the port may be without a link before all peers are lost: as long as a dead one may go unnoticed.
+const OUTAGE: Duration = Duration::from_secs(5);
 
 /// Work requests of a queue pair besides frames: reads, messages of the device's own, and the mark that all have arrived.
 const BESIDES: usize = READS + 8;
@@ -50,8 +55,27 @@ pub(super) struct Shared {
     bell: Arc<Doorbell>,
     news: Mutex<News>,
     has_news: AtomicBool,
-    /// The device does nothing any more.
-    pub(super) failed: AtomicBool,
+    /// When the port has lost its link, if it has none.
+    lost: Mutex<Option<Instant>>,
+    failure: OnceLock<Failure>,
+}
+
+/// Why nobody is reached any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The device does nothing any more, and completes no work request.
+    Dead,
+    /// The port has no link: in these words.
+    NoLink(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Dead => f.write_str("the device of this host has failed"),
+            Failure::NoLink(why) => f.write_str(why),
+        }
+    }
 }
 
 /// What the inlet is to act on.
@@ -124,7 +148,8 @@ pub(super) fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(Ar
         bell: Arc::clone(&site.bell),
         news: Mutex::default(),
         has_news: AtomicBool::new(false),
-        failed: AtomicBool::new(false),
+        lost: Mutex::default(),
+        failure: OnceLock::new(),
     };
     Ok((Arc::new(shared), lobby))
 }
@@ -199,6 +224,9 @@ impl Shared {
         if let Some(pair) = pairs.get(&peer.0) {
             return Ok(Arc::clone(pair));
         }
+        if let Some(failure) = self.failure() {
+            return Err(failure.to_string());
+        }
         if card.slot != self.card.slot {
             return Err(format!(
                 "{PREFIX}{} is not the same here and at {peer:?}: set it for all ranks alike",
@@ -270,11 +298,49 @@ impl Shared {
         std::mem::take(&mut news)
     }
 
-    /// Looks whether the device has failed.
+    /// Returns why nobody is reached any more, if that is so.
+    #[inline]
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failure.get()
+    }
+
+    /// Has all peers lost.
+    pub(super) fn fail(&self, failure: Failure) {
+        let _ = self.failure.set(failure);
+        self.bell.ring();
+    }
+
+    fn no_link(&self) -> String {
+        format!("port {} of {} has lost its link", self.chosen.port.number, self.context().name())
+    }
+
+    /// Returns that the port has no link, in words, if that is so: also before the device has said it.
+    pub(super) fn outage(&self) -> Option<String> {
+        self.look_at_device();
+        let has_lost = || self.context().port(self.chosen.port.number).is_ok_and(|port| !port.is_active);
+        (self.lost().is_some() || has_lost()).then(|| self.no_link())
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at what has happened to the device and its port.
     pub(super) fn look_at_device(&self) {
-        if self.chosen.context.has_failed() {
-            self.failed.store(true, Ordering::Relaxed);
-            self.bell.ring();
+        let port = self.chosen.port.number;
+        while let Some(event) = self.context().next_event() {
+            match event {
+                Event::Failed => self.fail(Failure::Dead),
+                Event::LinkLost(number) if number == port => {
+                    self.lost().get_or_insert_with(Instant::now);
+                }
+                Event::LinkBack(number) if number == port => *self.lost() = None,
+                Event::LinkLost(_) | Event::LinkBack(_) => (),
+            }
+        }
+        let since = *self.lost();
+        if since.is_some_and(|since| since.elapsed() >= OUTAGE) {
+            self.fail(Failure::NoLink(self.no_link()));
         }
     }
 }

@@ -335,6 +335,76 @@ fn who_is_told_of_a_peers_end_gets_its_memory_back_at_once() {
     assert_eq!(to_b.post(&[0], Body::Empty), Err(PostError::Again));
 }
 
+/// What the system would write of an event.
+fn event(kind: u32, port: u32) -> [u8; 16] {
+    let words = [port, 0, kind, 0].map(u32::to_ne_bytes);
+    std::array::from_fn(|at| words[at / 4][at % 4])
+}
+
+const DEVICE_FATAL: u32 = 8;
+const PORT_ACTIVE: u32 = 9;
+const PORT_ERROR: u32 = 10;
+
+#[test]
+fn a_device_that_fails_ends_all_peers_and_what_was_under_way() {
+    let (mut from, mut to) = (vec![3; 1000], vec![0; 1000]);
+    let Some([mut a, mut b, mut c]) = ranks() else { return };
+    let (mut to_b, mut to_c) = (a.link(&b), a.link(&c));
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    post(&mut [&mut a, &mut c], &mut *to_c, &[0], &[]);
+    let (_, exposed) = b.memory(&mut from, Access::READ);
+    let (target, own) = a.memory(&mut to, Access::LOCAL);
+    let (_, ours) = a.memory(&mut from, Access::READ);
+    let key = b.device.pack_key(&exposed, 0, 1000).unwrap();
+    let mut events = a.device.shared.context().tell();
+    // A read that is not answered.
+    drop(exposed);
+    drop(b);
+    // SAFETY: nothing is read.
+    let read = unsafe { to_b.get(&key, 0, target.part(0, 1000, Some(&own)), Token(1)) };
+    assert_eq!(read, Ok(Moved::Started));
+    assert_eq!(a.device.quiesce(PeerId(2), &ours, Token(2)), Quiet::Later);
+    events.write_all(&event(DEVICE_FATAL, 0)).unwrap();
+    a.device.arm();
+    until(&mut [&mut a], |ranks| ranks[0].got.lost.len() == 2);
+    let why = "the device of this host has failed".to_owned();
+    a.got.lost.sort();
+    assert_eq!(a.got.lost, [(1, why.clone()), (2, why.clone())]);
+    assert_eq!((&a.got.moved[..], &a.got.quiet[..]), (&[(1, Err(why.clone()))][..], &[2][..]));
+    assert!(to_b.is_settled() && to_c.is_settled(), "nobody waits for them");
+    assert_eq!(to_c.post(&[0], Body::Empty), Err(PostError::Again));
+    let refused = a.device.connect(PeerId(0), &c.device.address()).err().unwrap();
+    assert_eq!(refused.why, why);
+}
+
+#[test]
+fn a_port_may_lose_its_link_for_a_while_and_not_for_long() {
+    let Some([mut a, mut b, _c]) = ranks() else { return };
+    let mut to_b = a.link(&b);
+    post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
+    let port = u32::from(a.device.shared.route.port);
+    let mut events = a.device.shared.context().tell();
+    let mut wait = |a: &mut Rank, b: &mut Rank, told: &[[u8; 16]]| {
+        told.iter().for_each(|event| events.write_all(event).unwrap());
+        let until_then = Instant::now() + Duration::from_secs(6);
+        until(&mut [a, b], |ranks| {
+            ranks[0].device.arm();
+            Instant::now() > until_then
+        });
+    };
+    wait(&mut a, &mut b, &[event(PORT_ERROR, port + 1), event(PORT_ERROR, port), event(PORT_ACTIVE, port)]);
+    post(&mut [&mut a, &mut b], &mut *to_b, &[1], &[]);
+    assert!(a.got.lost.is_empty());
+    wait(&mut a, &mut b, &[event(PORT_ERROR, port)]);
+    assert!(matches!(&a.got.lost[..], [(1, why)] if why.ends_with("has lost its link")), "{:?}", a.got.lost);
+    // The other end finds out when it sends.
+    let mut to_a = b.link(&a);
+    until(&mut [&mut a, &mut b], |ranks| {
+        let _ = to_a.post(&[0], Body::Bytes(&[0; 100]));
+        !ranks[1].got.lost.is_empty()
+    });
+}
+
 #[test]
 fn nonsense_from_a_peer_ends_that_peer() {
     for nonsense in
@@ -382,6 +452,7 @@ fn what_there_is_not_is_refused_with_its_name() {
         (&IBV_PORT, "9", "MPJ_IBV_PORT=9: "),
         (&IBV_GID, "77", "MPJ_IBV_GID=77: port 1 of "),
         (&IBV_PKEY, "400", "MPJ_IBV_PKEY=400: port 1 of "),
+        (&IBV_SL, "9", "MPJ_IBV_SL=9: port 1 of "),
     ] {
         let mut config = Config::default();
         config.read(parameter, text).unwrap();

@@ -1,8 +1,8 @@
 //! What travels with a message.
 
-use mpj_datatypes::{Primitive, Signature};
+use mpj_datatypes::{Datatype, Primitive, Signature};
 
-use crate::fault::Content;
+use crate::fault::{Content, Fault};
 
 /// What travels with a message: who, tag, type, length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,14 +28,46 @@ impl Envelope {
         Envelope { source, tag, code, signature: Signature { hash, count }, bytes }
     }
 
-    pub(super) fn content(&self) -> Content {
+    /// Returns how many items of a type the message is, if it is made of such.
+    ///
+    /// # Errors
+    /// [`Fault::TypeMismatch`], also if it ends within an item.
+    pub fn items_of(&self, datatype: &Datatype) -> Result<usize, Fault> {
+        let count = self.bytes.checked_div(datatype.size()).unwrap_or(0);
+        if count * datatype.size() == self.bytes && self.fits(datatype, count) {
+            return Ok(count);
+        }
+        Err(self.mismatch(datatype, self.bytes))
+    }
+
+    /// Whether the message may be received as a part of so many items of a type that are no fewer bytes.
+    pub(super) fn fits(&self, datatype: &Datatype, count: usize) -> bool {
+        let packed = Primitive::Packed;
+        let same = || {
+            let Some(sent) = self.full_signature() else { return false };
+            // What so many bytes are here: a count from outside is compared, not used.
+            let leaves = datatype.leaves_in(count, self.bytes);
+            let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
+            expected == Some(sent)
+        };
+        let wild = self.code == packed as u8 || datatype.homogeneous() == Some(packed);
+        self.bytes == 0 || wild || same()
+    }
+
+    /// Returns the fault of a message that was to be received as items of a type that have so many bytes.
+    pub(super) fn mismatch(&self, datatype: &Datatype, bytes: usize) -> Fault {
+        let &Envelope { source, tag, .. } = self;
+        Fault::TypeMismatch { source, tag, sent: self.content(), expected: Content::of(datatype, bytes) }
+    }
+
+    fn content(&self) -> Content {
         match Primitive::from_code(self.code) {
             Some(primitive) => Content::Of(primitive, self.bytes / primitive.size()),
             None => Content::Mixed(self.bytes),
         }
     }
 
-    pub(super) fn full_signature(&self) -> Option<Signature> {
+    fn full_signature(&self) -> Option<Signature> {
         match Primitive::from_code(self.code) {
             Some(p) if self.bytes.is_multiple_of(p.size()) => {
                 Some(Signature::of(p).repeat((self.bytes / p.size()) as u64))

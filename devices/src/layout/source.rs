@@ -16,14 +16,15 @@ use crate::path::Path;
 /// Memory to send from.
 ///
 /// # Invariants
-/// 1. Until it is dropped, the bytes that the items of `buf` name are initialised, and nobody writes them.
+/// 1. Until it is dropped, and if there is a `keep` as long as there is a copy of that, the bytes that the items of `buf` name
+///    are initialised, and nobody writes them.
 /// 2. They are `bytes` bytes when packed.
 /// 3. Until it is dropped, the region that `buf` names is there, if it names one.
 pub struct Source {
     buf: Buf,
     bytes: usize,
     path: Option<Path>,
-    _keep: Option<Keep>,
+    keep: Option<Keep>,
 }
 
 // SAFETY: invariant 1 holds on every thread; reading shared bytes needs no more.
@@ -42,7 +43,7 @@ impl Source {
     #[inline(always)]
     pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
-        Ok(Source { buf, bytes, path: None, _keep: keep })
+        Ok(Source { buf, bytes, path: None, keep })
     }
 
     /// Says by which way the message should go, if not by that of all others.
@@ -63,7 +64,12 @@ impl Source {
         let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
         let buf = Buf::in_block(&block, 0, len, Primitive::Byte);
         // Invariants: the block was written up to `len`, and lives as long as the source does.
-        Some(Source { buf, bytes: len, path: self.path, _keep: Some(Arc::new(block)) })
+        Some(Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) })
+    }
+
+    /// Returns what keeps the memory, if the operation owns it.
+    pub(crate) fn owned(&self) -> Option<&Keep> {
+        self.keep.as_ref()
     }
 
     /// Returns the length of the message in bytes.
@@ -75,7 +81,7 @@ impl Source {
     /// Takes it out, and leaves a message without bytes.
     #[inline]
     pub(crate) fn take(&mut self) -> Source {
-        std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, _keep: None })
+        std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, keep: None })
     }
 
     /// Returns the code of the primitive it is made of, unless it is mixed.
@@ -117,7 +123,7 @@ impl Source {
     /// Lets go of the memory; a plain buffer of primitives, as most are, holds nothing that must be dropped.
     #[inline]
     pub(crate) fn release(self) {
-        if self.buf.is_plain() && self._keep.is_none() {
+        if self.buf.is_plain() && self.keep.is_none() {
             std::mem::forget(self);
         }
     }
@@ -127,8 +133,13 @@ impl Source {
         match (self.contiguous(), self.buf.pieces()) {
             (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),
             (None, Some(chain)) => Body::Chain(Pieces { cut: chain.cut(position, len) }),
-            (None, None) => Body::Fill(Fill::new(self, position, len)),
+            (None, None) => Body::Fill(Fill::new(self, position, len).ragged(self.is_ragged())),
         }
+    }
+
+    /// Whether it lies in short blocks of which the packed form has no whole cache lines.
+    fn is_ragged(&self) -> bool {
+        self.buf.datatype().block_len().is_some_and(|len| (32..512).contains(&len) && !len.is_multiple_of(64))
     }
 
     /// Returns the region of a pool that it lies in, if it is known.

@@ -9,7 +9,7 @@ use super::{Envelope, Keep};
 use crate::buf::{Buf, BufError};
 use crate::copy;
 use crate::device::Memory;
-use crate::fault::{Content, Fault};
+use crate::fault::Fault;
 use crate::path::Path;
 
 /// Memory to receive into.
@@ -119,29 +119,14 @@ impl Target {
 
     #[cold]
     fn judge(&self, message: &Envelope) -> Result<(), Fault> {
-        let (source, tag) = (message.source, message.tag);
-        let packed = Primitive::Packed as u8;
-        let same = || {
-            let Some(sent) = message.full_signature() else { return false };
-            // What so many bytes are here: a count from outside is compared, not used.
-            let (datatype, count) = (self.buf.datatype(), self.buf.count());
-            let leaves = datatype.leaves_in(count, message.bytes);
-            let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
-            expected == Some(sent)
-        };
-        let wild = message.code == packed || self.primitive() == Some(Primitive::Packed);
         if message.bytes > self.bytes {
+            let (source, tag) = (message.source, message.tag);
             return Err(Fault::Truncated { source, tag, sent: message.bytes, room: self.bytes });
         }
-        if message.bytes == 0 || wild || same() {
+        if message.fits(self.buf.datatype(), self.buf.count()) {
             return Ok(());
         }
-        Err(Fault::TypeMismatch {
-            source,
-            tag,
-            sent: message.content(),
-            expected: Content::of(self.buf.datatype(), self.bytes),
-        })
+        Err(message.mismatch(self.buf.datatype(), self.bytes))
     }
 
     /// Returns where a body of `len` bytes at `position` may be written as one run, if it may.

@@ -18,13 +18,13 @@ const ALIKE: u64 = 1 << 32;
 
 /// [`Early`], written by the holder of the lock and read by anybody; a reader may find one word older than the other.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct EarlyCounts {
     /// `arrived` and `lying`.
     counts: AtomicU64,
     tag: AtomicU64,
 }
 
-impl Board {
+impl EarlyCounts {
     /// Notes that one more has come, so that `lying` lie there now.
     #[inline]
     pub(crate) fn arrive(&self, tag: i32, lying: usize) {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_tag_is_told_while_all_have_it() {
-        let board = Board::default();
+        let board = EarlyCounts::default();
         for (tag, lying, told) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
             board.arrive(tag, lying);
             assert_eq!((board.read().tag, board.read().lying as usize), (told, lying));

@@ -21,8 +21,8 @@ use crate::completion::Completion;
 use crate::engine::Local;
 use crate::layout::Envelope;
 
-pub(crate) use early::Board;
 pub use early::Early;
+pub(crate) use early::EarlyCounts;
 pub(crate) use posted::Posted;
 pub(crate) use unexpected::{Held, Unexpected};
 
@@ -70,11 +70,11 @@ pub(crate) struct Matching {
     /// What was moved here without a device.
     pub(crate) local: Local,
     /// What is read without the lock.
-    board: Arc<Board>,
+    board: Arc<EarlyCounts>,
 }
 
 impl Matching {
-    pub(crate) fn new(board: Arc<Board>) -> Self {
+    pub(crate) fn new(board: Arc<EarlyCounts>) -> Self {
         let (posted, unexpected) = (Queue::new(), Queue::new());
         Matching { posted, unexpected, left: false, local: Local::default(), board }
     }

@@ -147,6 +147,10 @@ unsafe impl Inlet for NioInlet {
         moved
     }
 
+    fn asks_system(&self) -> bool {
+        true
+    }
+
     fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         let is_cut = |reader: &Reader| reader.pipe().peer == peer && reader.has_begun();
         if let Some(at) = self.readers.iter().position(|it| it.as_deref().is_some_and(is_cut)) {

@@ -83,7 +83,8 @@ pub const NIO_EAGER: Number = Number {
     name: "NIO_EAGER",
     default: 256 << 10,
     range: (SHORT_BODY as u64, 4 << 20),
-    help: "bytes up to which niodev sends a message at once; longer ones are announced and go when they are received",
+    help: "bytes up to which niodev sends a message at once; longer ones are announced and go when they are received; the \
+           same for all ranks",
 };
 
 /// The longest piece of an announced message on niodev.
@@ -91,7 +92,8 @@ pub const NIO_FRAGMENT: Number = Number {
     name: "NIO_FRAGMENT",
     default: 256 << 10,
     range: (1 << 10, BODY_MAX as u64),
-    help: "bytes of the pieces that niodev sends announced messages in; at least NIO_EAGER",
+    help: "bytes of the pieces that niodev sends announced messages in; at least NIO_EAGER; the same for all \
+           ranks",
 };
 
 // A frame takes what is sent at once, and a piece that is no shorter.

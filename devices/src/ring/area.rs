@@ -29,8 +29,8 @@ use mpj_pool::AllocError;
 
 use super::memory::Ring;
 use super::{Malformed, Owner};
+use crate::biased::{Bias, Mutex};
 use crate::sync::atomic::Ordering;
-use crate::sync::{Mutex, lock};
 
 /// Fragments that a peer is sent in turn while they come back in time, where there are twice as many: few enough to stay in the
 /// sender's cache.
@@ -164,6 +164,8 @@ struct Loan {
     back: u64,
     /// How many the peer had returned when last looked at.
     returned: u64,
+    /// Whether all was taken back since its receiving end went: the count in the ring stays behind `returned` from then on.
+    is_gone: bool,
     is_retired: bool,
 }
 
@@ -184,11 +186,11 @@ pub(crate) enum Lent {
 
 impl Area {
     /// Makes what lends the fragments of `memory`; one for it.
-    pub(crate) fn new(memory: Arc<Fragments>, receivers: Receivers) -> Self {
+    pub(crate) fn new(memory: Arc<Fragments>, receivers: Receivers, bias: &Arc<Bias>) -> Self {
         let free = (0..memory.count).rev().collect();
         let (reserve, round) = ((memory.count / RESERVE) as usize, ROUND.min(memory.count as usize / 2));
         let hand = Hand { free, loans: Vec::new(), reserve, round };
-        Area { memory, receivers, hand: Mutex::new(hand) }
+        Area { memory, receivers, hand: Mutex::new(bias, hand) }
     }
 
     pub(crate) fn memory(&self) -> &Arc<Fragments> {
@@ -203,8 +205,15 @@ impl Area {
 
     /// Makes a place for the peer at the other end of a ring.
     pub(crate) fn open(&self, ring: Arc<Ring>) -> Borrower {
-        let mut hand = lock(&self.hand);
-        hand.loans.push(Loan { ring, out: VecDeque::new(), back: 0, returned: 0, is_retired: false });
+        let mut hand = self.hand.lock();
+        hand.loans.push(Loan {
+            ring,
+            out: VecDeque::new(),
+            back: 0,
+            returned: 0,
+            is_gone: false,
+            is_retired: false,
+        });
         Borrower(hand.loans.len() - 1)
     }
 
@@ -233,7 +242,7 @@ impl Area {
     /// The peer's count makes no sense.
     #[inline]
     pub(crate) fn lend_part(&self, to: Borrower) -> Result<Lent, Malformed> {
-        lock(&self.hand).take(to.0, self.receivers)
+        self.hand.lock().take(to.0, self.receivers)
     }
 
     /// Returns `len` bytes of a fragment from `at` on, as far as it reaches.
@@ -251,7 +260,7 @@ impl Area {
 
     /// Takes back what a peer holds that has died or left, and reads its ring no more.
     pub(crate) fn retire(&self, peer: Borrower) {
-        let mut hand = lock(&self.hand);
+        let mut hand = self.hand.lock();
         let Hand { free, loans, .. } = &mut *hand;
         loans[peer.0].is_retired = true;
         loans[peer.0].collect(free, self.receivers);
@@ -308,12 +317,16 @@ impl Hand {
 }
 
 impl Loan {
-    /// Looks how many the peer has returned.
+    /// Looks how many the peer has returned: all, if it reads no more.
     #[inline]
     fn look(&mut self) -> Result<(), Malformed> {
+        let (least, most) = (self.returned, self.back + self.out.len() as u64);
+        if self.is_gone {
+            self.returned = most;
+            return Ok(());
+        }
         // SYNC fragment-return (acquire)
         let found = self.ring.returned().load(Ordering::Acquire);
-        let (least, most) = (self.returned, self.back + self.out.len() as u64);
         if !(least..=most).contains(&found) {
             return Err(Malformed::Count { what: "fragments returned", found, least, most });
         }
@@ -337,8 +350,8 @@ impl Loan {
             return;
         }
         // SYNC ring-gone (acquire)
-        let is_gone = self.ring.gone().load(Ordering::Acquire) != 0;
-        if is_gone || (self.is_retired && receivers == Receivers::Processes) {
+        self.is_gone |= self.ring.gone().load(Ordering::Acquire) != 0;
+        if self.is_gone || (self.is_retired && receivers == Receivers::Processes) {
             self.back += self.out.len() as u64;
             self.returned = self.back;
             return free.extend(self.out.drain(..));

@@ -16,6 +16,11 @@ const SHORT: usize = 4 * INLINE;
 /// written is still in its cache when the other reads it.
 const PART: usize = 8 << 10;
 
+/// Bodies in short pieces, up to this, are put together in the sender's own cache first. The memory where they go was last read
+/// by the receiver, and its lines come from there: whole lines, written one after the other, wait for that together, and
+/// many short stores, of which some touch two lines, do not.
+const STAGE: usize = PART;
+
 /// The ring to one peer.
 #[derive(Debug)]
 pub(crate) struct RingLink<B> {
@@ -82,6 +87,7 @@ impl<B: Bell> RingLink<B> {
             let room = unsafe { self.area.part(index, at, PART.min(len - at)) };
             match body {
                 Body::Bytes(bytes) => copy::fill(room, &bytes[at..at + room.len()]),
+                Body::Fill(fill) if fill.is_ragged() => staged(room, |stage| fill.write_part(at, stage)),
                 Body::Fill(fill) => fill.write_part(at, room),
                 Body::Empty | Body::Chain(_) => (),
             }
@@ -107,6 +113,18 @@ impl<B: Bell> RingLink<B> {
         self.cut = Some(Cut { head: Some(head.to_vec()), body, sent: 0 });
         self.send_pieces().map(|_| ())
     }
+}
+
+/// Has `write` fill `room`, by way of the stage if that pays.
+#[inline]
+fn staged(room: &mut [MaybeUninit<u8>], write: impl FnOnce(&mut [MaybeUninit<u8>])) {
+    if room.len() <= INLINE || room.len() > STAGE {
+        return write(room);
+    }
+    let mut stage = [MaybeUninit::uninit(); STAGE];
+    let stage = &mut stage[..room.len()];
+    write(stage);
+    room.copy_from_slice(stage);
 }
 
 impl From<Malformed> for PostError {
@@ -136,7 +154,8 @@ impl<B: Bell> Link for RingLink<B> {
         let fill = |room: &mut [MaybeUninit<u8>]| match body {
             Body::Empty => (),
             Body::Bytes(bytes) => copy::fill(room, bytes),
-            Body::Chain(pieces) => pieces.write(room),
+            Body::Chain(pieces) => staged(room, |stage| pieces.write(stage)),
+            Body::Fill(fill) if fill.is_ragged() => staged(room, |stage| fill.write(stage)),
             Body::Fill(fill) => fill.write(room),
         };
         if head.len() + len <= INLINE {

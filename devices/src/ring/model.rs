@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::area::{Borrower, Lent};
 use super::{Area, Consumer, Fragments, Producer, Receivers, Ring};
+use crate::biased::Bias;
 use crate::sync::{Condvar, Mutex, lock};
 
 fn ends(cells: u32) -> (Producer, Consumer) {
@@ -91,7 +92,7 @@ impl Scene {
     fn new(fragments: u32, receivers: Receivers) -> Shared<Self> {
         let memory = Arc::new(Fragments::new(fragments, 64).unwrap());
         let watched = (0..fragments).map(|_| UnsafeCell::new(0)).collect();
-        Shared::new(Scene { area: Area::new(memory, receivers), watched })
+        Shared::new(Scene { area: Area::new(memory, receivers, &Bias::new()), watched })
     }
 
     /// The two ends of a ring to a peer.

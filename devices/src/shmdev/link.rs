@@ -1,8 +1,9 @@
-//! The sending end: the ring of the pair, and copies out of the peer's memory.
+//! The sending end: the ring of the pair, what the peer lends, and copies out of its memory.
 
 use super::bell::Bell;
+use super::lending::Shelf;
 use super::single::Window;
-use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token};
+use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token, View};
 use crate::ring::RingLink;
 
 /// The sending end to one peer.
@@ -11,6 +12,7 @@ pub(super) struct ShmLink {
     pub(super) ring: RingLink<Bell>,
     /// The peer's memory, where the system lets this process read it.
     pub(super) window: Option<Window>,
+    pub(super) shelf: Shelf,
 }
 
 impl Link for ShmLink {
@@ -38,8 +40,20 @@ impl Link for ShmLink {
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, _op: Token) -> Result<Moved, PostError> {
+        if Shelf::knows(key) {
+            let run = to.run().ok_or(PostError::Unsupported)?;
+            // SAFETY: the caller's promise: it is all of `to`.
+            return unsafe { self.shelf.copy(key, at, run, to.len) };
+        }
         let window = self.window.ok_or(PostError::Unsupported)?;
         // SAFETY: the caller's promise.
         unsafe { window.copy(key, at, to) }
+    }
+
+    fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+        match Shelf::knows(key) {
+            true => self.shelf.view(key, len),
+            false => Err(PostError::Unsupported),
+        }
     }
 }

@@ -11,11 +11,15 @@ mod bell;
 mod desk;
 mod heap;
 mod inlet;
+mod lending;
 mod link;
+mod loan;
 #[cfg(all(test, loom))]
 mod model;
+mod numbers;
 mod occupant;
 mod plan;
+mod pool;
 mod segment;
 #[allow(unsafe_code, reason = "the kernel writes where it is told")]
 mod single;
@@ -27,8 +31,8 @@ pub use segment::{Segment, SegmentError};
 
 use crate::config::{Config, Number};
 use crate::device::{
-    Address, Affinity, Caps, Device, Driver, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
-    Registration, RemoteKey, Token,
+    Address, Affinity, Caps, Device, Driver, Keep, Link, MakeStorage, Memory, OpenError, Opened, PeerId,
+    Quiet, Reach, Registration, RemoteKey, Token,
 };
 use crate::header::SHORT_BODY;
 use crate::hosts::HostRanks;
@@ -38,6 +42,7 @@ use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
 use bell::Bell;
 use heap::Heap;
+use lending::{Lending, Lent, Shelf};
 use link::ShmLink;
 use occupant::Occupant;
 use plan::FRAGMENT;
@@ -69,6 +74,15 @@ pub const SHM_RINGS: Number = Number {
     range: (0, 1 << 20),
     help: "KiB a rank of shmdev has for the rings to its peers, of which short ones always have room; 0 for as much as long ones \
            need; read by the launcher",
+};
+
+/// The room for addresses that a rank of shmdev has for blocks.
+pub const SHM_POOL: Number = Number {
+    name: "SHM_POOL",
+    default: 1024,
+    range: (0, 1 << 20),
+    help: "MiB of blocks that a rank of shmdev can have at most where others look at them, as World::pool() gives them; memory comes \
+           behind them when they are used; less unless set when more than 64 ranks share a host; read by the launcher",
 };
 
 /// From which length on shmdev has the kernel copy messages.
@@ -119,18 +133,19 @@ impl Driver for ShmDriver {
             refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower"))
         })?;
         let occupant = segment.occupy(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
-        let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes));
+        let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes, &site.bias));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
         let shown = Shown::new();
         let get = Window::own(&shown).is_open().then(|| Reach {
             from: Some(config.size(&SHM_SINGLE_COPY)).filter(|from| *from > 0).unwrap_or(usize::MAX),
             most: AT_ONCE,
         });
-        let caps = Caps { get, ..Caps::frames(eager, area.fragment()) };
+        let lending = Lending::new(&segment, index);
+        let caps = Caps { get, views: lending.has_pool(), ..Caps::frames(eager, area.fragment()) };
         let heap = Mutex::new(Heap::new(segment.plan()));
         let place = Place { segment, ranks, occupant };
         let inlet = Box::new(inlet::ShmInlet::new(place.clone()));
-        Ok(Opened { device: Box::new(ShmDevice { place, heap, area, shown, caps }), inlet })
+        Ok(Opened { device: Box::new(ShmDevice { place, heap, area, lending, shown, caps }), inlet })
     }
 }
 
@@ -154,6 +169,7 @@ struct ShmDevice {
     place: Place,
     heap: Mutex<Heap>,
     area: Arc<Area>,
+    lending: Arc<Lending>,
     shown: Arc<Shown>,
     caps: Caps,
 }
@@ -169,7 +185,14 @@ impl ShmDevice {
     }
 }
 
-// SAFETY: `Window` copies all bytes or answers with an error, and knows whether they were taken back meanwhile.
+impl Drop for ShmDevice {
+    fn drop(&mut self) {
+        self.lending.close();
+    }
+}
+
+// SAFETY: `Window` and `Shelf` copy all bytes or answer with an error; the one knows whether they were taken back meanwhile, the
+// other takes them first. What is looked at, or copied of, is kept until it is not.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -202,7 +225,8 @@ unsafe impl Device for ShmDevice {
         bell.call();
         let ring = RingLink::new(ring, Arc::clone(&self.area), bell);
         let window = at.0.get(self.card().len()..).and_then(Window::from_card);
-        Ok(Box::new(ShmLink { ring, window: window.filter(Window::is_open) }))
+        let shelf = Shelf { segment: Arc::clone(segment), index: to, looker: Arc::clone(occupant) };
+        Ok(Box::new(ShmLink { ring, window: window.filter(Window::is_open), shelf }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
@@ -217,14 +241,36 @@ unsafe impl Device for ShmDevice {
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
-        memory.record::<Showing>()?.key(at, len)
+        match memory.record::<Lent>() {
+            Some(lent) => lent.key(at, len),
+            None => memory.record::<Showing>()?.key(at, len),
+        }
     }
 
-    fn quiesce(&self, _peer: PeerId, memory: &Registration, _op: Token) -> Quiet {
+    fn quiesce(&self, peer: PeerId, memory: &Registration, _op: Token) -> Quiet {
         if let Some(showing) = memory.record::<Showing>() {
             showing.hide();
         }
+        if let Some(lent) = memory.record::<Lent>() {
+            lent.withdraw(self.place.ranks.index_of(peer.0));
+        }
         Quiet::Now
+    }
+
+    fn storage(&self) -> Option<MakeStorage> {
+        let lending = Arc::clone(&self.lending);
+        lending
+            .has_pool()
+            .then(|| -> MakeStorage { Box::new(move |len| Ok(Box::new(lending.storage(len)?))) })
+    }
+
+    #[expect(unsafe_code, reason = "the trait's contract is kept")]
+    unsafe fn lend(&self, memory: &Memory, keep: &Keep) -> Option<Registration> {
+        self.lending.lend(memory, keep)
+    }
+
+    fn is_received(&self, lent: &Registration) -> bool {
+        lent.record::<Lent>().is_some_and(Lent::is_received)
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

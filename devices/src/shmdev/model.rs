@@ -1,10 +1,12 @@
-//! Models of who tells a rank of news, who sleeps, and who asks for cards: every interleaving of two or three threads.
+//! Models of who tells a rank of news, who sleeps, who asks for cards, and who has a lent block: every interleaving of two or
+//! three threads.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 use super::desk::{Card, Desk, set};
+use super::loan::{Loan, Use};
 use crate::fence::{self, Light};
 use crate::sync::{Condvar, Mutex, lock};
 
@@ -178,4 +180,55 @@ fn a_card_that_was_asked_for_is_found() {
         assert_eq!(card, Some(Card::Here(b"card".to_vec())));
         putter.join().unwrap();
     });
+}
+
+/// A block and its word.
+struct Block {
+    word: loom::sync::atomic::AtomicU64,
+    memory: loom::cell::UnsafeCell<u64>,
+}
+
+/// A receiver copies of a block, more than once, and looks at it; its owner takes it back in the middle, and writes to it as soon
+/// as it may. loom reports whoever reads what is written meanwhile.
+#[test]
+fn a_block_is_written_when_nobody_has_it() {
+    for uses in [[Use::Copy, Use::Copy], [Use::Copy, Use::View]] {
+        loom::model(move || {
+            let block = Arc::new(Block {
+                word: loom::sync::atomic::AtomicU64::new(0),
+                memory: loom::cell::UnsafeCell::new(1),
+            });
+            Loan::new(&block.word, 5).offer();
+            let theirs = Arc::clone(&block);
+            let receiver = thread::spawn(move || {
+                let loan = Loan::new(&theirs.word, 5);
+                for to in uses {
+                    if loan.take(to) {
+                        // SAFETY: what is checked.
+                        #[expect(unsafe_code, reason = "see above")]
+                        let read = theirs.memory.with(|memory| unsafe { *memory });
+                        assert_eq!(read, 1);
+                        loan.give(to);
+                    }
+                }
+            });
+            let loan = Loan::new(&block.word, 5);
+            let write = || {
+                // SAFETY: what is checked.
+                #[expect(unsafe_code, reason = "see above")]
+                block.memory.with_mut(|memory| unsafe { *memory = 2 });
+            };
+            let is_ours = loan.take_back();
+            if is_ours {
+                write();
+                // The next lending has the same word.
+                Loan::new(&block.word, 6).offer();
+            }
+            receiver.join().unwrap();
+            if !is_ours {
+                assert!(loan.take_back(), "nobody has it any more");
+                write();
+            }
+        });
+    }
 }

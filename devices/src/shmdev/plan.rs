@@ -5,15 +5,16 @@ use std::ops::{Range, RangeInclusive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::desk::Desk;
-use super::{SHM_FRAGMENTS, SHM_RINGS, SegmentError};
+use super::numbers::PLACES;
+use super::{SHM_FRAGMENTS, SHM_POOL, SHM_RINGS, SegmentError};
 use crate::config::Config;
 use crate::ring::{Fragments, Ring};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x04");
 
 /// A cache line.
 pub(super) const LINE: usize = 64;
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// Bytes of a fragment.
 pub(super) const FRAGMENT: u32 = 32 << 10;
@@ -33,6 +34,15 @@ const FEWEST: u32 = 4;
 /// Bytes of all ranks together for rings that are longer than the shortest.
 const LONG_RINGS: usize = 4 << 20;
 
+/// MiB of all ranks together for blocks, unless it is set: room for addresses, as memory comes behind it when it is used.
+const POOLS: u64 = 64 << 10;
+
+/// How many blocks of a rank others may look at a time.
+pub(super) const LENT: usize = PLACES;
+
+/// Bytes in front of the blocks of a rank, for the words that say which of them are lent.
+pub(super) const WORDS: usize = (LENT * size_of::<u64>()).next_multiple_of(PAGE);
+
 /// Returns the lines that a ring of so many cells takes.
 pub(super) const fn lines(cells: u32) -> u32 {
     (Ring::bytes(cells) / LINE) as u32
@@ -49,6 +59,8 @@ pub(super) struct Plan {
     pub(super) fragment: u32,
     /// Lines that each rank has for the rings it sends by.
     pub(super) lines: u32,
+    /// Bytes of each rank for blocks, whole pages; 0 if there are none.
+    pool: u64,
 }
 
 impl Plan {
@@ -64,7 +76,16 @@ impl Plan {
             0 => Self::lines(ranks),
             kib => ((kib << 10).div_ceil(LINE as u64) as u32).max(Self::least(ranks)),
         };
-        Plan { magic: MAGIC, ranks, fragments, fragment: FRAGMENT, lines }
+        let pool = match config.number(&SHM_POOL) {
+            set if config.is_set(&SHM_POOL) => set,
+            most => most.min(POOLS / u64::from(ranks.max(1))),
+        };
+        Plan { magic: MAGIC, ranks, fragments, fragment: FRAGMENT, lines, pool: pool << 20 }
+    }
+
+    /// The same without room for blocks.
+    pub(super) fn without_pools(self) -> Self {
+        Plan { pool: 0, ..self }
     }
 
     fn lines(ranks: u32) -> u32 {
@@ -93,6 +114,13 @@ impl Plan {
         let (least, most) = SHM_FRAGMENTS.range;
         if !(least..=most).contains(&u64::from(self.fragments)) || !FRAGMENT_SIZES.contains(&self.fragment) {
             return wrong("its fragments make no sense");
+        }
+        let is_counted =
+            || self.pool.checked_mul(u64::from(ranks))?.checked_add(self.part(ranks).start as u64);
+        let most = SHM_POOL.range.1 << 20;
+        let is_whole = self.pool.is_multiple_of(PAGE as u64) && self.pool <= most;
+        if !is_whole || is_counted().is_none_or(|bytes| bytes > isize::MAX as u64) {
+            return wrong("its pools make no sense");
         }
         Ok(())
     }
@@ -130,8 +158,20 @@ impl Plan {
         Fragments::bytes(self.fragments, self.fragment).next_multiple_of(PAGE)
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    /// The bytes that are reserved when all ranks have come.
+    pub(super) fn reserved(&self) -> usize {
         self.part(self.ranks).start
+    }
+
+    /// Where it is written which blocks of a rank others look at, and the blocks behind that: empty if there are none.
+    pub(super) fn pool(&self, index: u32) -> Range<usize> {
+        let start = self.reserved() + index as usize * self.pool as usize;
+        start..start + self.pool as usize
+    }
+
+    /// The bytes of all, of which pools have memory only where they are used.
+    pub(super) fn bytes(&self) -> usize {
+        self.pool(self.ranks).start
     }
 }
 
@@ -161,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_segment_grows_little_faster_than_the_ranks() {
-        let mib = |ranks| Plan::new(ranks, &Config::default()).bytes() >> 20;
+        let mib = |ranks| Plan::new(ranks, &Config::default()).reserved() >> 20;
         for (ranks, most) in [(2, 4), (16, 36), (64, 42), (128, 48), (256, 72), (512, 208)] {
             assert!(mib(ranks) <= most, "{ranks} ranks: {} MiB", mib(ranks));
         }
@@ -180,6 +220,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_that_cannot_be_counted_is_refused() {
+        let plan = Plan::new(3, &Config::default());
+        for pool in [1, 4097, u64::MAX, !4095, (1 << 40) + 4096, 1 << 62] {
+            assert!(Plan { pool, ..plan }.check(3).is_err(), "{pool}");
+        }
+        assert!(plan.without_pools().check(3).is_ok());
+        assert_eq!(plan.without_pools().bytes(), plan.reserved());
+    }
+
+    #[test]
     fn no_two_things_overlap() {
         for ranks in [1, 2, 3, 65, 200] {
             let plan = Plan::new(ranks, &Config::default());
@@ -192,6 +242,9 @@ mod tests {
                 assert!(plan.rings(index).end <= plan.fragments(index));
                 assert!(plan.fragments(index) + plan.fragment_bytes() <= plan.part(index).end);
                 assert_eq!(plan.part(index).end, plan.part(index + 1).start);
+                assert!(plan.part(index).end <= plan.pool(0).start);
+                assert_eq!(plan.pool(index).end, plan.pool(index + 1).start);
+                assert!(plan.pool(index).len() > LENT * 8 && plan.pool(index).end <= plan.bytes());
             }
         }
     }

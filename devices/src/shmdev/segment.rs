@@ -9,16 +9,19 @@
 //!  by pair:   contact      4 B            which ring goes from s to this rank, once there is one (`plan`)
 //!  by rank:   rings        64 B × lines   of which the rank makes the rings that it sends by (`heap`)
 //!             fragments    32 KiB × fragments
+//!  by rank:   pool         1 GiB or less  blocks that others look at where they lie, and which those are (`lending`)
 //! ```
 //! The launcher reserves what comes before the rings, which anybody may write to before its owner has come. A rank reserves
-//! its own part when it opens the device: it writes there first, and so the memory is near its own processor.
+//! its own part when it opens the device: it writes there first, and so the memory is near its own processor. Behind its pool
+//! there is memory as far as it has asked for blocks.
 //!
 //! All but the rings is at a place that follows from the plan. Where a ring is its sender says, in one word that the receiver
 //! reads once and checks: it lies among the lines of that sender, and so apart from the rings of all others.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
@@ -26,12 +29,12 @@ use mpj_pool::StorageError;
 
 use super::desk::{Card, Desk};
 use super::occupant::{Ask, Occupant};
-use super::plan::{Contact, LINE, Plan};
+use super::plan::{Contact, LENT, LINE, Plan};
 use crate::config::Config;
 use crate::fence::Light;
 use crate::ring::{Fragments, Ring};
 use crate::sync::{Mutex, lock};
-use crate::sys::{BorrowedFd, OwnedFd, Shared, SharedView};
+use crate::sys::{BorrowedFd, OwnedFd, Shared, SharedView, Wakeup};
 
 /// Why the memory of a job could not be made or used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,11 +81,18 @@ impl Segment {
     pub fn create(ranks: u32, config: &Config) -> Result<Self, SegmentError> {
         let plan = Plan::new(ranks, config);
         plan.check(ranks)?;
-        let memory = Shared::lay_out(plan.bytes()).map_err(SegmentError::Storage)?;
+        // Where files may not be as long as all pools together there are none.
+        let (plan, memory) = match Shared::lay_out(plan.bytes()) {
+            Ok(memory) => (plan, memory),
+            Err(_) => {
+                let plan = plan.without_pools();
+                (plan, Shared::lay_out(plan.bytes()).map_err(SegmentError::Storage)?)
+            }
+        };
         memory.reserve(0, plan.part(0).start).map_err(SegmentError::Storage)?;
         // SAFETY: the first line of the memory is the plan's, and nobody else has the memory yet.
         unsafe { memory.base().cast::<Plan>().write(plan) };
-        Ok(Segment { plan, memory, occupants: Mutex::default() })
+        Ok(Self::over(plan, memory))
     }
 
     /// Attaches the memory that came by descriptor.
@@ -97,17 +107,28 @@ impl Segment {
         let plan = unsafe { plan.read() };
         plan.check(ranks)?;
         view.at(0, plan.bytes()).ok_or(short)?;
-        Ok(Arc::new(Segment { plan, memory: view, occupants: Mutex::default() }))
+        Ok(Arc::new(Self::over(plan, view)))
+    }
+
+    fn over(plan: Plan, memory: SharedView) -> Self {
+        // It only makes a core dump shorter.
+        let _ = memory.leave_out_of_dumps(plan.reserved(), plan.bytes() - plan.reserved());
+        Segment { plan, memory, occupants: Mutex::default() }
     }
 
     /// Returns the bytes of memory that a segment takes when all ranks have reserved theirs.
     pub fn needed(ranks: u32, config: &Config) -> usize {
+        Plan::new(ranks, config).reserved()
+    }
+
+    /// Returns the bytes that a process maps of it: the room for blocks, too, behind which there is memory where it is used.
+    pub fn mapped(ranks: u32, config: &Config) -> usize {
         Plan::new(ranks, config).bytes()
     }
 
-    /// Returns the bytes of memory it takes.
+    /// Returns the bytes of memory it takes when all ranks have reserved theirs; what they ask for as blocks comes on top.
     pub fn bytes(&self) -> usize {
-        self.plan.bytes()
+        self.plan.reserved()
     }
 
     /// Returns the descriptor to hand to the ranks.
@@ -120,13 +141,18 @@ impl Segment {
         unsafe { self.memory.descriptor() }
     }
 
-    /// Returns where the desks and contacts are, and behind them the rings of each rank, for who writes over them.
+    /// Returns where the desks and contacts are, and then for each rank where its rings are and the words that say which of its
+    /// blocks others look at, for who writes over them.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
-    pub fn words(&self) -> (std::ops::Range<usize>, Vec<std::ops::Range<usize>>) {
+    pub fn words(&self) -> (Range<usize>, Vec<[Range<usize>; 2]>) {
         let Plan { ranks, .. } = self.plan;
-        let rings = (0..ranks).map(|index| self.plan.rings(index)).collect();
-        (self.plan.desk(0)..self.plan.contact(0, ranks), rings)
+        let words = |index| {
+            let pool = self.plan.pool(index);
+            let lent = pool.start..pool.end.min(pool.start + LENT * size_of::<AtomicU64>());
+            [self.plan.rings(index), lent]
+        };
+        (self.plan.desk(0)..self.plan.contact(0, ranks), (0..ranks).map(words).collect())
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -178,6 +204,11 @@ impl Segment {
 
     fn occupant(&self, index: u32) -> Option<Arc<Occupant>> {
         lock(&self.occupants).get(&index)?.upgrade()
+    }
+
+    /// Whether there is still a process in which a rank has opened the device, or looks at what others have lent it.
+    pub(super) fn is_there(self: &Arc<Self>, index: u32) -> bool {
+        Wakeup::is_there(self.desk(index).bell())
     }
 
     /// Makes the card of a rank of this process known to those who share the memory.
@@ -246,6 +277,40 @@ impl Segment {
         let wrong =
             || format!("it wrote a malformed place of a ring: {word:#x}, with {} lines", self.plan.lines);
         (word != 0).then(|| contact().ok_or_else(wrong))
+    }
+
+    /// Puts memory behind `range` of the segment, which is of one rank's pool; that rank calls it.
+    pub(super) fn reserve_blocks(&self, range: &Range<usize>) -> Result<(), StorageError> {
+        self.memory.reserve(range.start, range.len())
+    }
+
+    /// Takes the memory from behind `range` of the segment.
+    ///
+    /// # Safety
+    /// It is of one rank's pool, and nobody uses it.
+    pub(super) unsafe fn release_blocks(&self, range: &Range<usize>) {
+        // SAFETY: the caller's promise. What the system does not take back is used again, or goes with the segment.
+        let _ = unsafe { self.memory.release(range.start, range.len()) };
+    }
+
+    /// Returns where `range` of the segment begins, which is of one rank's pool.
+    pub(super) fn address(&self, range: &Range<usize>) -> NonNull<u8> {
+        assert!(range.start <= range.end && range.end <= self.plan.bytes(), "{range:?} lies inside");
+        self.at(range.start)
+    }
+
+    /// Returns `len` bytes at `offset` of a rank's pool, if they are there.
+    pub(super) fn in_pool(&self, index: u32, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let pool = self.plan.pool(index);
+        let is_inside = index < self.plan.ranks && offset.checked_add(len)? <= pool.len();
+        is_inside.then(|| self.at(pool.start + offset))
+    }
+
+    /// Returns the words that say which blocks of a rank others look at: none if it has no pool.
+    pub(super) fn lent(&self, index: u32) -> &[AtomicU64] {
+        let Some(at) = self.in_pool(index, 0, LENT * size_of::<AtomicU64>()) else { return &[] };
+        // SAFETY: invariants 1 and 2: the words lie inside, at the begin of a page, and are only used as atomics.
+        unsafe { std::slice::from_raw_parts(at.cast().as_ptr(), LENT) }
     }
 
     /// Returns a rank's fragments.

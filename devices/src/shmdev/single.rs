@@ -7,29 +7,19 @@
 //! A process that has taken the place of one that died has other numbers, or none.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use super::numbers::{Numbers, PLACES, place};
 use crate::device::{Memory, Moved, Part, PostError, Registration, RemoteKey};
 use crate::sys::{self, RemotePiece};
-
-/// How much can be shown at a time: what is more goes in fragments.
-const PLACES: usize = 1 << PLACE_BITS;
-const PLACE_BITS: u32 = 10;
 
 /// The memory that one rank shows.
 #[derive(Debug)]
 pub(super) struct Shown {
     /// Each holds the number of what is shown there, or 0.
     places: Box<[AtomicU64]>,
-    free: Mutex<Free>,
-}
-
-#[derive(Debug)]
-struct Free {
-    /// The next number, without its place.
-    next: u64,
-    places: Vec<u16>,
+    numbers: Numbers,
 }
 
 /// One piece of memory that is shown, as the operation keeps it that the memory belongs to.
@@ -41,30 +31,22 @@ pub(super) struct Showing {
     bytes: usize,
 }
 
-fn place(number: u64) -> usize {
-    number as usize & (PLACES - 1)
-}
-
 impl Shown {
     pub(super) fn new() -> Arc<Self> {
-        let first = RandomState::new().hash_one(sys::own_process()) >> (PLACE_BITS + 1);
         Arc::new(Shown {
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
-            free: Mutex::new(Free { next: first + 1, places: (0..PLACES as u16).rev().collect() }),
+            numbers: Numbers::new(RandomState::new().hash_one(sys::own_process())),
         })
     }
 
     /// Shows memory of one run; `None` if it is none, or too much is shown.
     pub(super) fn show(self: &Arc<Self>, memory: &Memory) -> Option<Registration> {
         let base = memory.run()?.expose_provenance() as u64;
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = free.places.pop()?;
-        let number = free.next << PLACE_BITS | u64::from(place);
-        free.next = (free.next + 1) & (u64::MAX >> PLACE_BITS);
-        drop(free);
+        let number = self.numbers.take()?;
         // What was written to the memory was written before the number was.
-        self.places.get(usize::from(place))?.store(number, Ordering::Release);
-        Some(Registration::new(Showing { shown: Arc::clone(self), number, base, bytes: memory.bytes() }))
+        self.places.get(place(number))?.store(number, Ordering::Release);
+        let bytes = memory.bytes();
+        Some(Registration::new(Showing { shown: Arc::clone(self), number, base, bytes }, bytes))
     }
 
     /// Where others find the numbers.
@@ -92,8 +74,7 @@ impl Showing {
 impl Drop for Showing {
     fn drop(&mut self) {
         self.hide();
-        let mut free = self.shown.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.places.push(place(self.number) as u16);
+        self.shown.numbers.give(self.number);
     }
 }
 
@@ -230,7 +211,7 @@ mod tests {
             let key = RemoteKey::new(garbage).unwrap();
             assert!(matches!(copy(window, &key, 0, &mut to), Err(PostError::Broken(_))), "{garbage:?}");
         }
-        let nowhere = Key { number: 1 << PLACE_BITS, address: 8 }.pack().unwrap();
+        let nowhere = Key { number: PLACES as u64, address: 8 }.pack().unwrap();
         assert_eq!(copy(window, &nowhere, 0, &mut to), Err(PostError::Unsupported));
         assert!(matches!(copy(window, &nowhere, u64::MAX, &mut to), Err(PostError::Broken(_))));
         for away in [Window { process: u32::MAX, ..window }, Window { numbers: 8, ..window }] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Hub;
 use super::bell::LateBell;
-use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token};
+use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token, View};
 use crate::ring::RingLink;
 
 /// The sending end to one peer.
@@ -30,9 +30,14 @@ impl Key {
         RemoteKey::new(&bytes)
     }
 
-    fn unpack(key: &RemoteKey) -> Option<Self> {
-        let (number, at) = key.as_bytes().split_first_chunk::<8>()?;
-        Some(Key { number: u64::from_le_bytes(*number), at: u64::from_le_bytes(at.try_into().ok()?) })
+    /// Returns the number of a key, and the place of byte `at` of what it names.
+    fn read(key: &RemoteKey, at: u64) -> Result<(u64, usize), PostError> {
+        let read = || {
+            let (number, first) = key.as_bytes().split_first_chunk::<8>()?;
+            let first = u64::from_le_bytes(first.try_into().ok()?);
+            Some((u64::from_le_bytes(*number), usize::try_from(first.checked_add(at)?).ok()?))
+        };
+        read().ok_or_else(|| PostError::Broken(format!("it sent a key that is none of smdev: {key:?}")))
     }
 }
 
@@ -61,11 +66,14 @@ impl Link for SmLink {
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, _op: Token) -> Result<Moved, PostError> {
-        let garbage = || PostError::Broken(format!("it sent a key that is none of smdev: {key:?}"));
-        let key = Key::unpack(key).ok_or_else(garbage)?;
-        let at = key.at.checked_add(at).and_then(|at| usize::try_from(at).ok()).ok_or_else(garbage)?;
+        let (number, at) = Key::read(key, at)?;
         // SAFETY: the caller's promise.
-        unsafe { self.hub.offers().get(key.number, at, to) }?;
+        unsafe { self.hub.offers().get(number, at, to) }?;
         Ok(Moved::Done)
+    }
+
+    fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+        let (number, at) = Key::read(key, 0)?;
+        self.hub.offers().view(number, at, len)
     }
 }

@@ -18,7 +18,7 @@ pub use hub::Hub;
 
 use crate::config::{Config, Number};
 use crate::device::{
-    Address, Affinity, Caps, Device, Driver, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
+    Address, Affinity, Caps, Device, Driver, Keep, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
     Registration, RemoteKey, Token,
 };
 use crate::doorbell::Doorbell;
@@ -82,10 +82,11 @@ impl Driver for SmDriver {
         let hub = Arc::clone(&self.hub);
         let memory = Fragments::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
-        let area = Arc::new(Area::new(Arc::new(memory), Receivers::Threads));
+        let area = Arc::new(Area::new(Arc::new(memory), Receivers::Threads, &site.bias));
         let port = hub.arrive(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let frames = Caps::frames(config.size(&SM_EAGER), FRAGMENT as usize);
-        let caps = Caps { get: Some(Reach { most: COPY, ..Reach::ANY }), layouts: true, ..frames };
+        let get = Some(Reach { most: COPY, ..Reach::ANY });
+        let caps = Caps { get, layouts: true, views: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
         Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, port, area, caps }), inlet })
@@ -143,9 +144,9 @@ unsafe impl Device for SmDevice {
         _access: Access,
     ) -> Result<Registration, RegisterError> {
         // SAFETY: the caller's promise: `Offered` takes the offer back before the last copy of the registration is gone.
-        let number = unsafe { self.hub.offers().offer(memory.clone()) };
+        let number = unsafe { self.hub.offers().offer(memory.clone(), None) };
         let bytes = memory.bytes();
-        Ok(Registration::new(Offered { hub: Arc::clone(&self.hub), number, bytes }))
+        Ok(Registration::new(Offered { hub: Arc::clone(&self.hub), number, bytes }, bytes))
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
@@ -161,6 +162,18 @@ unsafe impl Device for SmDevice {
             port.tell_quiet(op);
             bell.ring();
         })
+    }
+
+    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
+    unsafe fn lend(&self, memory: &Memory, keep: &Keep) -> Option<Registration> {
+        // SAFETY: the caller's promise.
+        let number = unsafe { self.hub.offers().offer(memory.clone(), Some(Arc::clone(keep))) };
+        let bytes = memory.bytes();
+        Some(Registration::new(Offered { hub: Arc::clone(&self.hub), number, bytes }, bytes))
+    }
+
+    fn is_received(&self, lent: &Registration) -> bool {
+        lent.record::<Offered>().is_some_and(|lent| lent.hub.offers().is_viewed(lent.number))
     }
 }
 

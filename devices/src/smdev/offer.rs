@@ -1,11 +1,12 @@
-//! Memory lent to a peer for one copy.
+//! Memory lent to a peer: for one copy, or, if something keeps it, to be looked at.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::PoisonError;
+use std::ptr::NonNull;
+use std::sync::{Arc, PoisonError};
 
 use crate::buf::{Chain, Cut};
-use crate::device::{Memory, Part, PostError, Quiet};
+use crate::device::{Keep, Memory, Part, PostError, Quiet, View};
 use crate::sync::{Condvar, Mutex, lock};
 
 #[cfg(all(test, loom))]
@@ -32,6 +33,9 @@ struct Table {
 
 struct Offer {
     memory: Memory,
+    /// What the memory lives by, if it may be looked at.
+    keep: Option<Keep>,
+    is_viewed: bool,
     readers: u32,
     closed: bool,
     /// What the last reader calls.
@@ -44,12 +48,30 @@ impl fmt::Debug for Offer {
     }
 }
 
+impl Table {
+    /// Returns an offer that is not closed, and has the bytes `at..at + len`.
+    fn find(&mut self, number: u64, at: usize, len: usize) -> Result<&mut Offer, PostError> {
+        if number == 0 || number > self.last {
+            return Err(PostError::Broken("its key names nothing that was ever lent".into()));
+        }
+        let offer = self.offers.get_mut(&number).filter(|offer| !offer.closed);
+        let offer = offer.ok_or(PostError::Withdrawn)?;
+        let bytes = offer.memory.bytes();
+        if at.checked_add(len).is_none_or(|end| end > bytes) {
+            let why = format!("it announced more than it lent: {bytes} bytes, not {len} from byte {at} on");
+            return Err(PostError::Broken(why));
+        }
+        Ok(offer)
+    }
+}
+
 impl Offers {
     /// Lends memory; returns its number, which is never used again.
     ///
     /// # Safety
-    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned.
-    pub(super) unsafe fn offer(&self, memory: Memory) -> u64 {
+    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned; if there is a `keep`, as long as there
+    /// is a copy of that.
+    pub(super) unsafe fn offer(&self, memory: Memory, keep: Option<Keep>) -> u64 {
         let mut table = lock(&self.table);
         table.last += 1;
         let number = table.last;
@@ -58,8 +80,29 @@ impl Offers {
         for segment in memory.chain().into_iter().flat_map(Chain::segments) {
             let _ = segment.base.expose_provenance();
         }
-        table.offers.insert(number, Offer { memory, readers: 0, closed: false, then: None });
+        let offer = Offer { memory, keep, is_viewed: false, readers: 0, closed: false, then: None };
+        table.offers.insert(number, offer);
         number
+    }
+
+    /// Looks at `len` bytes of an offer from its byte `at` on.
+    pub(super) fn view(&self, number: u64, at: usize, len: usize) -> Result<View, PostError> {
+        let mut table = lock(&self.table);
+        let offer = table.find(number, at, len)?;
+        let (Some(run), Some(keep)) = (offer.memory.run(), &offer.keep) else {
+            return Err(PostError::Unsupported);
+        };
+        let base = std::ptr::with_exposed_provenance_mut::<u8>(run.addr() + at);
+        let base = NonNull::new(base).ok_or(PostError::Unsupported)?;
+        let keep = Arc::clone(keep);
+        offer.is_viewed = true;
+        // SAFETY: the promise of `offer`; `find` has checked the length.
+        Ok(unsafe { View::new(base, len, keep) })
+    }
+
+    /// Returns whether an offer has been looked at.
+    pub(super) fn is_viewed(&self, number: u64) -> bool {
+        lock(&self.table).offers.get(&number).is_some_and(|offer| offer.is_viewed)
     }
 
     /// Takes an offer back, after the copy that may have begun.
@@ -68,8 +111,10 @@ impl Offers {
         while let Some(offer) = table.offers.get_mut(&number) {
             offer.closed = true;
             if offer.readers == 0 {
-                table.offers.remove(&number);
-                return;
+                let ended = table.offers.remove(&number);
+                // What kept its memory may be somebody's own, which goes when no lock is held.
+                drop(table);
+                return drop(ended);
             }
             table = self.unread.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
@@ -106,16 +151,7 @@ impl Offers {
     /// Becomes a reader of an offer.
     fn open(&self, number: u64, at: usize, len: usize) -> Result<Memory, PostError> {
         let mut table = lock(&self.table);
-        if number == 0 || number > table.last {
-            return Err(PostError::Broken("its key names nothing that was ever lent".into()));
-        }
-        let offer = table.offers.get_mut(&number).filter(|offer| !offer.closed);
-        let offer = offer.ok_or(PostError::Withdrawn)?;
-        let bytes = offer.memory.bytes();
-        if at.checked_add(len).is_none_or(|end| end > bytes) {
-            let why = format!("it announced more than it lent: {bytes} bytes, not {len} from byte {at} on");
-            return Err(PostError::Broken(why));
-        }
+        let offer = table.find(number, at, len)?;
         offer.readers += 1;
         Ok(offer.memory.clone())
     }

@@ -7,7 +7,8 @@
 //! * `Event`: a counter of this process; `signal` makes it readable, `wait` sleeps until it or another descriptor is
 //!   readable or time is up, `clear` makes it unreadable. A signal before the wait ends the wait;
 //! * `Wakeup`: what another process makes readable that knows its `name`, a number; `send` does so for any name, `clear`
-//!   makes one's own unreadable. A name that nobody has is no error;
+//!   makes one's own unreadable. A name that nobody has is no error; `is_there` says whether anybody has it, which lasts as long as
+//!   the socket does, and so no longer than its process; it says yes where that cannot be found out;
 //! * `membarrier`: `register` says whether `run` will work in this process, `run` makes every thread of every registered
 //!   process pass a full fence, or says that it did not: then both sides of a doorbell fence for themselves;
 //! * `Shared`, `SharedView`: memory that several processes map and nobody can truncate, and of which each reserves what it

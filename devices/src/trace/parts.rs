@@ -3,7 +3,7 @@
 //! A part is an array in JSON with an event on each line. Where its rank was killed the end is missing, and perhaps the
 //! end of the last line: readers of traces bear that, and so does who joins.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -96,7 +96,7 @@ impl Parts {
             .truncate(false)
             .open(&path)
             .map_err(|e| refuse(&e))?;
-        file.try_lock().map_err(|_| refuse(&"another job is traced there"))?;
+        file.try_lock().map_err(|e| refuse(&why_not_ours(e)))?;
         // What cannot be emptied is no file that keeps anything.
         let _ = file.set_len(0);
         for rank in 0..size {
@@ -151,6 +151,13 @@ impl Parts {
     }
 }
 
+fn why_not_ours(error: TryLockError) -> String {
+    match error {
+        TryLockError::WouldBlock => "another job is traced there".into(),
+        TryLockError::Error(error) => format!("whether another job is traced there is not known: {error}"),
+    }
+}
+
 /// Copies the whole lines that are events; `end` is what goes before the next one.
 fn copy_events(mut lines: impl BufRead, end: &mut &[u8], out: &mut impl Write) -> std::io::Result<()> {
     let mut line = Vec::new();
@@ -163,4 +170,16 @@ fn copy_events(mut lines: impl BufRead, end: &mut &[u8], out: &mut impl Write) -
         line.clear();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_locked_is_not_said_to_be_another_jobs() {
+        let why = why_not_ours(TryLockError::Error(ErrorKind::Unsupported.into()));
+        assert_eq!(why, "whether another job is traced there is not known: unsupported");
+        assert_eq!(why_not_ours(TryLockError::WouldBlock), "another job is traced there");
+    }
 }

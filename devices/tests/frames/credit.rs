@@ -1,12 +1,13 @@
 //! What a peer may have waiting here is what it was granted: who takes more is accused, who is slow is not.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mpj_devices::config::{BUDGET, Config};
-use mpj_devices::{Buf, Fault, Leave, Mode, Source};
+use mpj_devices::{Buf, Channel, Fault, Leave, Mode, Pattern, Source};
 use mpj_pool::Pool;
 
-use crate::bench::{Bench, WORLD};
+use crate::bench::{Bench, REST, WORLD, dies};
 use crate::device::{EAGER, Gets, Step};
 use crate::head::*;
 
@@ -195,4 +196,224 @@ fn too_many_announcements_are_refused_where_they_are_made() {
         bench.play([Step::Frame(1, answer(kind, 0, op, 7), vec![])]);
         assert!(send().is_ok() && send().is_err());
     }
+}
+
+/// A rank of four with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB are there to grow.
+fn small() -> Bench {
+    let mut config = Config::default();
+    config.set(&BUDGET, 1 << 20).unwrap();
+    bench_of(&config)
+}
+
+/// The kind of frames that carry a short message.
+const EAGER_FRAME: u8 = crate::head::EAGER;
+
+/// What frames of credit say.
+const GRANT: u64 = 0;
+const RECALL: u64 = 1;
+const RETURN: u64 = 2;
+
+/// A peer that takes all the room it has, again and again.
+struct Busy {
+    rank: u32,
+    /// Where it sends, the number that it has bound to that, and its rank there.
+    channel: Arc<Channel>,
+    number: u16,
+    source: i32,
+    /// What it was granted, and has not taken.
+    room: u64,
+    /// What it was asked to return, each time.
+    recalled: Vec<u64>,
+}
+
+impl Busy {
+    fn new(rank: u32, number: u16, channel: Arc<Channel>, source: i32) -> Self {
+        Busy { rank, channel, number, source, room: 128 << 10, recalled: Vec::new() }
+    }
+
+    /// Sends all it may, and has it received. Returns how much that was at once.
+    fn send(&mut self, bench: &Bench) -> u64 {
+        let taken = EAGER as u64 + EACH;
+        let (room, messages) = (self.room, self.room / taken);
+        for _ in 0..messages {
+            bench.play([Step::Frame(self.rank, eager(self.number), vec![1; EAGER])]);
+        }
+        self.room -= messages * taken;
+        for _ in 0..messages {
+            let pattern = Pattern { source: self.source, tag: 1 };
+            let _ =
+                bench.post(&self.channel, pattern, BYTES.into(), EAGER, EAGER).finish().unwrap().0.unwrap();
+        }
+        room
+    }
+
+    fn give_back(&mut self, bench: &Bench, bytes: u64) {
+        self.room -= bytes;
+        bench.play([Step::Frame(self.rank, answer(CREDIT, 0, RETURN, bytes), vec![])]);
+    }
+}
+
+/// Two peers, of which the first is in the world and the second in [`REST`].
+struct Two {
+    idle: Busy,
+    short: Busy,
+}
+
+impl Two {
+    /// Has one peer use up the budget, and the other one ask for it.
+    fn play(bench: &Bench) -> Self {
+        let rest = bench.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
+        bench.play([Step::Frame(2, bind(40, REST, 1), vec![])]);
+        let idle = Busy::new(1, 0, Arc::clone(&bench.world), 1);
+        let mut two = Two { idle, short: Busy::new(2, 40, rest, 1) };
+        for _ in 0..20 {
+            two.idle.send(bench);
+            two.hear(bench);
+        }
+        two.until_recalled(bench, 1);
+        assert_eq!(two.idle.recalled, [512 << 10], "what it has beyond its first room");
+        two
+    }
+
+    /// Has the second peer send until the first was asked so often.
+    fn until_recalled(&mut self, bench: &Bench, times: usize) {
+        for _ in 0..100 {
+            if self.idle.recalled.len() < times {
+                self.most_of_short(bench, 1);
+            }
+        }
+        assert_eq!(self.idle.recalled.len(), times, "it is not asked for its room");
+    }
+
+    /// Takes in what was sent to them.
+    fn hear(&mut self, bench: &Bench) {
+        for (to, head, _) in bench.sent().iter().filter(|sent| sent.1[0] == CREDIT) {
+            let peer = if *to == 1 { &mut self.idle } else { &mut self.short };
+            match word(head, 24) {
+                GRANT => peer.room += word(head, 32),
+                RECALL => peer.recalled.push(word(head, 32)),
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    /// Has the second peer send; returns the most that it could at once.
+    fn most_of_short(&mut self, bench: &Bench, times: usize) -> u64 {
+        let mut most = 0;
+        for _ in 0..times {
+            most = most.max(self.short.send(bench));
+            self.hear(bench);
+        }
+        most
+    }
+}
+
+#[test]
+fn what_an_idle_peer_returns_is_granted_to_another() {
+    let bench = small();
+    let mut two = Two::play(&bench);
+    let most = two.most_of_short(&bench, 20);
+    assert!(most <= 128 << 10, "it may still be on its way: {most}");
+    assert_eq!(two.idle.recalled.len(), 1, "nobody is asked twice");
+    two.idle.give_back(&bench, 512 << 10);
+    let (most, all) = (two.most_of_short(&bench, 20), (128 + 512) << 10);
+    assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
+    // Who has returned its room has the first, and no more.
+    assert_eq!(bench.death(), None);
+    for _ in 0..=two.idle.room / (EAGER as u64 + EACH) {
+        bench.play([eager_message(EAGER)]);
+    }
+    assert_eq!(bench.death(), Some(1));
+}
+
+#[test]
+fn who_returns_nothing_is_asked_again_later() {
+    let bench = small();
+    let mut two = Two::play(&bench);
+    for times in 2..5 {
+        two.idle.give_back(&bench, 0);
+        two.until_recalled(&bench, times);
+    }
+    two.idle.give_back(&bench, 64 << 10);
+    let most = two.most_of_short(&bench, 20);
+    assert!((128 << 10..=192 << 10).contains(&most), "{most} bytes");
+    assert_eq!(bench.death(), None);
+}
+
+/// Neither is it lost, nor is it there twice.
+#[test]
+fn room_that_was_recalled_comes_back_once_if_its_peer_dies() {
+    for returned in [None, Some(0), Some(100 << 10), Some(512 << 10)] {
+        let bench = small();
+        let mut two = Two::play(&bench);
+        if let Some(bytes) = returned {
+            two.idle.give_back(&bench, bytes);
+        }
+        dies(&bench, 1);
+        bench.play([]);
+        two.idle.room = u64::MAX;
+        two.idle.give_back(&bench, 512 << 10);
+        let (most, all) = (two.most_of_short(&bench, 20), (128 + 512) << 10);
+        assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes after {returned:?}");
+    }
+}
+
+#[test]
+fn who_returns_what_it_does_not_have_is_accused() {
+    // Without having been asked, and more than that.
+    for bytes in [0, 1, u64::MAX] {
+        let bench = small();
+        bench.play([Step::Frame(1, answer(CREDIT, 0, RETURN, bytes), vec![])]);
+        assert_eq!(bench.death(), Some(1), "{bytes}");
+    }
+    let bench = small();
+    let mut two = Two::play(&bench);
+    two.idle.room = u64::MAX;
+    two.idle.give_back(&bench, (512 << 10) + 1);
+    assert_eq!(bench.death(), Some(1), "more than it was asked for");
+    // What it has used.
+    let bench = small();
+    let two = Two::play(&bench);
+    for _ in 0..two.idle.room / (EAGER as u64 + EACH) {
+        bench.play([eager_message(EAGER)]);
+    }
+    assert_eq!(bench.death(), None);
+    bench.play([Step::Frame(1, answer(CREDIT, 0, RETURN, 512 << 10), vec![])]);
+    assert_eq!(bench.death(), Some(1), "what it has used");
+    let bench = small();
+    bench.play([Step::Frame(1, answer(CREDIT, 0, 3, 1), vec![])]);
+    assert_eq!(bench.death(), Some(1), "there is no such frame");
+}
+
+/// The other side of it: room that is asked for is returned, as much of it as no message has taken.
+#[test]
+fn room_that_is_asked_for_is_returned_once() {
+    let bench = bench();
+    let taken = 1000 + EACH;
+    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    bench.sent();
+    let left = CREDIT_BYTES - taken;
+    for (asked, given) in [(1 << 20, 1 << 20), (0, 0), (u64::MAX, left - (1 << 20)), (5, 0)] {
+        bench.play([Step::Frame(1, answer(CREDIT, 0, RECALL, asked), vec![])]);
+        assert_eq!(bench.ops(1, CREDIT), [(RETURN, given)], "{asked}");
+    }
+    // Without room what it sends is announced; it has some again when it was granted some.
+    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    assert_eq!(bench.ops(1, READY).len(), 1);
+    bench.play([Step::Frame(1, answer(CREDIT, 0, GRANT, taken), vec![])]);
+    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    assert_eq!(bench.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);
+}
+
+/// Who asks again before the answer can have come would have answers pile up where it does not look.
+#[test]
+fn who_asks_for_room_without_end_is_accused() {
+    let bench = bench();
+    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    bench.wire.full.store(true, Ordering::Relaxed);
+    let recall = || Step::Frame(1, answer(CREDIT, 0, RECALL, 1), vec![]);
+    bench.play([recall()]);
+    assert_eq!(bench.death(), None);
+    bench.play([recall()]);
+    assert_eq!(bench.death(), Some(1));
 }

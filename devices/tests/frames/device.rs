@@ -60,6 +60,8 @@ pub(crate) struct Started {
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) steps: Mutex<VecDeque<Step>>,
+    /// How often the engine has looked for steps, and has found them locked, perhaps.
+    pub(crate) looks: AtomicUsize,
     pub(crate) sent: Mutex<Vec<Sent>>,
     pub(crate) gets: Gets,
     /// Whether the links have no room.
@@ -76,6 +78,8 @@ pub(crate) struct Wire {
     pub(crate) asked: Mutex<Vec<u64>>,
     /// What was dropped, in order: links, inlets, devices, registrations.
     pub(crate) dropped: Mutex<Vec<&'static str>>,
+    /// Frames that were posted to peers that the links had been told to forget.
+    pub(crate) late: AtomicUsize,
 }
 
 /// Notes that something was dropped.
@@ -157,7 +161,8 @@ unsafe impl Device for FakeDevice {
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
         let noted = Noted("link", Arc::clone(&self.wire));
-        Ok(Box::new(FakeLink { wire: Arc::clone(&self.wire), peer: peer.0, held: Vec::new(), _noted: noted }))
+        let (wire, peer) = (Arc::clone(&self.wire), peer.0);
+        Ok(Box::new(FakeLink { wire, peer, held: Vec::new(), is_forgotten: false, _noted: noted }))
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
@@ -168,15 +173,17 @@ unsafe impl Device for FakeDevice {
         _: Access,
     ) -> Result<Registration, RegisterError> {
         let noted = Noted("registration", Arc::clone(&self.wire));
-        let Some(region) = region else { return Ok(Registration::new(noted)) };
+        let Some(region) = region else { return Ok(Registration::new(noted, memory.bytes())) };
         // The wire is this device's alone.
         let device = Arc::as_ptr(&self.wire).addr() as u64;
+        let mut registered = 0;
         let known = region.registrations.get_or_register(device, || {
             self.wire.regions.fetch_add(1, Ordering::Relaxed);
+            registered = region.len;
             Ok(Arc::new(InRegion(Arc::clone(&self.wire))))
         })?;
         let offset = memory.base().addr() - region.base.addr().get();
-        Ok(Registration::new((offset, known, noted)))
+        Ok(Registration::new((offset, known, noted), registered))
     }
 
     fn pack_key(&self, memory: &Registration, _: usize, _: usize) -> Option<RemoteKey> {
@@ -210,6 +217,7 @@ struct FakeLink {
     wire: Arc<Wire>,
     peer: u32,
     held: Vec<Sent>,
+    is_forgotten: bool,
     _noted: Noted,
 }
 
@@ -238,6 +246,7 @@ impl Link for FakeLink {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
         }
+        self.wire.late.fetch_add(usize::from(self.is_forgotten), Ordering::Relaxed);
         let len = body.len();
         let body = match body {
             Body::Empty => Vec::new(),
@@ -255,6 +264,10 @@ impl Link for FakeLink {
         sent.append(&mut self.held);
         sent.push((self.peer, head.to_vec(), body));
         Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.is_forgotten = true;
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
@@ -323,6 +336,7 @@ unsafe impl Send for FakeInlet {}
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for FakeInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
+        self.wire.looks.fetch_add(1, Ordering::SeqCst);
         let steps: Vec<Step> = lock(&self.wire.steps).drain(..).collect();
         for step in &steps {
             match step {

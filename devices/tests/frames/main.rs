@@ -6,6 +6,7 @@ mod bench;
 mod channels;
 mod credit;
 mod device;
+mod ended;
 mod halfway;
 mod head;
 mod held;

@@ -23,6 +23,14 @@ fn regions(bench: &Bench) -> usize {
     bench.wire.regions.load(Ordering::Relaxed)
 }
 
+/// What was registered, as the rank counts it.
+fn registered(bench: &Bench) -> (u64, u64) {
+    let stats = bench.engine.stats();
+    stats.devices.iter().fold((0, 0), |(number, bytes), (_, traffic)| {
+        (number + traffic.registered.number, bytes + traffic.registered.bytes)
+    })
+}
+
 /// A block whose bytes have values, for operations to share.
 fn filled<B: RawBuffer + Sync + 'static>(mut block: B) -> Arc<B> {
     block.as_uninit_mut().fill(std::mem::MaybeUninit::new(3));
@@ -56,6 +64,7 @@ fn messages_out_of_one_region_register_it_once_with_each_device() {
             bench.play([Step::Frame(1, answer(DONE, 0, op, 0), vec![])]);
             assert!(send.outcome().is_some_and(Result::is_ok));
             assert_eq!(regions(bench), 1, "after message {nth}");
+            assert_eq!(registered(bench), (1, region.len as u64), "after message {nth}");
         }
     }
     drop(blocks);
@@ -90,6 +99,7 @@ fn receives_and_lent_bodies_use_the_same_registration() {
     bench.play([Step::Frame(1, answer(CLEAR, 0, op, 9), vec![])]);
     assert!(!lock(&bench.wire.moves).is_empty(), "the body is lent");
     assert_eq!(regions(&bench), 1);
+    assert_eq!(registered(&bench), (1, into.registrable().unwrap().len as u64));
 }
 
 #[test]
@@ -100,6 +110,7 @@ fn memory_that_reaches_out_of_a_region_is_registered_alone() {
     let buf = Buf::slice(&elsewhere[..]).in_region(block.registrable());
     let (_, _, key) = announce(&bench, buf, Arc::new((Arc::clone(&block), Arc::clone(&elsewhere))));
     assert_eq!((regions(&bench), &key[..]), (0, &KEY[..]));
+    assert_eq!(registered(&bench), (1, LEN as u64));
     // A block of its own is a region, also after it was moved.
     let (send, op, key) = announce(&bench, Buf::in_block(&*block, 0, LEN, BYTES), Arc::clone(&block) as Keep);
     assert_eq!((regions(&bench), &key[..]), (1, &[0; 8][..]));

@@ -86,6 +86,41 @@ fn strided_memory_is_filled_piece_by_piece() {
     assert!((0..199).all(|i| memory[6 * i + 3..6 * i + 6] == [0xaa; 3]));
 }
 
+/// Once each, whether the device writes a body to its place or hands it over.
+#[test]
+fn bodies_that_are_streamed_count_as_copied() {
+    let bench = bench();
+    let copied = || bench.engine.stats().devices[0].1.copied;
+    let mut before = copied();
+    let mut assert_copied = |bytes: u64, what: &str| {
+        let now = copied();
+        assert_eq!(now.bytes - before.bytes, bytes, "{what}");
+        assert!(now.number > before.number, "{what}");
+        before = now;
+    };
+    let posted = bench.post_bytes(1, 200);
+    bench.play(streamed(1, eager(0), &data(200)));
+    assert_copied(200, "to its place");
+    bench.play(streamed(1, eager(0), &data(300)));
+    assert_copied(300, "to a block");
+    let strided = Datatype::of::<u8>().vector(100, 1, 2).unwrap();
+    let pattern = Pattern { source: 2, tag: 1 };
+    let gathered = bench.post(&bench.world, pattern, strided, 199, 1);
+    let code = mpj_datatypes::Primitive::U8 as u8;
+    bench.play(streamed(2, head(2, code, 0, 1, [0; 4]), &data(100)));
+    assert_copied(100, "in pieces");
+    let announced = bench.post_bytes(3, 30_000);
+    bench.play([Step::Frame(3, ready(0, 5, 30_000), vec![])]);
+    let (_, mine) = bench.ops(3, CLEAR)[0];
+    for (i, part) in data(30_000).chunks(FRAGMENT).enumerate() {
+        bench.play(streamed(3, answer(DATA, 0, mine, (i * FRAGMENT) as u64), part));
+    }
+    assert_copied(30_000, "that was asked for");
+    for posted in [posted, gathered, announced] {
+        assert!(posted.finish().unwrap().0.is_ok());
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_dropped_and_the_next_is_fine() {
     let bench = bench();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mpj_devices::{Fault, Pattern};
 
 use crate::bench::Bench;
+use crate::device::lock;
 
 /// Longer than any of this takes on a machine that is busy with other things.
 const BOUND: Duration = Duration::from_secs(60);
@@ -48,4 +49,67 @@ fn a_condition_may_cancel_while_another_thread_waits() {
         let _ = told.send(bench.engine.iprobe(&bench.world, Pattern { source: 1, tag: 1 }));
     });
     assert_eq!(done.recv_timeout(BOUND), Ok(Ok(None)), "the rank hangs");
+}
+
+/// A thread that has parked beside another one that tests, and has the turn for that, takes the turn when the other is through
+/// with it, though nothing has moved. It would look by itself after 64 ms.
+#[test]
+fn who_parks_while_another_tests_in_vain_goes_on_when_that_has_looked() {
+    const TRIES: usize = 5;
+    const ROUNDS: usize = 8;
+    const SOON: Duration = Duration::from_millis(10);
+    let bench = Bench::new();
+    let looks = || bench.wire.looks.load(Ordering::SeqCst);
+    let goes_on = |_| {
+        let over = AtomicBool::new(false);
+        let stopped = lock(&bench.wire.steps);
+        std::thread::scope(|scope| {
+            let before = looks();
+            scope.spawn(|| bench.engine.progress());
+            while looks() == before {
+                std::thread::yield_now();
+            }
+            scope.spawn(|| bench.engine.wait_until(|| over.load(Ordering::SeqCst).then_some(())));
+            // Until its waits are as long as they get.
+            std::thread::sleep(Duration::from_millis(200));
+            let before = looks();
+            drop(stopped);
+            let began = Instant::now();
+            while looks() == before {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            let took = began.elapsed();
+            over.store(true, Ordering::SeqCst);
+            took < SOON
+        })
+    };
+    // On a busy machine whole tries are late; by chance alone hardly one is in time.
+    let mostly_soon = || (0..ROUNDS).filter(|round| goes_on(*round)).count() > ROUNDS / 2;
+    assert!(
+        (0..TRIES).any(|_| mostly_soon()),
+        "in none of {TRIES} tries it went on soon more often than not"
+    );
+}
+
+/// Each look is a wake-up, which costs a core far more than the look.
+#[test]
+fn a_thread_that_waits_for_long_beside_another_looks_seldom() {
+    let (bench, over) = (Bench::new(), AtomicBool::new(false));
+    let began = Instant::now();
+    // Counts its looks in the second that follows a time in which it may poll.
+    let wait = || {
+        let mut looks = 0;
+        bench.engine.wait_until(|| {
+            looks += u32::from(began.elapsed() > Duration::from_millis(500));
+            over.load(Ordering::SeqCst).then_some(())
+        });
+        looks
+    };
+    std::thread::scope(|scope| {
+        let threads = [(); 3].map(|()| scope.spawn(wait));
+        std::thread::sleep(Duration::from_millis(1500));
+        over.store(true, Ordering::SeqCst);
+        let looks = threads.map(|thread| thread.join().unwrap());
+        assert!(looks.iter().all(|looks| *looks < 100), "{looks:?} looks in a second");
+    });
 }

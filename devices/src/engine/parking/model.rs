@@ -1,36 +1,41 @@
 //! Models of threads that park while the holder of the turn brings news: a wait that nobody ends is a deadlock, which
 //! loom reports, as its waits have no limit of time.
 
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::Parking;
+use super::{LONGEST, Limit, Parking};
+use crate::sync::try_lock;
 
-#[derive(Default)]
 struct Scene {
     parking: Parking,
     news: AtomicBool,
+    turn: Mutex<()>,
 }
 
 impl Scene {
-    /// Waits as the engine's waiting loop does, with the turn taken.
-    fn wait(&self) {
+    fn new() -> Arc<Self> {
+        Arc::new(Scene { parking: Parking::new(), news: AtomicBool::new(false), turn: Mutex::new(()) })
+    }
+
+    /// Waits for news as the engine's waiting loop does, with the turn taken by somebody else.
+    fn wait(&self, mut limit: Limit) {
         while !self.news.load(Ordering::Relaxed) {
-            self.parking.park(|| self.news.load(Ordering::Relaxed));
+            self.parking.park(&mut limit, || self.news.load(Ordering::Relaxed));
         }
     }
 }
 
-/// Some threads park; when all are counted there is news. Who is not counted is not promised to be told: that is what
-/// the limit of the wait is for.
+/// Some threads park for a short time; when all are counted there is news. Who is not counted is not promised to be told:
+/// that is what the limit of the wait is for.
 fn all_are_told(threads: usize) {
     loom::model(move || {
-        let scene = Arc::new(Scene::default());
+        let scene = Scene::new();
         let parked: Vec<_> = (0..threads)
             .map(|_| {
                 let scene = Arc::clone(&scene);
-                thread::spawn(move || scene.wait())
+                thread::spawn(move || scene.wait(Limit::default()))
             })
             .collect();
         while scene.parking.count.load(Ordering::Relaxed) != threads {
@@ -57,19 +62,58 @@ fn news_is_for_all_who_wait() {
 #[test]
 fn a_condition_is_asked_without_the_lock() {
     loom::model(|| {
-        let scene = Arc::new(Scene::default());
+        let scene = Scene::new();
         let other = {
             let scene = Arc::clone(&scene);
-            thread::spawn(move || scene.wait())
+            thread::spawn(move || scene.wait(Limit::default()))
         };
         while scene.parking.count.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
         }
-        scene.parking.park(|| {
+        scene.parking.park(&mut Limit::default(), || {
             scene.news.store(true, Ordering::Relaxed);
             scene.parking.notify();
             false
         });
+        other.join().unwrap();
+    });
+}
+
+/// Whoever brings the news does not know whether anybody is counted yet.
+#[test]
+fn news_is_not_missed_by_who_parks_for_long() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let other = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || scene.wait(Limit(LONGEST)))
+        };
+        scene.news.store(true, Ordering::Relaxed);
+        scene.parking.notify();
+        other.join().unwrap();
+    });
+}
+
+/// A thread that has the turn is told nothing, and goes without news for the other, which has to take it.
+#[test]
+fn a_turn_that_is_given_up_is_taken_by_who_parks_for_long() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let turn = scene.turn.lock().unwrap();
+        let other = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                let mut turn = try_lock(&scene.turn);
+                while turn.is_none() {
+                    scene.parking.park(&mut Limit(LONGEST), || {
+                        turn = try_lock(&scene.turn);
+                        turn.is_some()
+                    });
+                }
+            })
+        };
+        drop(turn);
+        scene.parking.notify();
         other.join().unwrap();
     });
 }

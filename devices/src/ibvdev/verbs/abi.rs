@@ -309,8 +309,17 @@ pub(crate) struct Wc {
 
 #[repr(C)]
 pub(super) struct AsyncEvent {
+    /// A pointer, or at its address the number of a port.
     pub(super) element: u64,
     pub(super) kind: c_uint,
+}
+
+impl AsyncEvent {
+    /// Returns the port that an event of ports is about.
+    pub(super) fn port(&self) -> u8 {
+        let [a, b, c, d, ..] = self.element.to_ne_bytes();
+        c_int::from_ne_bytes([a, b, c, d]) as u8
+    }
 }
 
 pub(super) const PORT_ACTIVE: c_uint = 4;
@@ -356,7 +365,11 @@ pub(super) const ACCESS_REMOTE_READ: c_int = 4;
 
 pub(super) const WC_FLUSHED: c_uint = 5;
 
+pub(super) const EVENT_CQ_ERROR: c_uint = 0;
 pub(super) const EVENT_DEVICE_FATAL: c_uint = 8;
+pub(super) const EVENT_PORT_ACTIVE: c_uint = 9;
+pub(super) const EVENT_PORT_ERROR: c_uint = 10;
+pub(super) const EVENT_SRQ_ERROR: c_uint = 14;
 
 // What the C compiler says of the header of rdma-core 44 on this kind of machine.
 #[cfg(target_pointer_width = "64")]

@@ -65,6 +65,17 @@ pub(crate) struct Port {
     pub(crate) message: usize,
 }
 
+/// What has happened to a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    /// It, or a queue of it, does nothing any more.
+    Failed,
+    /// The port of a number has lost its link.
+    LinkLost(u8),
+    /// The port of a number has a link again.
+    LinkBack(u8),
+}
+
 /// The list of devices.
 struct List {
     raw: NonNull<*mut abi::Device>,
@@ -197,6 +208,17 @@ impl Context {
         Ok(gid)
     }
 
+    /// Returns an entry of a port's table of partition keys, in the order of the network.
+    ///
+    /// # Errors
+    /// What the system said: there is no such entry.
+    pub(crate) fn pkey(&self, port: u8, index: u16) -> io::Result<u16> {
+        let mut pkey = 0;
+        // SAFETY: there is room for the answer.
+        check(unsafe { (self.functions.query_pkey)(self.raw.as_ptr(), port, index.into(), &mut pkey) })?;
+        Ok(pkey)
+    }
+
     /// Returns what is readable when something has happened to the device.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the context is open.
@@ -205,17 +227,33 @@ impl Context {
         unsafe { sys::descriptor(context.async_fd) }
     }
 
-    /// Returns whether the device has failed since this was asked last; never blocks.
-    pub(crate) fn has_failed(&self) -> bool {
-        let mut event = abi::AsyncEvent { element: 0, kind: 0 };
-        let mut failed = false;
-        // SAFETY: there is room for the event; the descriptor does not block.
-        while unsafe { (self.functions.get_async_event)(self.raw.as_ptr(), &mut event) } == 0 {
-            failed |= event.kind == abi::EVENT_DEVICE_FATAL;
+    /// Returns what has happened since this was asked last, one after the other; never blocks.
+    pub(crate) fn next_event(&self) -> Option<Event> {
+        loop {
+            let mut event = abi::AsyncEvent { element: 0, kind: 0 };
+            // SAFETY: there is room for the event; the descriptor does not block.
+            if unsafe { (self.functions.get_async_event)(self.raw.as_ptr(), &mut event) } != 0 {
+                return None;
+            }
             // SAFETY: the event has come, and is acknowledged once.
             unsafe { (self.functions.ack_async_event)(&mut event) };
+            return Some(match event.kind {
+                abi::EVENT_DEVICE_FATAL | abi::EVENT_CQ_ERROR | abi::EVENT_SRQ_ERROR => Event::Failed,
+                abi::EVENT_PORT_ERROR => Event::LinkLost(event.port()),
+                abi::EVENT_PORT_ACTIVE => Event::LinkBack(event.port()),
+                // A queue pair that breaks says so by its completions.
+                _ => continue,
+            });
         }
-        failed
+    }
+
+    /// Has the device tell of the events that are written to the pipe, each a word of 8 bytes, the port, and one of 4, the kind,
+    /// and 4 of nothing: what the system would write.
+    #[cfg(test)]
+    pub(crate) fn tell(&self) -> io::PipeWriter {
+        let (events, writer) = io::pipe().unwrap();
+        sys::replace(self.events().unwrap(), events.into()).unwrap();
+        writer
     }
 
     /// Returns the words for the status of a completion.

@@ -36,6 +36,7 @@ macro_rules! functions {
 }
 
 functions! {
+    fork_init: fn() -> c_int;
     get_device_list: fn(*mut c_int) -> *mut *mut Device;
     free_device_list: fn(*mut *mut Device);
     get_device_name: fn(*mut Device) -> *const c_char;
@@ -44,6 +45,7 @@ functions! {
     query_device: fn(*mut Context, *mut DeviceAttr) -> c_int;
     query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int;
     query_gid: fn(*mut Context, u8, c_int, *mut [u8; 16]) -> c_int;
+    query_pkey: fn(*mut Context, u8, c_int, *mut u16) -> c_int;
     get_async_event: fn(*mut Context, *mut AsyncEvent) -> c_int;
     ack_async_event: fn(*mut AsyncEvent);
     alloc_pd: fn(*mut Context) -> *mut Pd;
@@ -87,6 +89,15 @@ fn load() -> Result<Functions, String> {
         )
     })?;
     let functions = Functions::bind(&library).map_err(|e| format!("{NAME} is not what was expected: {e}"));
+    if let Ok(functions) = &functions {
+        // Before anything is registered: a process that forks keeps the pages that devices know. Since Linux 5.12 its child has
+        // copies of them, and this does nothing; before, the child has none.
+        // SAFETY: it may be called at any time.
+        let errno = unsafe { (functions.fork_init)() };
+        if errno != 0 {
+            log::warn!("ibvdev: ibv_fork_init: {}: do not fork", std::io::Error::from_raw_os_error(errno));
+        }
+    }
     // What was bound is good for as long as it is loaded: for ever.
     std::mem::forget(library);
     functions

@@ -20,7 +20,7 @@ mod queue;
 mod tests;
 
 pub(crate) use abi::Wc;
-pub(crate) use context::{Context, Limits, Port, names};
+pub(crate) use context::{Context, Event, Limits, Port, names};
 pub(crate) use memory::{Domain, Mr, Use};
 pub(crate) use pair::{AddressHandle, Manner, Piece, Qp, Room, Route};
 pub(crate) use queue::{BATCH, Completions, Place, SharedReceives};

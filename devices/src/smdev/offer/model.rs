@@ -29,7 +29,7 @@ fn reads_beside_a_revoke(readers: usize) {
         let offers = Arc::new(Offers::default());
         let byte = Box::into_raw(Box::new(OLD));
         // SAFETY: the byte is written only after the revoke below, and freed at the end.
-        let number = unsafe { offers.offer(bytes(byte)) };
+        let number = unsafe { offers.offer(bytes(byte), None) };
         let readers: Vec<_> = (0..readers)
             .map(|_| {
                 let offers = Arc::clone(&offers);
@@ -66,7 +66,7 @@ fn the_last_reader_tells_that_it_is_quiet() {
         let byte = Box::into_raw(Box::new(OLD));
         let at = byte.expose_provenance();
         // SAFETY: the byte is written only when it is quiet, and freed at the end.
-        let number = unsafe { offers.offer(bytes(byte)) };
+        let number = unsafe { offers.offer(bytes(byte), None) };
         let reader = {
             let offers = Arc::clone(&offers);
             thread::spawn(move || read(&offers, number))

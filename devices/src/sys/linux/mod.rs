@@ -68,3 +68,16 @@ pub(crate) unsafe fn descriptor<'a>(number: i32) -> Option<BorrowedFd<'a>> {
 pub(crate) fn unblock(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(descriptor, true)
 }
+
+/// Has a descriptor's number stand for another file from now on, whose calls fail instead of waiting.
+#[cfg(test)]
+pub(crate) fn replace(number: BorrowedFd<'_>, file: std::os::fd::OwnedFd) -> std::io::Result<()> {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    unblock(file.as_fd())?;
+    // SAFETY: both are open, and who owns the number goes on to own it.
+    match unsafe { libc::dup2(file.as_raw_fd(), number.as_raw_fd()) } {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

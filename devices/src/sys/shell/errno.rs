@@ -26,6 +26,10 @@ errors! {
 impl Errno {
     /// Another name of the same error.
     pub(crate) const AGAIN: Errno = Errno::WOULDBLOCK;
+
+    pub(crate) const fn raw_os_error(self) -> i32 {
+        self.0 as i32
+    }
 }
 
 impl fmt::Display for Errno {

@@ -22,6 +22,10 @@ impl Wakeup {
         match self.0 {}
     }
 
+    pub(crate) fn is_there(_name: u64) -> bool {
+        false
+    }
+
     pub(crate) fn clear(&self) {
         match self.0 {}
     }

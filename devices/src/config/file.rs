@@ -1,0 +1,98 @@
+//! Parameters in a file: lines `MPJ_NAME=VALUE`, and remarks that begin with `#`.
+
+use std::path::Path;
+
+use super::{Config, ConfigError, Names, PREFIX, Parameter, Text};
+
+/// A file with more parameters.
+pub const CONF: Text = Text {
+    name: "CONF",
+    default: "",
+    form: "a path",
+    accepts: |_| true,
+    help: "file, if any, of lines MPJ_NAME=VALUE with parameters that are not set otherwise, such as mpj-perf tune writes; the same for \
+           all ranks",
+};
+
+/// Reads the parameters of a file. Those of other programs are left out, as the launcher's are by ranks.
+///
+/// # Errors
+/// The file cannot be read; a line that is none, a value that a parameter may not have, a name that is nearly one of ours;
+/// another file.
+pub(super) fn read(
+    config: &mut Config,
+    parameters: &[&'static dyn Parameter],
+    path: &Path,
+) -> Result<(), ConfigError> {
+    let refuse =
+        |why: String| ConfigError { why: format!("{PREFIX}{}: {}: {why}", CONF.name, path.display()) };
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let names = Names::of(parameters);
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let is_one = line.split_once('=').filter(|(name, _)| name.trim_end().starts_with(PREFIX));
+        let (name, value) = is_one
+            .ok_or_else(|| refuse(format!("line {number} is not {PREFIX}NAME=VALUE: {line}")))
+            .map(|(name, value)| (name.trim_end(), value.trim_start()))?;
+        let place = format!("line {number}");
+        if name.strip_prefix(PREFIX) == Some(CONF.name) {
+            return Err(refuse(format!("{place} names another file, which is not read")));
+        }
+        names.check(&place, std::iter::once(name.to_owned())).map_err(|error| refuse(error.why))?;
+        let known = parameters.iter().find(|parameter| name.strip_prefix(PREFIX) == Some(parameter.name()));
+        if let Some(parameter) = known {
+            config.read(*parameter, value).map_err(|error| refuse(format!("{place}: {}", error.why)))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::ffi::OsString;
+
+    use super::super::{PARAMETERS, SPIN, YIELD};
+    use super::*;
+
+    fn config(file: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
+        let name = format!("mpj-conf-{}-{:p}", std::process::id(), file);
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, file).unwrap();
+        let mut all: HashMap<String, OsString> =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), value.into())).collect();
+        all.insert("MPJ_CONF".to_owned(), path.clone().into());
+        let config = Config::from_vars(PARAMETERS, |name| all.get(name).cloned());
+        std::fs::remove_file(&path).unwrap();
+        config.map_err(|error| error.why.replace(&path.display().to_string(), "FILE"))
+    }
+
+    #[test]
+    fn what_is_not_set_otherwise_is_read_from_the_file() {
+        let file = "# of this machine\n\nMPJ_SPIN=7\n  MPJ_YIELD = 9  \nMPJ_COLOUR=red\n";
+        let alone = config(file, &[]).unwrap();
+        assert_eq!((alone.number(&SPIN), alone.number(&YIELD)), (7, 9));
+        let both = config(file, &[("MPJ_SPIN", "8")]).unwrap();
+        assert_eq!((both.number(&SPIN), both.number(&YIELD)), (8, 9));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_line() {
+        for (file, why) in [
+            ("MPJ_SPIN=7\nSPIN=7", "MPJ_CONF: FILE: line 2 is not MPJ_NAME=VALUE: SPIN=7"),
+            ("MPJ_SPIN", "line 1 is not MPJ_NAME=VALUE: MPJ_SPIN"),
+            ("MPJ_SPINN=7", "line 1, no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"),
+            ("\nMPJ_SPIN=fast", "line 2: MPJ_SPIN=fast is not a number"),
+            ("MPJ_SPIN=7\nMPJ_CONF=more", "line 2 names another file, which is not read"),
+        ] {
+            let said = config(file, &[]).unwrap_err();
+            assert!(said.contains(why), "{file}: {said}");
+        }
+        let nowhere = |name: &str| (name == "MPJ_CONF").then(|| OsString::from("/nowhere/at/all"));
+        let said = Config::from_vars(PARAMETERS, nowhere).unwrap_err().why;
+        assert!(said.starts_with("MPJ_CONF: /nowhere/at/all: "), "{said}");
+    }
+}

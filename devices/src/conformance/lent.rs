@@ -1,0 +1,302 @@
+//! Messages in blocks of a rank's pool: looked at where they lie by devices that can, and received like others by all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpj_datatypes::Datatype;
+use mpj_pool::{Pool, RawBuffer, Written};
+
+use super::Member;
+use super::owned::{Layout, bytes, forget};
+use crate::engine::Message;
+use crate::{
+    ANY_TAG, Buf, Channel, Completion, Engine, Envelope, Fault, Keep, Leave, Lent, Mode, Path, Pattern,
+    RankPool, ShmDriver, Source, Started,
+};
+
+const LEFT: Fault = Fault::Left { rank: Some(0) };
+
+/// Bytes in a block that an operation owns.
+#[derive(Debug)]
+struct Loan {
+    data: Arc<Written<<RankPool as Pool>::Block>>,
+    started: Started,
+}
+
+/// What a block belongs to, which sends a word when it goes.
+#[derive(Debug)]
+struct Owner {
+    _data: Keep,
+    engine: Arc<Engine>,
+    world: Arc<Channel>,
+    to: u32,
+    tag: i32,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // SAFETY: the word is there for ever.
+        #[expect(unsafe_code, reason = "the engine takes raw memory")]
+        let word = unsafe { Source::new(Buf::slice(&[9u8][..]), None) }.unwrap();
+        drop(self.engine.send(&self.world, self.to, self.tag, word, Mode::Standard, Leave::Now));
+    }
+}
+
+impl Loan {
+    fn start(m: &Member, to: u32, tag: i32, data: &[u8]) -> Self {
+        Self::start_as(m, to, tag, data, |data| data)
+    }
+
+    /// Starts the send of a block that belongs to what `owner` makes of it.
+    fn start_as(m: &Member, to: u32, tag: i32, data: &[u8], owner: impl FnOnce(Keep) -> Keep) -> Self {
+        let mut block = Written::new(m.engine.pool().alloc(data.len()).unwrap());
+        block.push(data).unwrap();
+        let block = Arc::new(block);
+        let (data, keep) = (Arc::clone(&block), owner(Arc::clone(&block) as Keep));
+        let buf = Buf::slice((*block).as_ref()).in_region(block.registrable());
+        // SAFETY: `keep` keeps the block, and nobody has `&mut` to it before it is the only one left.
+        #[expect(unsafe_code, reason = "the engine takes raw memory")]
+        let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
+        let started = m.engine.send(&m.world, to, tag, source, Mode::Standard, Leave::Soon).unwrap();
+        Loan { data, started }
+    }
+
+    fn completion(&self) -> &Completion {
+        match &self.started {
+            Started::Pending(completion) => completion,
+            Started::Done(_) => panic!("a long message does not end at once"),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.completion().outcome().is_some()
+    }
+
+    /// Waits for the end; returns the outcome, and the block if nobody looks at it.
+    fn wait(self, m: &Member) -> (Result<Envelope, Fault>, Option<Written<<RankPool as Pool>::Block>>) {
+        let outcome = m.engine.wait(self.started);
+        (outcome, Arc::into_inner(self.data))
+    }
+}
+
+fn message(m: &Member, from: u32, tag: i32) -> Message {
+    m.engine.mprobe(&m.world, Pattern { source: from.cast_signed(), tag }).unwrap()
+}
+
+/// Whether the device to another rank of the channel lets it look at what this one lends.
+fn views(m: &Member, to: u32) -> bool {
+    // What is packed into another block first lies elsewhere.
+    if m.engine.path == Path::Buffered
+        && m.engine.devices.iter().any(|device| device.name() == ShmDriver::NAME)
+    {
+        return false;
+    }
+    let peer = m.engine.peers.get(m.world.peer(to).unwrap());
+    peer.and_then(|peer| m.engine.device_of(peer)).is_some_and(|device| device.caps().views)
+}
+
+/// Takes a message that was lent; `None`, after it was received otherwise, where that cannot be.
+fn look(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<Lent> {
+    match m.engine.recv_lent(message(m, from, tag)) {
+        Ok(lent) => {
+            assert!(lent.bytes() == data, "tag {tag}");
+            Some(lent)
+        }
+        Err(message) => {
+            assert!(!views(m, from), "{message:?} is not lent");
+            // Throws it away.
+            // SAFETY: there is no room, so that nothing is written.
+            #[expect(unsafe_code, reason = "the engine takes raw memory")]
+            let nothing = unsafe { crate::Target::new(Buf::empty(), None) }.unwrap();
+            let refused = m.engine.recv_message(message, crate::Receive::new(nothing)).started();
+            assert!(matches!(refused.and_then(|it| m.engine.wait(it)), Err(Fault::Truncated { .. })));
+            None
+        }
+    }
+}
+
+/// A block is its sender's again when its receiver has looked at it, in whatever order that is.
+pub(super) fn blocks_are_looked_at_where_they_lie(m: &Member) {
+    const BLOCKS: u64 = 6;
+    let len = |i: u64| m.long() + 7 * i as usize;
+    for round in 0..3 {
+        let data = |rank: u32, i: u64| bytes(u64::from(rank) * 100 + round * 10 + i, len(i));
+        let loans: Vec<_> =
+            (0..BLOCKS).map(|i| Loan::start(m, m.next(), i as i32, &data(m.rank, i))).collect();
+        let lent: Vec<_> =
+            (0..BLOCKS).map(|i| look(m, m.previous(), i as i32, &data(m.previous(), i))).collect();
+        m.barrier();
+        if views(m, m.next()) {
+            assert!(!loans.iter().any(Loan::has_ended), "somebody looks at the blocks");
+        }
+        m.barrier();
+        let mut lent: Vec<_> = lent.into_iter().collect();
+        while !lent.is_empty() {
+            drop(lent.remove(lent.len() / 2));
+        }
+        for (i, loan) in loans.into_iter().enumerate() {
+            let (outcome, block) = loan.wait(m);
+            assert_eq!(outcome.unwrap().bytes, len(i as u64));
+            let block = block.expect("nobody looks at it any more");
+            assert!(block.as_ref() == data(m.rank, i as u64));
+        }
+    }
+}
+
+/// What is lent can be received like any other message, also into another layout, and be refused.
+pub(super) fn blocks_are_received_elsewhere(m: &Member) {
+    let len = (m.long() + 4) & !3;
+    let data = |rank: u32| bytes(u64::from(rank) + 1, len);
+    let loans: Vec<_> = (0..4).map(|tag| Loan::start(m, m.next(), tag, &data(m.rank))).collect();
+    let from = m.previous().cast_signed();
+    let theirs = data(m.previous());
+    assert!(m.recv::<u8>(from, 0, len + 1).1 == theirs);
+    let odd = Datatype::of::<u8>().vector(len, 1, 2).unwrap();
+    let spread = m.recv_into(from, 1, vec![9u8; 2 * len], Layout::typed(1, &odd));
+    assert!(spread.iter().step_by(2).eq(&theirs) && spread.iter().skip(1).step_by(2).all(|gap| *gap == 9));
+    let (short, memory) = m.irecv::<u8>(from, 2, len - 1).wait(m);
+    assert!(matches!(short, Err(Fault::Truncated { .. })), "{short:?}");
+    assert!(memory.iter().all(|byte| *byte == 0));
+    let (other, memory) = m.irecv::<u32>(from, 3, len).wait(m);
+    assert!(matches!(other, Err(Fault::TypeMismatch { .. })), "{other:?}");
+    assert!(memory.iter().all(|number| *number == 0));
+    for loan in loans {
+        let (outcome, block) = loan.wait(m);
+        outcome.unwrap();
+        assert!(block.is_some());
+    }
+    m.barrier();
+}
+
+/// A rank that leaves does not wait for the blocks that others look at, and nobody else gets them.
+pub(super) fn a_leaver_does_not_wait_for_its_blocks(m: &Member) {
+    if m.rank == 0 {
+        let loans: Vec<_> = m.others().map(|to| Loan::start(m, to, 0, &bytes(3, m.long()))).collect();
+        m.barrier();
+        m.engine.close();
+        for loan in loans {
+            assert!(loan.has_ended(), "nothing is under way after close");
+            drop(loan);
+            let mut block = m.engine.pool().alloc(m.long()).unwrap();
+            block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
+        }
+        return;
+    }
+    let lent = look(m, 0, 0, &bytes(3, m.long()));
+    m.barrier();
+    assert_eq!(m.irecv::<u8>(0, ANY_TAG, 8).wait(m).0, Err(LEFT));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(lent.is_none_or(|lent| lent.bytes() == bytes(3, m.long())));
+}
+
+/// Nobody writes to a block whose receiver has left and still looks at it.
+pub(super) fn a_receiver_leaves_with_a_block(m: &Member) {
+    if m.rank == 0 {
+        let lent = look(m, 1, 0, &bytes(5, m.long()));
+        m.barrier();
+        m.engine.close();
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(lent.as_ref().is_none_or(|lent| lent.bytes() == bytes(5, m.long())));
+        return drop(lent);
+    }
+    if m.rank > 1 {
+        return m.barrier();
+    }
+    let loan = Loan::start(m, 0, 0, &bytes(5, m.long()));
+    m.barrier();
+    let (outcome, block) = loan.wait(m);
+    if views(m, 0) {
+        assert_eq!(outcome.unwrap_err(), LEFT);
+        // A process may hear so late that its receiver has left that the block is home.
+        assert!(block.is_none_or(|block| block.as_ref() == bytes(5, m.long())));
+    }
+    // Whoever takes what is free writes to it.
+    for _ in 0..4 {
+        let mut block = m.engine.pool().alloc(m.long()).unwrap();
+        block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
+        forget(block);
+    }
+}
+
+/// A rank that is called dead goes on looking at a block, and nobody writes to it.
+pub(super) fn the_dead_may_look_on(m: &Member) {
+    if m.rank == 0 {
+        let lent: Vec<_> = m.others().map(|from| look(m, from, 0, &bytes(8, m.long()))).collect();
+        // The others are through when they have all sent.
+        m.barrier();
+        m.others().for_each(|from| drop(m.recv::<u8>(from.cast_signed(), 1, 1)));
+        m.die();
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(lent.iter().flatten().all(|lent| lent.bytes() == bytes(8, m.long())));
+        return;
+    }
+    let loan = Loan::start(m, 0, 0, &bytes(8, m.long()));
+    m.barrier();
+    m.send(0, 1, &[0u8]);
+    let views = views(m, 0);
+    let (outcome, block) = loan.wait(m);
+    if views {
+        assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{outcome:?}");
+    }
+    // Whoever has a block writes to it.
+    for mut block in
+        [block.map(Written::into_block), m.engine.pool().alloc(m.long()).ok()].into_iter().flatten()
+    {
+        block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
+        forget(block);
+    }
+}
+
+/// What a block belongs to may send when it goes, also when it was kept for a receiver that nobody waited for.
+pub(super) fn an_owner_sends_when_it_goes(m: &Member) {
+    let data = bytes(4, m.long());
+    match m.rank {
+        0 => {
+            let lent = look(m, 1, 0, &data);
+            m.send(1, 1, &[0u8]);
+            m.recv::<u8>(1, 2, 1);
+            drop(lent);
+            m.send(1, 3, &[0u8]);
+            drop(look(m, 1, 4, &data));
+            assert_eq!(m.recv::<u8>(1, 5, 1).1, [9]);
+        }
+        1 => {
+            let (engine, world) = (Arc::clone(&m.engine), Arc::clone(&m.world));
+            let owner = |_data| -> Keep { Arc::new(Owner { _data, engine, world, to: 0, tag: 5 }) };
+            let loan = Loan::start_as(m, 0, 0, &data, owner);
+            m.recv::<u8>(0, 1, 1);
+            let was_pending = m.engine.withdraw(&m.world, loan.completion());
+            assert!(!was_pending || loan.wait(m).0 == Err(Fault::Cancelled));
+            m.send(0, 2, &[0u8]);
+            m.recv::<u8>(0, 3, 1);
+            // Who lends finds what has come home.
+            Loan::start(m, 0, 4, &data).wait(m).0.unwrap();
+        }
+        _ => (),
+    }
+    m.barrier();
+}
+
+/// A block that was taken back before its receiver came is not looked at.
+pub(super) fn what_is_taken_back_is_not_looked_at(m: &Member) {
+    if m.rank == 0 {
+        for to in m.others() {
+            let loan = Loan::start(m, to, 0, &bytes(2, m.long()));
+            // In time: the other rank waits for the barrier.
+            assert!(m.engine.withdraw(&m.world, loan.completion()));
+            let (outcome, block) = loan.wait(m);
+            assert_eq!(outcome.unwrap_err(), Fault::Cancelled);
+            assert!(block.is_some());
+        }
+        m.barrier();
+        return m.barrier();
+    }
+    m.barrier();
+    let early = m.engine.improbe(&m.world, Pattern { source: 0, tag: 0 }).unwrap();
+    // Of a device that sends later than at once it may not have been announced.
+    if let Some(message) = early {
+        let message = m.engine.recv_lent(message).expect_err("it was taken back");
+        drop(message);
+    }
+    m.barrier();
+}

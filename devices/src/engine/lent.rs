@@ -1,0 +1,101 @@
+//! Messages that are looked at where they lie: in memory that their sender has lent.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use super::Engine;
+use super::channel::Channel;
+use super::receive::Message;
+use crate::device::{PeerId, PostError, View};
+use crate::header::Kind;
+use crate::layout::Envelope;
+use crate::matching::Held;
+
+/// A message that lies in the memory of its sender. The sender has its memory back when this is dropped, on any thread, also
+/// after this rank has left.
+pub struct Lent {
+    message: Envelope,
+    /// Taken when it is dropped.
+    view: Option<View>,
+    engine: Weak<Engine>,
+    channel: Arc<Channel>,
+    from: PeerId,
+    theirs: u64,
+}
+
+impl Lent {
+    /// Returns what has come with the message.
+    pub fn envelope(&self) -> &Envelope {
+        &self.message
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.view.as_ref().map_or(&[], View::bytes)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // Before its sender hears of it.
+        drop(self.view.take());
+        if let Some(engine) = self.engine.upgrade().filter(|engine| !engine.closed.load(Ordering::SeqCst)) {
+            engine.answer(self.from, &self.channel, Kind::Done, self.theirs, 0);
+        }
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} B of {:?})", self.message.bytes, self.from)
+    }
+}
+
+impl Engine {
+    /// Receives a message taken by a matched probe without a copy: by looking at it where its sender has lent it.
+    ///
+    /// # Errors
+    /// The message back if it is not lent.
+    pub fn recv_lent(self: &Arc<Self>, message: Message) -> Result<Lent, Message> {
+        let Message { channel, early } = &message;
+        let Held::Remote { op, key: Some(key) } = &early.body else { return Err(message) };
+        let (from, bytes) = (early.from, early.message.bytes);
+        let Ok(peer) = self.peer(from) else { return Err(message) };
+        let mut out = peer.outbox();
+        let looked = out.link.view(key, bytes);
+        if looked.is_ok() {
+            out.sent.lent.add(bytes);
+        }
+        drop(out);
+        match looked {
+            Ok(view) => {
+                self.trace_received(channel, from, *op, &early.message, "body looked at");
+                Ok(Lent {
+                    message: early.message,
+                    view: Some(view),
+                    engine: Arc::downgrade(self),
+                    channel: Arc::clone(channel),
+                    from,
+                    theirs: *op,
+                })
+            }
+            Err(error) => {
+                if let PostError::Broken(_) = error {
+                    self.broken_link(peer, error);
+                }
+                Err(message)
+            }
+        }
+    }
+
+    /// Ends the sends of this rank whose receivers look at them: it leaves, and the memory is kept for them.
+    pub(super) fn end_received(&self) {
+        for channel in self.all_channels() {
+            let received = channel.ops().take_sends(|op| self.is_received(op));
+            for (op, message) in received {
+                op.end(Ok(message));
+            }
+        }
+    }
+}

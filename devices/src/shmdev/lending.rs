@@ -1,0 +1,476 @@
+//! Blocks that others look at where they lie.
+//!
+//! For each block that is lent a word stands in the pool of its owner, which says under a number where the block is (`loan`). The
+//! owner keeps a block that is out until it is not, also when the operation has ended otherwise or the device is closed
+//! ([`KEPT`]). Of a receiver whose process is gone no block is out. One that has left, or is said to have died, may still look at
+//! the block, as may other ranks of its process: that it is gone its socket says, which it keeps for as long as it looks at
+//! anything. A receiver that finds another number has come too late.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
+
+use mpj_pool::StorageError;
+
+use super::loan::{Loan, Use};
+use super::numbers::{END, Numbers, place};
+use super::occupant::Occupant;
+use super::plan::WORDS;
+use super::pool::{Blocks, Part};
+use super::segment::Segment;
+use crate::device::{Memory, Moved, PostError, Registration, RemoteKey, View};
+use crate::layout::Keep;
+
+/// Marks the number in a key: in those of `single` it is less than `END`.
+const MARK: u64 = 1 << (u64::BITS - 1);
+const _: () = assert!(END <= MARK);
+
+/// What one rank lends.
+#[derive(Debug)]
+pub(super) struct Lending {
+    segment: Arc<Segment>,
+    index: u32,
+    blocks: Option<Arc<Blocks>>,
+    numbers: Numbers,
+    /// Whether its device is gone.
+    is_closed: AtomicBool,
+}
+
+/// A block that is lent, as the operation keeps it whose message it is.
+#[derive(Debug)]
+pub(super) struct Lent {
+    lending: Arc<Lending>,
+    number: u64,
+    /// In the pool.
+    offset: usize,
+    len: usize,
+    /// The memory. It goes when the block is home.
+    keep: Option<Keep>,
+    /// Its receiver, once it is no more to be received.
+    receiver: OnceLock<u32>,
+    /// Blocks that had come home when this one was lent. What they belong to may be somebody's own, which does anything when it
+    /// goes: not under the locks of whoever lends, but with this.
+    _home: Vec<Kept>,
+}
+
+/// A block that was lent by an operation that has ended otherwise.
+#[derive(Debug)]
+struct Kept {
+    lending: Arc<Lending>,
+    number: u64,
+    receiver: Option<u32>,
+    _keep: Keep,
+}
+
+/// Blocks that are looked at though nobody waits for that any more. A rank looks through its own when it lends more, and through
+/// those of ranks of this process whose device is gone.
+static KEPT: std::sync::Mutex<Vec<Kept>> = std::sync::Mutex::new(Vec::new());
+/// How many there are.
+static HOW_MANY: AtomicUsize = AtomicUsize::new(0);
+
+impl Lending {
+    pub(super) fn new(segment: &Arc<Segment>, index: u32) -> Arc<Self> {
+        let (blocks, segment) = (Blocks::new(segment, index), Arc::clone(segment));
+        Arc::new(Lending {
+            segment,
+            index,
+            blocks,
+            numbers: Numbers::new(0),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether there is a pool whose blocks can be lent.
+    pub(super) fn has_pool(&self) -> bool {
+        self.blocks.is_some()
+    }
+
+    /// Makes a storage whose blocks can be lent.
+    pub(super) fn storage(&self, len: usize) -> Result<Part, StorageError> {
+        let none = StorageError::Size { asked: len, most: 0 };
+        self.blocks.as_ref().ok_or(none)?.make(len)
+    }
+
+    /// Lends memory that lies in the pool, of one run; `None` if it does not, or as much is lent as can be.
+    pub(super) fn lend(self: &Arc<Self>, memory: &Memory, keep: &Keep) -> Option<Registration> {
+        self.blocks.as_ref()?;
+        let (run, len) = (memory.run()?, memory.bytes());
+        let offset = run.addr().checked_sub(self.segment.in_pool(self.index, 0, 0)?.addr().get())?;
+        self.segment.in_pool(self.index, offset, len)?;
+        let home = if HOW_MANY.load(Ordering::Relaxed) > 0 { self.fetch_kept() } else { Vec::new() };
+        let number = self.numbers.take()?;
+        self.loan(number)?.offer();
+        let (lending, keep) = (Arc::clone(self), Some(Arc::clone(keep)));
+        Some(Registration::new(
+            Lent { lending, number, offset, len, keep, receiver: OnceLock::new(), _home: home },
+            0,
+        ))
+    }
+
+    fn loan(&self, number: u64) -> Option<Loan<'_>> {
+        Some(Loan::new(self.segment.lent(self.index).get(place(number))?, number))
+    }
+
+    /// Takes a block back if nobody has it; returns whether it is this rank's again.
+    fn take_back(&self, number: u64) -> bool {
+        self.loan(number).is_none_or(|loan| loan.take_back())
+    }
+
+    /// Whether a block that nobody takes any more is this rank's again: nobody has it, or who has had it is gone.
+    fn is_home(&self, number: u64, receiver: Option<u32>, is_gone: impl FnOnce(u32) -> bool) -> bool {
+        self.take_back(number) || receiver.is_some_and(is_gone)
+    }
+
+    /// Says that this rank lends no more: its kept blocks are whoever's who finds that they have come home.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the kept blocks that have come home, of this rank and of those that lend no more, out of the others.
+    #[cold]
+    fn fetch_kept(self: &Arc<Self>) -> Vec<Kept> {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each receiver is looked for once, however much it has: that is a call of the system.
+        let mut gone = HashMap::new();
+        let is_home = |one: &mut Kept| {
+            let segment = &one.lending.segment;
+            let is_gone =
+                |index| *gone.entry((segment.id(), index)).or_insert_with(|| !segment.is_there(index));
+            let is_ours = Arc::ptr_eq(&one.lending, self) || one.lending.is_closed.load(Ordering::Relaxed);
+            is_ours && one.lending.is_home(one.number, one.receiver, is_gone)
+        };
+        let home: Vec<_> = kept.extract_if(.., is_home).collect();
+        HOW_MANY.store(kept.len(), Ordering::Relaxed);
+        drop(kept);
+        home.iter().for_each(|one| one.lending.end(one.number));
+        home
+    }
+
+    /// Uses the word again.
+    fn end(&self, number: u64) {
+        if let Some(loan) = self.loan(number) {
+            loan.end();
+        }
+        self.numbers.give(number);
+    }
+}
+
+impl Lent {
+    /// Has its receiver, a rank of this host, not take it from now on; who has taken it already goes on looking.
+    pub(super) fn withdraw(&self, receiver: Option<u32>) {
+        self.lending.take_back(self.number);
+        if let Some(receiver) = receiver {
+            let _ = self.receiver.set(receiver);
+        }
+    }
+
+    /// Whether its receiver has it, or has had it.
+    pub(super) fn is_received(&self) -> bool {
+        self.lending.loan(self.number).is_some_and(|loan| loan.is_received())
+    }
+
+    pub(super) fn key(&self, at: usize, len: usize) -> Option<RemoteKey> {
+        at.checked_add(len).filter(|end| *end <= self.len)?;
+        Key { number: self.number, offset: (self.offset + at) as u64 }.pack()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Lent { lending, number, keep, receiver, .. } = self;
+        let receiver = receiver.take();
+        let is_home = lending.is_home(*number, receiver, |index| !lending.segment.is_there(index));
+        if let Some(keep) = keep.take()
+            && !is_home
+        {
+            let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push(Kept { lending: Arc::clone(lending), number: *number, receiver, _keep: keep });
+            HOW_MANY.store(kept.len(), Ordering::Relaxed);
+            return;
+        }
+        lending.end(*number);
+    }
+}
+
+/// What names a lent block. As short as it is, it shares the cell of its announcement.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    number: u64,
+    offset: u64,
+}
+
+impl Key {
+    fn pack(self) -> Option<RemoteKey> {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&(self.number | MARK).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
+        RemoteKey::new(&bytes)
+    }
+
+    /// Reads a key; `None` if it is none of a lent block.
+    fn unpack(key: &RemoteKey) -> Option<Self> {
+        let (number, offset) = key.as_bytes().split_first_chunk::<8>()?;
+        let offset = u64::from_le_bytes(offset.try_into().ok()?);
+        let number = u64::from_le_bytes(*number);
+        (number & MARK != 0).then_some(Key { number: number ^ MARK, offset })
+    }
+}
+
+/// What another rank lends, as its receivers see it.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    pub(super) segment: Arc<Segment>,
+    /// Whose.
+    pub(super) index: u32,
+    /// Who looks at it.
+    pub(super) looker: Arc<Occupant>,
+}
+
+/// A block while it is out.
+#[derive(Debug)]
+struct Taken {
+    segment: Arc<Segment>,
+    /// Its socket says that there is somebody.
+    _looker: Arc<Occupant>,
+    index: u32,
+    number: u64,
+    to: Use,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(at) = self.segment.lent(self.index).get(place(self.number)) {
+            Loan::new(at, self.number).give(self.to);
+        }
+    }
+}
+
+impl Shelf {
+    /// Whether a key names a lent block.
+    pub(super) fn knows(key: &RemoteKey) -> bool {
+        Key::unpack(key).is_some()
+    }
+
+    /// Takes a block for its bytes `at..at + len`.
+    fn take(&self, key: &RemoteKey, at: u64, len: usize, to: Use) -> Result<(NonNull<u8>, Taken), PostError> {
+        let garbage = || PostError::Broken(format!("it sent a key that is none of its pool: {key:?}"));
+        let Key { number, offset } = Key::unpack(key).ok_or_else(garbage)?;
+        let offset = offset.checked_add(at).and_then(|offset| usize::try_from(offset).ok());
+        // The words in front of the blocks are written by whoever takes one.
+        let offset = offset.filter(|offset| *offset >= WORDS);
+        let base =
+            offset.and_then(|offset| self.segment.in_pool(self.index, offset, len)).ok_or_else(garbage)?;
+        let word = self.segment.lent(self.index).get(place(number)).ok_or_else(garbage)?;
+        if !Loan::new(word, number).take(to) {
+            return Err(PostError::Withdrawn);
+        }
+        let (segment, looker) = (Arc::clone(&self.segment), Arc::clone(&self.looker));
+        Ok((base, Taken { segment, _looker: looker, index: self.index, number, to }))
+    }
+
+    /// Looks at all of a block.
+    pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+        let (base, taken) = self.take(key, 0, len, Use::View)?;
+        // SAFETY: its owner has written the bytes, and leaves them as they are while the word says that they are out.
+        Ok(unsafe { View::new(base, len, taken) })
+    }
+
+    /// Copies bytes of a block, beginning with byte `at` of what the key names.
+    ///
+    /// # Safety
+    /// `to` is `len` writable bytes, and nobody else uses them.
+    pub(super) unsafe fn copy(
+        &self,
+        key: &RemoteKey,
+        at: u64,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<Moved, PostError> {
+        let (base, taken) = self.take(key, at, len, Use::Copy)?;
+        // SAFETY: the caller's promise for `to`, which lies in no block that is lent; `take` vouches for `base`.
+        unsafe { to.copy_from_nonoverlapping(base.as_ptr(), len) };
+        drop(taken);
+        Ok(Moved::Done)
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(mpj_portable), not(miri), not(loom)))]
+mod tests {
+    use mpj_datatypes::Primitive;
+    use mpj_pool::Storage;
+
+    use super::super::numbers::PLACES;
+    use super::*;
+    use crate::config::Config;
+
+    /// What one rank of two lends, and as the other sees it.
+    fn pair() -> (Arc<Lending>, Shelf) {
+        let segment = Arc::new(Segment::create(2, &Config::default()).unwrap());
+        let looker = segment.occupy(1).unwrap();
+        (Lending::new(&segment, 0), Shelf { segment, index: 0, looker })
+    }
+
+    struct Block {
+        memory: Memory,
+        keep: Keep,
+    }
+
+    fn block(lending: &Lending, bytes: &[u8]) -> Block {
+        let part = lending.storage(bytes.len()).unwrap();
+        // SAFETY: the part is ours, and as long.
+        unsafe { part.base().as_ptr().copy_from(bytes.as_ptr(), bytes.len()) };
+        let memory = Memory::new(part.base().as_ptr(), bytes.len(), Primitive::Byte.into()).unwrap();
+        Block { memory, keep: Arc::new(part) }
+    }
+
+    fn key(lent: &Registration, at: usize, len: usize) -> RemoteKey {
+        lent.record::<Lent>().unwrap().key(at, len).unwrap()
+    }
+
+    fn holders(block: &Block) -> usize {
+        Arc::strong_count(&block.keep)
+    }
+
+    fn copy(shelf: &Shelf, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<Moved, PostError> {
+        // SAFETY: it is all of `to`, which is borrowed.
+        unsafe { shelf.copy(key, at, to.as_mut_ptr(), to.len()) }
+    }
+
+    #[test]
+    fn a_block_is_copied_of_in_parts_and_looked_at_once() {
+        let (lending, shelf) = pair();
+        let bytes: Vec<u8> = (0..200).collect();
+        let block = block(&lending, &bytes);
+        let lent = lending.lend(&block.memory, &block.keep).unwrap();
+        let (whole, half) = (key(&lent, 0, 200), key(&lent, 100, 100));
+        assert!(lent.record::<Lent>().unwrap().key(100, 101).is_none());
+        let mut to = [0; 50];
+        for at in [0, 50] {
+            assert_eq!(copy(&shelf, &half, at, &mut to), Ok(Moved::Done));
+            assert_eq!(to[..], bytes[100 + at as usize..][..50]);
+        }
+        assert!(!lent.record::<Lent>().unwrap().is_received());
+        let view = shelf.view(&whole, 200).unwrap();
+        assert_eq!(view.bytes(), bytes);
+        assert!(lent.record::<Lent>().unwrap().is_received());
+        assert_eq!(shelf.view(&whole, 200).unwrap_err(), PostError::Withdrawn, "twice");
+        assert_eq!(copy(&shelf, &whole, 0, &mut to), Err(PostError::Withdrawn));
+        drop(view);
+        assert!(lent.record::<Lent>().unwrap().is_received());
+        assert_eq!(shelf.view(&whole, 200).unwrap_err(), PostError::Withdrawn, "it is home");
+        drop(lent);
+        assert_eq!(holders(&block), 1);
+    }
+
+    #[test]
+    fn a_block_that_is_looked_at_is_kept_until_it_is_home() {
+        let (lending, shelf) = pair();
+        let block = block(&lending, &[7; 100]);
+        let lent = lending.lend(&block.memory, &block.keep).unwrap();
+        let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
+        lent.record::<Lent>().unwrap().withdraw(Some(1));
+        drop(lent);
+        let again = |_| lending.lend(&block.memory, &block.keep).unwrap();
+        drop((0..3).map(again).collect::<Vec<_>>());
+        assert_eq!(holders(&block), 2, "it is looked at");
+        assert_eq!(view.bytes(), [7; 100]);
+        drop(view);
+        // Whoever lends next finds it.
+        drop(again(3));
+        assert_eq!(holders(&block), 1);
+    }
+
+    #[test]
+    fn who_is_gone_looks_at_nothing() {
+        let (lending, shelf) = pair();
+        let block = block(&lending, &[7; 100]);
+        let lent = lending.lend(&block.memory, &block.keep).unwrap();
+        let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
+        // There nobody has ever been.
+        lent.record::<Lent>().unwrap().withdraw(Some(0));
+        drop(lent);
+        assert_eq!(holders(&block), 1);
+        // Its word is another's by now, and stays so.
+        let other = lending.lend(&block.memory, &block.keep).unwrap();
+        drop(view);
+        assert!(shelf.view(&key(&other, 0, 100), 100).is_ok());
+    }
+
+    #[test]
+    fn who_was_called_dead_and_goes_on_looks_at_what_it_did() {
+        let (lending, shelf) = pair();
+        let block = block(&lending, &[7; 100]);
+        let lent = lending.lend(&block.memory, &block.keep).unwrap();
+        let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
+        // All else of it goes.
+        drop(shelf);
+        lent.record::<Lent>().unwrap().withdraw(Some(1));
+        drop(lent);
+        drop(lending.lend(&block.memory, &block.keep).unwrap());
+        assert_eq!(holders(&block), 2, "it is looked at");
+        drop(view);
+        drop(lending.lend(&block.memory, &block.keep).unwrap());
+        assert_eq!(holders(&block), 1);
+    }
+
+    #[test]
+    fn one_that_leaves_or_dies_looks_at_what_it_has_until_its_process_is_gone() {
+        let (lending, shelf) = pair();
+        let blocks = [(); 3].map(|()| block(&lending, &[7; 100]));
+        let lent = blocks.each_ref().map(|block| lending.lend(&block.memory, &block.keep).unwrap());
+        let views = lent.each_ref().map(|lent| shelf.view(&key(lent, 0, 100), 100).unwrap());
+        let process = shelf.segment.occupy(0).unwrap();
+        lent.iter().for_each(|lent| lent.record::<Lent>().unwrap().withdraw(Some(0)));
+        drop(lent);
+        let again = || drop(lending.lend(&blocks[0].memory, &blocks[0].keep).unwrap());
+        again();
+        assert_eq!(blocks.each_ref().map(holders), [2; 3], "they may be looked at");
+        drop(process);
+        again();
+        assert_eq!(blocks.each_ref().map(holders), [1; 3], "its process is gone");
+        drop(views);
+    }
+
+    #[test]
+    fn what_was_taken_back_or_was_never_lent_is_refused() {
+        let (lending, shelf) = pair();
+        let block = block(&lending, &[7; 100]);
+        let lent = lending.lend(&block.memory, &block.keep).unwrap();
+        let good = key(&lent, 0, 100);
+        let number = lent.record::<Lent>().unwrap().number;
+        let pool = shelf.segment.plan().pool(0).len() as u64;
+        for offset in [0, 8191, pool, pool - 99, u64::MAX, u64::MAX - 99] {
+            let key = Key { number, offset }.pack().unwrap();
+            assert!(matches!(shelf.view(&key, 100), Err(PostError::Broken(_))), "{offset}");
+            assert!(matches!(copy(&shelf, &key, 0, &mut [0; 100]), Err(PostError::Broken(_))), "{offset}");
+        }
+        assert!(matches!(copy(&shelf, &good, u64::MAX, &mut [0; 1]), Err(PostError::Broken(_))));
+        assert!(matches!(shelf.view(&good, usize::MAX), Err(PostError::Broken(_))));
+        for number in [0, number + 1, number + PLACES as u64, END - 1] {
+            let key = Key { number, offset: 8192 }.pack().unwrap();
+            assert_eq!(shelf.view(&key, 100).unwrap_err(), PostError::Withdrawn, "{number}");
+        }
+        for garbage in [&[0xff; 15][..], &[0xff; 17], &[0; 16]] {
+            assert!(!Shelf::knows(&RemoteKey::new(garbage).unwrap()), "{garbage:?}");
+        }
+        let none = Shelf { segment: Arc::clone(&shelf.segment), index: 2, looker: Arc::clone(&shelf.looker) };
+        assert!(matches!(none.view(&good, 100), Err(PostError::Broken(_))), "there is no such rank");
+        lent.record::<Lent>().unwrap().withdraw(Some(1));
+        assert_eq!(shelf.view(&good, 100).unwrap_err(), PostError::Withdrawn);
+    }
+
+    #[test]
+    fn memory_elsewhere_and_more_than_there_are_words_is_not_lent() {
+        let (lending, _shelf) = pair();
+        let block = block(&lending, &[7; 100]);
+        let mut byte = [0u8; 8];
+        let elsewhere = Memory::new(byte.as_mut_ptr(), 8, Primitive::Byte.into()).unwrap();
+        assert!(lending.lend(&elsewhere, &block.keep).is_none());
+        let all: Vec<_> = (0..PLACES).map(|_| lending.lend(&block.memory, &block.keep).unwrap()).collect();
+        assert!(lending.lend(&block.memory, &block.keep).is_none());
+        drop(all);
+        assert!(lending.lend(&block.memory, &block.keep).is_some());
+        assert_eq!(holders(&block), 1);
+    }
+}

@@ -1,0 +1,82 @@
+//! Room for messages that nobody has asked for goes from peers that are idle to one that is busy.
+
+use mpj_devices::config::{self, Config};
+use mpj_devices::conformance::{Case, Member, run_threads};
+
+/// Ranks that send, each in its turn, to rank 0.
+const SENDERS: u32 = 10;
+/// What one of them sends before rank 0 takes it in: more than its room is when it has grown.
+const MESSAGES: usize = 100;
+const LEN: usize = 4000;
+/// What a peer may have waiting when its room has grown, beside what is not granted again yet; it begins with 64 KiB.
+const GROWN: u64 = 320 << 10;
+const ON_ITS_WAY: u64 = 48 << 10;
+
+/// How many messages it takes until a room has grown, some hundred at a time.
+const ROUNDS: usize = 12;
+
+fn announced(m: &Member) -> u64 {
+    m.engine.stats().devices[0].1.announced.bytes
+}
+
+/// Starts messages to rank 0; returns how many of their bytes had room there.
+fn burst(m: &Member) -> u64 {
+    let before = announced(m);
+    let sends: Vec<_> = (0..MESSAGES).map(|_| m.isend(0, 1, vec![m.rank as u8; LEN])).collect();
+    m.send(0, 2, &[0u8]);
+    sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
+    (MESSAGES * LEN) as u64 - (announced(m) - before)
+}
+
+/// The budget is enough for two ranks at a time whose room has grown.
+fn each_grows_in_its_turn(m: &Member) {
+    if m.rank > 0 {
+        m.recv::<u8>(0, 0, 1);
+        for _ in 0..ROUNDS {
+            burst(m);
+            m.recv::<u8>(0, 0, 1);
+        }
+        let had_room = burst(m);
+        assert!(had_room > GROWN - ON_ITS_WAY, "rank {} had room for {had_room} bytes", m.rank);
+        // Who waits makes progress, also with what others ask for.
+        m.recv::<u8>(0, 3, 1);
+        return;
+    }
+    for from in m.others() {
+        for _ in 0..=ROUNDS {
+            m.send(from, 0, &[0u8]);
+            // They are all on their way, or announced.
+            m.recv::<u8>(from.cast_signed(), 2, 1);
+            for _ in 0..MESSAGES {
+                assert!(m.recv::<u8>(from.cast_signed(), 1, LEN).1.iter().all(|byte| *byte == from as u8));
+            }
+        }
+    }
+    m.others().for_each(|to| m.send(to, 3, &[0u8]));
+}
+
+fn run(device: &str) {
+    static CASE: Case =
+        Case { name: "each_grows_in_its_turn", ranks: &[SENDERS + 1], run: each_grows_in_its_turn };
+    let mut config = Config::default();
+    config.set(&config::BUDGET, 1 << 20).unwrap();
+    config.set(&config::CREDIT, GROWN).unwrap();
+    run_threads(|all| all.only(&[device]).unwrap(), &config, SENDERS + 1, &CASE);
+}
+
+#[test]
+fn each_grows_in_its_turn_among_threads() {
+    run("smdev");
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn each_grows_in_its_turn_over_shared_memory() {
+    run("shmdev");
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn each_grows_in_its_turn_over_tcp() {
+    run("niodev");
+}

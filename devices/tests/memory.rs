@@ -1,0 +1,316 @@
+//! Memory that a program gives to one operation after the other and changes between them: it is unmapped and mapped again, moved,
+//! shared with a child, or cannot be locked. What an operation finds at an address is what lies there then.
+#![cfg(all(target_os = "linux", not(mpj_portable)))]
+#![expect(unsafe_code, reason = "memory is mapped, unmapped, and handed to operations by its address")]
+
+use std::io::{Read, Write};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use mpj_datatypes::Datatype;
+use mpj_devices::config::Config;
+use mpj_devices::conformance::{Case, Member, run_threads, unavailable};
+use mpj_devices::{Buf, Leave, Mode, Pattern, Source, Target, Traffic};
+use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Region};
+
+/// Long enough to go by any device without a copy.
+const LEN: usize = 1 << 20;
+
+/// Jobs run one after the other: what one does to memory and limits is the process's.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Whether there is no InfiniBand or RoCE device; said once, past the capture of tests that pass.
+static NO_VERBS: LazyLock<bool> = LazyLock::new(|| {
+    let missing = unavailable("ibvdev");
+    if let Some(why) = &missing {
+        let _ = writeln!(std::io::stderr(), "SKIPPED, all tests of ibvdev: {why}");
+    }
+    missing.is_some()
+});
+
+fn run(device: &str, case: &'static Case) {
+    if device == "ibvdev" && *NO_VERBS {
+        return;
+    }
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    run_threads(|all| all.only(&[device]).unwrap(), &Config::default(), 2, case);
+}
+
+/// Pages of this process, mapped until it is dropped.
+struct Pages(*mut u8);
+
+impl Pages {
+    /// Maps new pages.
+    fn new() -> Self {
+        Pages::map(ptr::null_mut(), 0)
+    }
+
+    fn map(place: *mut u8, fixed: libc::c_int) -> Self {
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed);
+        // SAFETY: pages are replaced only by those who own them.
+        let at = unsafe { libc::mmap(place.cast(), LEN, access, kind, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Pages(at.cast())
+    }
+
+    /// Unmaps them and maps others at the same place: in one call, as another thread may map something there between two.
+    fn renew(self) -> Self {
+        let pages = Pages::map(self.0, libc::MAP_FIXED);
+        std::mem::forget(self);
+        pages
+    }
+
+    /// Moves them to another place, and has new ones where they were.
+    fn move_away(self) -> (Self, Self) {
+        let to = Pages::new();
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        // SAFETY: both places are these pages' own, and what lies at the new one is replaced.
+        let moved = unsafe { libc::mremap(self.0.cast(), LEN, LEN, how, to.0) };
+        assert_eq!(moved, to.0.cast(), "{}", std::io::Error::last_os_error());
+        (self, to)
+    }
+
+    /// Has the system take the pages, and give zeroed ones at the next access.
+    fn discard(&mut self) {
+        // SAFETY: they are private and anonymous, and nobody else has a reference.
+        assert_eq!(unsafe { libc::madvise(self.0.cast(), LEN, libc::MADV_DONTNEED) }, 0);
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: they are mapped, and zero at first; the borrow is the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.0, LEN) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to them any more.
+        unsafe { libc::munmap(self.0.cast(), LEN) };
+    }
+}
+
+fn content(round: u8) -> impl Iterator<Item = u8> {
+    (0..LEN).map(move |at| (at / 4096) as u8 ^ (at as u8).wrapping_mul(round))
+}
+
+/// Writes new bytes and sends them, or receives and checks them: rank 0 to rank 1.
+fn exchange(m: &Member, bytes: &mut [u8], region: Option<&Region>, round: u8) {
+    if m.rank == 0 {
+        bytes.iter_mut().zip(content(round)).for_each(|(byte, new)| *byte = new);
+    } else {
+        bytes.fill(0xee);
+    }
+    let buf = Buf::new(bytes.as_mut_ptr(), LEN, Datatype::of::<u8>()).in_region(region);
+    m.barrier();
+    if m.rank == 0 {
+        // SAFETY: the bytes are borrowed for longer than the operation, which is waited for.
+        let source = unsafe { Source::new(buf, None) }.unwrap();
+        let sent = m.engine.send(&m.world, 1, round.into(), source, Mode::Standard, Leave::Soon).unwrap();
+        m.engine.wait(sent).unwrap();
+    } else {
+        // SAFETY: as above, and nobody looks at them meanwhile.
+        let target = unsafe { Target::new(buf, None) }.unwrap();
+        let pattern = Pattern { source: 0, tag: round.into() };
+        let received = m.engine.recv(&m.world, pattern, target).unwrap();
+        m.engine.wait(received).unwrap();
+        assert!(bytes.iter().copied().eq(content(round)), "round {round}");
+    }
+}
+
+fn remap(m: &Member) {
+    let mut pages = Pages::new();
+    exchange(m, pages.bytes(), None, 1);
+    exchange(m, pages.bytes(), None, 2);
+    let mut pages = pages.renew();
+    exchange(m, pages.bytes(), None, 3);
+    let (mut pages, mut moved) = pages.move_away();
+    exchange(m, pages.bytes(), None, 4);
+    assert!(
+        m.rank == 0 || moved.bytes().iter().copied().eq(content(3)),
+        "what was moved away is not written"
+    );
+    exchange(m, moved.bytes(), None, 5);
+    assert!(pages.bytes().iter().copied().eq(content(4)));
+    pages.discard();
+    exchange(m, pages.bytes(), None, 6);
+    m.barrier();
+}
+
+/// Returns the bytes of a block, for as long as it lives: the block itself is still asked for its region.
+fn filled<'a>(block: &mut impl RawBuffer) -> &'a mut [u8] {
+    let room = &mut block.as_uninit_mut()[..LEN];
+    room.fill(std::mem::MaybeUninit::new(0));
+    // SAFETY: they are initialised, and the callers keep the block and make no other reference to them.
+    unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), LEN) }
+}
+
+/// Returns what the job's one device has moved for a rank.
+fn traffic(m: &Member) -> Traffic {
+    m.engine.stats().devices[0].1
+}
+
+/// Messages out of a pool's block into another one: what a device registers of them it does once, and it copies nothing.
+fn pooled(m: &Member) {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let mut block = pool.alloc(LEN).unwrap();
+    let bytes = filled(&mut block);
+    let region = block.registrable();
+    exchange(m, bytes, region, 1);
+    let registers = m.engine.stats().devices[0].0 == "ibvdev";
+    let first = traffic(m);
+    assert!(
+        !registers || (first.registered.number, first.registered.bytes) == (1, region.unwrap().len as u64)
+    );
+    for round in 2..6 {
+        exchange(m, bytes, region, round);
+    }
+    let then = traffic(m);
+    assert!(!registers || then.registered == first.registered, "a block is registered once: {then:?}");
+    assert!(
+        !registers || then.copied.bytes - first.copied.bytes < 100,
+        "bodies are read, not copied: {then:?}"
+    );
+
+    // A child that has the same memory, as it was.
+    let child = (m.rank == 0).then(Child::fork);
+    exchange(m, bytes, region, 7);
+    exchange(m, bytes, region, 8);
+    m.barrier();
+    drop(child);
+}
+
+/// A process that waits for its end.
+struct Child {
+    pid: libc::pid_t,
+    /// Closed to end it.
+    _alive: std::io::PipeWriter,
+}
+
+impl Child {
+    fn fork() -> Self {
+        let (mut wait, alive) = std::io::pipe().unwrap();
+        // SAFETY: the child calls nothing but the system.
+        match unsafe { libc::fork() } {
+            0 => {
+                drop(alive);
+                let _ = wait.read(&mut [0]);
+                // SAFETY: it ends.
+                unsafe { libc::_exit(0) }
+            }
+            pid => {
+                assert!(pid > 0, "{}", std::io::Error::last_os_error());
+                Child { pid, _alive: alive }
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: the child is this process's, and was not waited for.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        // SAFETY: as above.
+        unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
+    }
+}
+
+macro_rules! tests {
+    ($($device:ident)*) => {$(
+        mod $device {
+            use super::*;
+
+            #[test]
+            fn what_lies_at_an_address_now_is_sent_and_received() {
+                run(stringify!($device), &Case { name: "remap", ranks: &[2], run: remap });
+            }
+
+            #[test]
+            fn blocks_are_known_once_and_are_a_process_s_own_after_a_fork() {
+                run(stringify!($device), &Case { name: "pooled", ranks: &[2], run: pooled });
+            }
+        }
+    )*};
+}
+
+tests! { smdev shmdev niodev ibvdev }
+
+/// Counts warnings that say what to do about locked memory.
+struct Warnings(AtomicUsize);
+
+static WARNINGS: Warnings = Warnings(AtomicUsize::new(0));
+
+impl log::Log for Warnings {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if record.args().to_string().contains("ulimit -l") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Sets how much memory the process may lock, and returns how much it might.
+fn limit_locked(to: libc::rlim_t) -> libc::rlim_t {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is ours.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) }, 0);
+    let before = std::mem::replace(&mut limit.rlim_cur, to);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
+    before
+}
+
+/// Takes from this thread, and those that it starts, the right to lock more memory than the limit says.
+fn keep_to_limits() {
+    const IPC_LOCK: u32 = 14;
+    // Version 3 of the call, this thread.
+    let mut header = [0x2008_0522_u32, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: there is room for two sets of three words.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) }, 0);
+    sets[0] &= !(1 << IPC_LOCK);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) }, 0);
+}
+
+/// Messages go by frames while no memory can be locked, of the program's and of a pool's, and by the device again when it can.
+fn locked(m: &Member) {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let mut block = pool.alloc(LEN).unwrap();
+    let mut pages = Pages::new();
+    exchange(m, pages.bytes(), None, 1);
+    m.barrier();
+    let before = (m.rank == 0).then(|| limit_locked(64 << 10));
+    let registered = traffic(m).registered;
+    for round in 2..5 {
+        exchange(m, pages.bytes(), None, round);
+    }
+    let bytes = filled(&mut block);
+    exchange(m, bytes, block.registrable(), 5);
+    assert_eq!(traffic(m).registered, registered);
+    m.barrier();
+    before.map(limit_locked);
+    m.barrier();
+    exchange(m, bytes, block.registrable(), 6);
+    assert_eq!(traffic(m).registered.number, registered.number + 1);
+    m.barrier();
+}
+
+#[test]
+fn ibvdev_sends_what_it_cannot_lock_in_frames_and_says_so_once() {
+    log::set_logger(&WARNINGS).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let limited = std::thread::spawn(|| {
+        keep_to_limits();
+        run("ibvdev", &Case { name: "locked", ranks: &[2], run: locked });
+    });
+    limited.join().unwrap();
+    // By the rank that sends: the other one is given no key.
+    assert_eq!(WARNINGS.0.load(Ordering::Relaxed), usize::from(!*NO_VERBS));
+}
