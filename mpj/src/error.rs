@@ -71,11 +71,19 @@ struct Inner {
 enum Why {
     Fault(Fault),
     Text(Arc<str>),
+    /// In the words of this rank of the world, which has failed first.
+    Told(Arc<str>, u32),
 }
 
 impl Error {
     pub(crate) fn new(class: Class, call: &'static str, why: impl Into<Arc<str>>) -> Self {
         Error { inner: Box::new(Inner { class, call, why: Why::Text(why.into()) }) }
+    }
+
+    /// What a call fails with because rank `first` of the world has failed, in its words.
+    #[cold]
+    pub(crate) fn told(class: Class, call: &'static str, why: impl Into<Arc<str>>, first: u32) -> Self {
+        Error { inner: Box::new(Inner { class, call, why: Why::Told(why.into(), first) }) }
     }
 
     #[cold]
@@ -124,7 +132,15 @@ impl Error {
     pub fn as_fault(&self) -> Option<&Fault> {
         match &self.inner.why {
             Why::Fault(fault) => Some(fault),
-            Why::Text(_) => None,
+            Why::Text(_) | Why::Told(..) => None,
+        }
+    }
+
+    /// Returns the rank in the world that has failed first, though it goes on, if it has said that itself.
+    pub(crate) fn first_failed(&self) -> Option<u32> {
+        match &self.inner.why {
+            Why::Told(_, first) => Some(*first),
+            Why::Fault(_) | Why::Text(_) => None,
         }
     }
 
@@ -142,7 +158,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.inner.why {
             Why::Fault(fault) => write!(f, "{}: {fault}", self.inner.call),
-            Why::Text(text) => write!(f, "{}: {text}", self.inner.call),
+            Why::Text(text) | Why::Told(text, _) => write!(f, "{}: {text}", self.inner.call),
         }
     }
 }

@@ -43,7 +43,7 @@
 //! | `Datatype` | [`struct@Datatype`]: all constructors of MPI, not only those of mpiJava; `OBJECT` is [`send_object`](Intracomm::send_object) | |
 //! | `Op`, `User_function` | [`Op`], [`UserOp`] | |
 //! | `Request`, `Status` | [`Request`], [`ScopedSend`], [`ScopedRecv`], [`Status`] | |
-//! | `Prequest` | collectives alone: [`raw::prepare`] | not yet: persistent requests of messages |
+//! | `Prequest` | beyond mpiJava, collectives: [`Prepared`] | not yet: persistent requests of messages |
 //! | `Group` | [`raw::Comm::group`] tells who is in it | not yet: making groups, and communicators of them |
 //! | `Intercomm`, `Cartcomm`, `Graphcomm`, `CartParms`, `GraphParms`, `ShiftParms` | | not yet |
 //! | `MPIException` | [`Error`] with its [`Class`] | |
@@ -60,8 +60,8 @@
 //! * Each rank is a process there, with its threads. What takes time is a slice on its thread: every wait by the name of its
 //!   call (`recv`, `ssend`, `irecv` for the wait of its request), every collective with count, ranks and context, and what is
 //!   done with messages: `eager sent`, `announced`, `piece sent`, `piece got`, `eager arrived`, `early message received`,
-//!   `body got`, each with peer, tag, bytes and device. Peers are ranks of the world. A communicator has two contexts, an
-//!   even one for messages and the next one for collectives.
+//!   `body got`, `announced message refused`, each with peer, tag, bytes and device. Peers are ranks of the world. A
+//!   communicator has two contexts, an even one for messages and the next one for collectives.
 //! * A message is an arrow from the slice in which it began to the one in which it had arrived: an eager one in the
 //!   receiver's memory, be it early, an announced one with all of its body.
 //! * Registrations of memory, and the ends of other ranks with their causes, are instants. What [`World::stats`] counts, so
@@ -142,7 +142,7 @@ pub mod datatypes {
     pub use mpj_datatypes_derive::MpjDatatype as Datatype;
 }
 
-pub use comm::{Intracomm, Matched};
+pub use comm::{Intracomm, Lent, LentBlock, LentBuffer, Matched};
 pub use datatypes::Datatype;
 pub use endpoint::{ANY_SOURCE, ANY_TAG, Dest, PROC_NULL, ProcNull, Source, Tag};
 pub use error::{Class, Error, Result};
@@ -164,11 +164,11 @@ pub use mpj_devices::{Fault, Path, Stats};
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
 pub use request::{
-    Failed, Request, Scope, ScopedRecv, ScopedSend, Waitable, Watch, test_all, test_any, test_some, wait_all,
-    wait_any, wait_some,
+    Failed, Prepared, Request, Running, Scope, ScopedRecv, ScopedSend, Waitable, Watch, test_all, test_any,
+    test_some, wait_all, wait_any, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;
-pub use types::{RecvBuf, SendBuf};
+pub use types::{PoolSlice, RecvBuf, SendBuf};
 pub use view::{OutOfSlice, Piece, PieceError, PieceId, Pieces, Slices, View, ViewMut};
 pub use world::{World, wtick, wtime};

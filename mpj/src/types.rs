@@ -5,6 +5,9 @@ mod arrays;
 mod blocks;
 #[cfg(feature = "bytes")]
 mod bytes;
+mod pool_slice;
+
+pub use pool_slice::PoolSlice;
 
 use mpj_datatypes::{Equivalent, Receivable};
 
@@ -19,7 +22,7 @@ use crate::raw::Buf;
 /// * several slices, one after the other: [`Slices`](crate::Slices), to send;
 /// * a committed [`Buffer`](crate::buffer::Buffer), to send; what comes of it is received by
 ///   [`recv_buffer`](crate::Intracomm::recv_buffer);
-/// * the bytes [`Written`](crate::pool::Written) to a block of a pool;
+/// * the bytes [`Written`](crate::pool::Written) to a block of a pool, or a [`PoolSlice`] of items there;
 /// * with a [feature](crate#features): numbers of `half` and `num-complex`, structures that `bytemuck` vouches for, arrays
 ///   of `ndarray` and views of them, `Bytes` and `BytesMut`;
 /// * a `Box`, `Arc` or reference of any of these.

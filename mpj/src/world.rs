@@ -3,8 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use mpj_datatypes::Equivalent;
 use mpj_devices::config::{Config, Number};
-use mpj_devices::{End, Engine, OpenError, Registry, Stats};
+use mpj_devices::{End, Engine, OpenError, RankPool, Registry, Stats};
 
 use crate::boot::{Boot, BootCards};
 use crate::collective::tuning::Tuning;
@@ -12,6 +13,7 @@ use crate::comm::Intracomm;
 use crate::error::{Class, Error, Result};
 use crate::raw;
 use crate::run::{Traced, tell};
+use crate::types::PoolSlice;
 
 /// Whether ranks say what they have moved.
 pub(crate) const STATS: Number = Number {
@@ -112,6 +114,30 @@ impl World {
         self.engine().stats()
     }
 
+    /// Returns the pool of this rank: blocks that the other ranks of its host can read where they lie, if it reaches them by a
+    /// device with shared memory. What is sent from such a block by [`isend`](Intracomm::isend) need not be copied, see
+    /// [`recv_block`](Intracomm::recv_block). Where there is none, or `MPJ_SHM_POOL` is used up, it is a pool like others.
+    pub fn pool(&self) -> &RankPool {
+        self.engine().pool()
+    }
+
+    /// Returns a slice of `len` copies of `value` in a block of the [pool](Self::pool).
+    ///
+    /// ```
+    /// # mpj::threads(1, |world| {
+    /// let mut numbers = world.slice(1u32, 1000)?;
+    /// numbers[999] += 6;
+    /// assert_eq!(numbers.iter().sum::<u32>(), 1006);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Class::Count`] if it has more bytes than can be counted, [`Class::NoMem`] if there is no memory for it,
+    /// [`Class::Type`] if items must lie at multiples of more than a page.
+    pub fn slice<T: Equivalent>(&self, value: T, len: usize) -> Result<PoolSlice<T>> {
+        PoolSlice::new(self.pool(), value, len)
+    }
+
     /// Returns the devices that could not be opened, and why: a job may go by another one than was thought.
     /// ```
     /// # mpj::threads(2, |world| {
@@ -148,6 +174,7 @@ impl World {
     /// Leaves the job by a failure that the others are told of, unless it only follows another rank's.
     pub(crate) fn die(&self, cause: &str) {
         self.boot.deaths().report(self.comm.as_raw().rank(), End::Died(cause.into()));
+        self.engine().give_up(cause);
         self.end_trace();
     }
 }

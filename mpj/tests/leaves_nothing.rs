@@ -25,8 +25,31 @@ fn run(first: usize) {
     outcome.unwrap();
 }
 
+/// Two ranks, of which one fails, by an error or by a panic, while collectives are under way.
+fn fail(panics: bool) {
+    let outcome = mpj::threads(2, |world| {
+        let sum = world.iallreduce(vec![1u64; 100_000], vec![0u64; 100_000], mpj::Op::Sum)?;
+        if world.rank() == 0 {
+            drop(world.ibarrier()?);
+            if panics {
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+            return Err(world.send(&[0u8], 7, 0).unwrap_err());
+        }
+        sum.wait()?;
+        world.recv(&mut [0u8], 0, 0)
+    });
+    assert_eq!(outcome.unwrap_err().rank(), 0);
+}
+
 #[test]
 fn jobs_leave_no_descriptor_behind() {
+    for panics in [false, true] {
+        fail(panics);
+        let before = open();
+        (0..20).for_each(|_| fail(panics));
+        assert_eq!(open(), before, "20 jobs in which a rank fails");
+    }
     for first in [0, 1] {
         run(first);
         let before = open();

@@ -92,6 +92,44 @@ fn waits_messages_and_collectives_of_threads_are_in_one_file() {
 }
 
 #[test]
+fn a_message_that_is_refused_ends_there() {
+    let folder = Folder::new("refused");
+    let path = folder.0.join("job.json");
+    let job = || {
+        mpj::threads(2, |world| {
+            let (long, mut short) = (vec![1u8; 300_000], [0u8; 3]);
+            let left = world.dup()?;
+            if world.rank() == 0 {
+                let early = world.isend(long.clone(), 1, 1)?;
+                world.send(&[0u8], 1, 3)?;
+                early.wait()?;
+                world.send(&long, 1, 2)?;
+                world.barrier()?;
+                let _ = left.send(&long, 1, 1);
+            } else {
+                drop(left);
+                world.recv(&mut [0u8], 0, 3)?;
+                for tag in [1, 2] {
+                    let refused = world.recv(&mut short, 0, tag).unwrap_err();
+                    assert_eq!(refused.class(), mpj::Class::Truncate);
+                }
+                world.barrier()?;
+            }
+            world.barrier()
+        })
+        .unwrap();
+    };
+    if traced("a_message_that_is_refused_ends_there", &path, &[], job).is_none() {
+        return;
+    }
+    let trace = Trace::read(&path);
+    trace.assert_nested();
+    trace.assert_flows();
+    let refused = trace.events("announced message refused");
+    assert!(refused.iter().all(|event| event["args"]["from"] == 0) && refused.len() == 3, "{refused:?}");
+}
+
+#[test]
 fn a_rank_that_fails_is_an_event_at_the_others() {
     let folder = Folder::new("fails");
     let path = folder.0.join("job.json");

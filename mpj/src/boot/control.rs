@@ -14,12 +14,13 @@ use mpj_devices::{
 };
 
 use super::ear::{Ear, NO_DESCRIPTOR};
+use super::mouth::Mouth;
 use super::wire::{Ending, Speaker, ToLauncher, ToProcess, Welcome, frame};
 use super::{Boot, CARDS, inherit};
 
 /// One rank's face of a job that `mpjrun` has started.
 #[derive(Clone, Debug)]
-pub(super) struct Control {
+pub(super) struct Launched {
     rank: u32,
     link: Arc<Link>,
 }
@@ -40,13 +41,14 @@ struct Link {
     segment: Option<Arc<Segment>>,
 }
 
-/// The socket, for many writers.
+/// What the ranks here say to the launcher of ends.
 struct Line {
-    socket: UnixStream,
-    sending: Mutex<()>,
+    mouth: Arc<Mouth>,
     own: Range<u32>,
     /// Whether the launcher was asked for good ends and has not answered.
     asks: AtomicBool,
+    /// By rank, the last one that it was told to have failed first.
+    told: Mutex<HashMap<u32, u32>>,
 }
 
 impl fmt::Debug for Line {
@@ -111,18 +113,18 @@ fn place(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
     Ok((hosts, own))
 }
 
-impl Control {
+impl Launched {
     /// Joins the job that this process was started for: the faces of its ranks, or `None` if nobody started it.
     ///
     /// If the launcher goes first, every rank elsewhere is reported dead, and then `orphaned` is called.
     ///
     /// # Errors
     /// What the launcher or the system said.
-    pub(super) fn join(orphaned: fn()) -> Result<Option<Vec<Control>>, String> {
+    pub(super) fn join(orphaned: fn()) -> Result<Option<Vec<Launched>>, String> {
         inherit::socket()?.map(|socket| Self::over(socket, orphaned)).transpose()
     }
 
-    fn over(socket: UnixStream, orphaned: fn()) -> Result<Vec<Control>, String> {
+    fn over(socket: UnixStream, orphaned: fn()) -> Result<Vec<Launched>, String> {
         let hello = frame(&ToLauncher::Hello(Speaker::own())).map_err(|e| e.to_string())?;
         (&socket).write_all(&hello).map_err(|e| format!("the launcher does not listen: {e}"))?;
         let mut ear = Ear::default();
@@ -142,10 +144,10 @@ impl Control {
         // Ranks of one process meet in its memory; a rank that is alone in the world meets itself.
         let hub = (welcome.here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
         let line = Arc::new(Line {
-            socket,
-            sending: Mutex::new(()),
+            mouth: Mouth::new(socket),
             own: own.clone(),
             asks: AtomicBool::new(false),
+            told: Mutex::default(),
         });
         let roster = Arc::new(Roster::default());
         roster.forward(Arc::clone(&line) as _);
@@ -169,15 +171,7 @@ impl Control {
             .name("control".into())
             .spawn(listen)
             .map_err(|e| format!("the control thread could not be started: {e}"))?;
-        Ok(own.map(|rank| Control { rank, link: Arc::clone(&link) }).collect())
-    }
-}
-
-impl Line {
-    fn send(&self, message: &ToLauncher) -> Result<(), String> {
-        let frame = frame(message).map_err(|e| e.to_string())?;
-        let _one = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        (&self.socket).write_all(&frame).map_err(|e| format!("the launcher is gone: {e}"))
+        Ok(own.map(|rank| Launched { rank, link: Arc::clone(&link) }).collect())
     }
 }
 
@@ -185,12 +179,14 @@ impl Carrier for Line {
     fn carry(&self, event: &Event) -> bool {
         match (self.own.contains(&event.rank), Ending::from(&event.end)) {
             (true, end) => {
-                // If the launcher is gone there is nobody to tell.
-                let _ = self.send(&ToLauncher::Ended { rank: event.rank, end });
+                // The process may end next. If the launcher is gone there is nobody to tell.
+                let _ = self.mouth.send(&ToLauncher::Ended { rank: event.rank, end });
                 true
             }
             // The launcher puts the deaths in one order for all.
-            (false, Ending::Died(cause)) => self.send(&ToLauncher::Lost { rank: event.rank, cause }).is_err(),
+            (false, Ending::Died(cause)) => {
+                self.mouth.post(&ToLauncher::Lost { rank: event.rank, cause }).is_err()
+            }
             (false, _) => true,
         }
     }
@@ -198,7 +194,15 @@ impl Carrier for Line {
     fn ask(&self) {
         if !self.asks.swap(true, Ordering::Relaxed) {
             // If the launcher is gone everybody elsewhere is dead, which the control thread says.
-            let _ = self.send(&ToLauncher::Ends);
+            let _ = self.mouth.post(&ToLauncher::Ends);
+        }
+    }
+
+    fn told(&self, rank: u32, first: u32) {
+        let before = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(rank, first);
+        if before != Some(first) {
+            // As with `ask`.
+            let _ = self.mouth.post(&ToLauncher::Told { rank, first });
         }
     }
 }
@@ -219,7 +223,7 @@ impl Link {
         let id = asked.next;
         asked.waiting.insert(id, question);
         drop(asked);
-        if let Err(why) = self.line.send(&request(id)) {
+        if let Err(why) = self.line.mouth.post(&request(id)) {
             let question = self.asked().waiting.remove(&id);
             question.into_iter().for_each(|question| question.fail(why.clone()));
         }
@@ -238,7 +242,7 @@ impl Link {
     /// Hears the launcher until it goes.
     fn listen(&self, mut ear: Ear) {
         let why = loop {
-            let heard = ear.next(&self.line.socket).and_then(|(message, _)| self.take(message));
+            let heard = ear.next(self.line.mouth.socket()).and_then(|(message, _)| self.take(message));
             if let Err(why) = heard {
                 break why;
             }
@@ -263,7 +267,7 @@ impl Link {
                 Some(engine) => engine.waits().iter().take(THREADS).map(ToString::to_string).collect(),
                 None => vec!["has not begun, or has ended".to_owned()],
             };
-            self.line.send(&ToLauncher::Waits { rank, waits })?;
+            self.line.mouth.post(&ToLauncher::Waits { rank, waits })?;
         }
         Ok(())
     }
@@ -304,7 +308,7 @@ impl Link {
     }
 }
 
-impl Boot for Control {
+impl Boot for Launched {
     fn joins_traces(&self) -> bool {
         true
     }
@@ -320,7 +324,9 @@ impl Boot for Control {
     fn site(&self) -> Result<Site, String> {
         let Link { hosts, neighbours, .. } = &*self.link;
         let bell = Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?;
-        Ok(Site { local: neighbours.len(), ..Site::new(self.rank, hosts.size(), Arc::new(bell)) })
+        let mut site = Site::new(self.rank, hosts.size(), Arc::new(bell));
+        site.local = neighbours.len();
+        Ok(site)
     }
 
     fn registry(&self) -> Registry {
@@ -354,7 +360,8 @@ impl Boot for Control {
         if let (CARDS, Some((segment, index))) = (key, self.link.shared(self.rank)) {
             segment.put_card(index, value);
         }
-        self.link.line.send(&ToLauncher::Put { rank: self.rank, key: key.to_owned(), value: value.to_vec() })
+        let (rank, key, value) = (self.rank, key.to_owned(), value.to_vec());
+        self.link.line.mouth.post(&ToLauncher::Put { rank, key, value })
     }
 
     fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
@@ -387,7 +394,7 @@ impl Boot for Control {
     fn abort(&self, code: i32, why: &str) {
         let short = why[..why.floor_char_boundary(4096)].to_owned();
         // If the launcher is gone the job has ended.
-        let _ = self.link.line.send(&ToLauncher::Abort { rank: self.rank, code, why: short });
+        let _ = self.link.line.mouth.send(&ToLauncher::Abort { rank: self.rank, code, why: short });
         let cause = format!("it aborted the job with code {code}: {why}");
         self.link.roster.report(self.rank, End::Died(cause.into()));
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mpj_devices::config::{Choice, Config};
 use rustix::process::Signal;
 
-use super::{Boot, Control, foreign};
+use super::{Boot, Launched, foreign};
 
 /// The ranks of this process, in order.
 pub type Faces = Vec<Arc<dyn Boot>>;
@@ -46,7 +46,7 @@ pub fn detect() -> Result<Option<Faces>, String> {
 
 fn mpjrun() -> Result<Option<Faces>, String> {
     let face = |control| Arc::new(control) as Arc<dyn Boot>;
-    Ok(Control::join(orphaned)?.map(|faces| faces.into_iter().map(face).collect()))
+    Ok(Launched::join(orphaned)?.map(|faces| faces.into_iter().map(face).collect()))
 }
 
 /// How long a process whose launcher has gone may report its errors.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mpj_devices::{
-    Doorbell, End, Hosts, Hub, IbvDriver, NioDriver, Registry, Roster, ShmDriver, Site, SmDriver, Then,
+    Doorbell, End, Event, Hosts, Hub, IbvDriver, NioDriver, Registry, Roster, ShmDriver, Site, SmDriver, Then,
 };
 
 use super::{Boot, Faces};
@@ -44,8 +44,17 @@ impl fmt::Debug for Board {
     }
 }
 
-/// How often a rank that waits at a fence looks whether somebody has died.
+/// How often a rank that waits at a fence looks whether somebody has ended.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Says why a rank will come to no fence any more, if this is the end of it.
+fn never(Event { rank, end }: &Event) -> Option<String> {
+    match end {
+        End::Finishing(_) | End::Closing => None,
+        End::Left => Some(format!("rank {rank} has left the job")),
+        End::Died(cause) => Some(format!("rank {rank} {cause}")),
+    }
+}
 
 impl Local {
     /// Makes the faces of a job of `size` ranks, in order of rank.
@@ -124,8 +133,8 @@ impl Boot for Local {
             self.job.news.notify_all();
         }
         while board.fences == round {
-            if let Some(death) = self.job.roster.first_death() {
-                return Err(format!("rank {} has died", death.rank));
+            if let Some(why) = self.job.roster.since(0).iter().find_map(never) {
+                return Err(why);
             }
             board = self.job.news.wait_timeout(board, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -144,5 +153,33 @@ impl Boot for Local {
 
     fn aborted(&self) -> Option<i32> {
         self.job.aborted.get().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_fence_waits_for_a_rank_that_has_ended() {
+        for (end, says) in [(End::Left, "left"), (End::Died("was lost".into()), "was lost")] {
+            let faces = Local::job(2);
+            let (tell, told) = std::sync::mpsc::channel();
+            let face = Arc::clone(&faces[0]);
+            std::thread::spawn(move || tell.send(face.fence()));
+            faces[1].deaths().report(1, End::Closing);
+            faces[1].deaths().report(1, end);
+            let why = told.recv_timeout(Duration::from_secs(60)).expect("it waits for ever").unwrap_err();
+            assert!(why.contains("rank 1") && why.contains(says), "{why}");
+        }
+        // Who has passed it may leave at once.
+        std::thread::scope(|scope| {
+            for face in Local::job(2) {
+                scope.spawn(move || {
+                    face.fence().unwrap();
+                    face.deaths().report(face.rank(), End::Left);
+                });
+            }
+        });
     }
 }

@@ -9,6 +9,7 @@ mod foreign;
 #[allow(unsafe_code, reason = "a descriptor is inherited by its number")]
 mod inherit;
 mod local;
+mod mouth;
 #[doc(hidden)]
 pub mod wire;
 
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use mpj_devices::{Address, Cards, Engine, Hosts, Registry, Roster, Site, Then};
 
-use control::Control;
+use control::Launched;
 pub(crate) use detect::LAUNCHER;
 pub use detect::{Faces, detect};
 pub use local::Local;

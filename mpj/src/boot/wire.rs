@@ -8,7 +8,7 @@
 //!                              ◄─   Welcome           + the descriptor of the shared memory, if `segment`
 //!   Put · Get · Fence          ─►
 //!                              ◄─   Value · Fenced, by `id`
-//!   Ended · Lost · Abort       ─►
+//!   Ended · Lost · Told · Abort ─►
 //!                              ◄─   Ended             of other processes' ranks that have died
 //!   Ends                       ─►
 //!                              ◄─   Ends              of ranks that have left, once there are any that were not told
@@ -39,7 +39,7 @@ const CAUSE: usize = 4096;
 const CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages: raised whenever one of them changes.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -167,6 +167,13 @@ pub enum ToLauncher {
         rank: u32,
         /// What is wrong with it.
         cause: String,
+    },
+    /// A call of a rank of this process fails because another rank has failed and goes on.
+    Told {
+        /// The rank.
+        rank: u32,
+        /// The one that has failed first.
+        first: u32,
     },
     /// A rank of this process ends the job.
     Abort {

@@ -29,6 +29,8 @@ pub(crate) enum Notice {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cause {
     class: Class,
+    /// The rank in the world that has failed first.
+    first: u32,
     /// The rank in the world that has left, if that is why.
     left: Option<u32>,
     /// The call and what was wrong.
@@ -37,6 +39,9 @@ pub(crate) struct Cause {
 
 /// The longest body that is read.
 const LONGEST: usize = 600;
+
+/// The class, and two ranks, in front of the text.
+const HEAD: usize = 12;
 
 /// Every class an error can have.
 const CLASSES: [Class; 15] = [
@@ -58,20 +63,21 @@ const CLASSES: [Class; 15] = [
 ];
 
 impl Cause {
-    /// Says what `who` has failed with.
-    pub(crate) fn of(who: &str, error: &Error) -> Self {
+    /// Says what `who`, which is rank `rank` of the world, has failed with.
+    pub(crate) fn of(who: &str, rank: u32, error: &Error) -> Self {
         let left = match error.as_fault() {
             Some(Fault::Left { rank }) => *rank,
             _ => None,
         };
-        Cause { class: error.class(), left, text: format!("{who} failed in {error}").into() }
+        let first = error.first_failed().unwrap_or(rank);
+        Cause { class: error.class(), first, left, text: format!("{who} failed in {error}").into() }
     }
 
     /// What a call fails with that goes no further because of it.
     pub(crate) fn error(&self, call: &'static str) -> Error {
         match self.left {
             Some(rank) => Error::fault(call, Fault::Left { rank: Some(rank) }),
-            None => Error::new(self.class, call, Arc::clone(&self.text)),
+            None => Error::told(self.class, call, Arc::clone(&self.text), self.first),
         }
     }
 
@@ -85,14 +91,15 @@ impl Cause {
              communicator that is in step helps",
             self.text
         );
-        Error::new(self.class, call, why)
+        Error::told(self.class, call, why, self.first)
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(8 + self.text.len());
+        let mut body = Vec::with_capacity(HEAD + self.text.len());
         body.extend((self.class as i32).to_le_bytes());
+        body.extend(self.first.to_le_bytes());
         body.extend(self.left.unwrap_or(u32::MAX).to_le_bytes());
-        body.extend(self.text.as_bytes().iter().take(LONGEST - 8));
+        body.extend(self.text.as_bytes().iter().take(LONGEST - HEAD));
         body
     }
 
@@ -100,12 +107,13 @@ impl Cause {
     fn decode(rank: u32, body: &[u8]) -> Self {
         let word = |at| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
         let class = CLASSES.into_iter().find(|class| word(0) == Some((*class as i32).cast_unsigned()));
-        let left = word(4).filter(|rank| *rank != u32::MAX);
-        let text = match body.get(8..) {
+        let first = word(4).unwrap_or(rank);
+        let left = word(8).filter(|rank| *rank != u32::MAX);
+        let text = match body.get(HEAD..) {
             Some(text) => String::from_utf8_lossy(text).into(),
             None => format!("rank {rank} failed in a collective").into(),
         };
-        Cause { class: class.unwrap_or(Class::Other), left, text }
+        Cause { class: class.unwrap_or(Class::Other), first, left, text }
     }
 }
 
@@ -176,16 +184,19 @@ mod tests {
     #[test]
     fn a_cause_is_told_in_the_words_of_its_rank() {
         let error = Error::new(Class::Truncate, "gather", "rank 2 sent 8 bytes where 4 are expected");
-        let cause = Cause::of("rank 1", &error);
+        let cause = Cause::of("rank 1", 4, &error);
         let told = Cause::decode(1, &cause.encode());
         assert_eq!(told, cause);
+        let error = told.error("scan");
+        assert_eq!(error.first_failed(), Some(4));
+        assert_eq!(Cause::of("rank 2", 7, &error).error("scan").first_failed(), Some(4), "it began there");
         let text = "barrier: rank 1 failed in gather: rank 2 sent 8 bytes where 4 are expected";
         assert_eq!(
             (told.error("barrier").class(), told.error("barrier").to_string().as_str()),
             (Class::Truncate, text)
         );
         let left = Error::fault("bcast", Fault::Left { rank: Some(7) });
-        let told = Cause::decode(0, &Cause::of("rank 0", &left).encode());
+        let told = Cause::decode(0, &Cause::of("rank 0", 0, &left).encode());
         assert_eq!(
             (told.error("scan").failed_rank(), told.ever_after("scan").failed_rank()),
             (Some(7), Some(7))
@@ -194,10 +205,10 @@ mod tests {
 
     #[test]
     fn anything_may_come_as_a_cause() {
-        let long = Cause::of("rank 0", &Error::new(Class::Other, "gather", "é".repeat(5000)));
+        let long = Cause::of("rank 0", 0, &Error::new(Class::Other, "gather", "é".repeat(5000)));
         assert_eq!(long.encode().len(), LONGEST);
         assert!(Cause::decode(3, &long.encode()).error("gather").to_string().contains("éé"));
-        for body in [&[][..], &[1], &[0xff; 7], &[0xff; 8], &[0xff; LONGEST], &[0; LONGEST]] {
+        for body in [&[][..], &[1], &[0xff; 7], &[0xff; HEAD], &[0xff; LONGEST], &[0; LONGEST]] {
             let error = Cause::decode(3, body).error("gather");
             assert!(error.class() == Class::Other || body.len() >= 8, "{error}");
             assert_eq!(error.call(), "gather");

@@ -91,7 +91,13 @@ impl Part {
 
     #[cold]
     fn give_up(&self, context: &Context, error: &Error) -> bool {
-        let course = context.course();
+        let (course, engine) = (context.course(), context.engine());
+        let me = engine.site().rank;
+        // It came from a peer: it may be any number.
+        if let Some(first) = error.first_failed().filter(|first| *first != me && *first < engine.site().size)
+        {
+            engine.roster().told(me, first);
+        }
         let is_known = match error.as_fault() {
             // The roster tells of deaths, and who took its message back tells why.
             Some(Fault::Dead { .. } | Fault::Unreachable { .. }) => return false,
@@ -99,7 +105,7 @@ impl Part {
             _ => context.size() == 1,
         };
         let (number, cause) = course.take_blamed().unwrap_or((self.number, None));
-        let cause = cause.unwrap_or_else(|| Cause::of(&format!("rank {}", context.rank()), error));
+        let cause = cause.unwrap_or_else(|| Cause::of(&format!("rank {}", context.rank()), me, error));
         let notice = if self.call.is_some() {
             (course.break_off(&cause) && !is_known).then_some(Notice::Failed(cause))
         } else {

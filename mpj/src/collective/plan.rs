@@ -1,10 +1,11 @@
 //! What one rank does in a collective: its steps, and the memory they work on, lent for a call or kept for longer.
 
 use std::borrow::Cow;
+use std::mem::discriminant;
 use std::ops::Deref;
 
 use mpj_datatypes::Datatype;
-use mpj_devices::{Buf, BufError};
+use mpj_devices::{Buf, BufError, Content};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use super::step::{Area, Span, Step};
@@ -79,6 +80,11 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Returns what the caller lends as an area.
+    pub(crate) fn lent(&self, area: Area) -> Option<&Buf> {
+        self.lent.get(area)
+    }
+
     /// Copies the descriptions of what is lent. The memory itself stays where it is.
     pub(crate) fn into_owned(self) -> Plan<'static> {
         let Plan { steps, lent, temp, op } = self;
@@ -91,6 +97,25 @@ impl<'a> Plan<'a> {
             Held::Kept(op) => Held::Kept(op),
         });
         Plan { steps, lent: Lent::Several(Cow::Owned(lent)), temp, op }
+    }
+
+    /// Has the steps work on other memory, where there is some: as many items, of a type that lies alike.
+    ///
+    /// # Errors
+    /// They are others.
+    pub(crate) fn lend_anew(&mut self, call: &'static str, bufs: [Option<&Buf>; 2]) -> Result<()> {
+        let Lent::Several(lent) = &mut self.lent else { return Ok(()) };
+        let lent = lent.to_mut();
+        for (old, new) in lent.iter_mut().zip(bufs) {
+            let Some(new) = new else { continue };
+            if !lies_alike(old, new) {
+                let (then, now) = (describe(old), describe(new));
+                let why = format!("it was prepared for {then}, and is started with {now}");
+                return Err(Error::new(Class::Buffer, call, why));
+            }
+            old.clone_from(new);
+        }
+        Ok(())
     }
 
     /// Makes the memory of the schedule's own that the steps write to.
@@ -121,6 +146,23 @@ impl<'a> Plan<'a> {
             (None, Some(own)) => own.part(span.area.number() - self.lent.count(), span.at, span.count),
             (None, None) => Buf::empty(),
         }
+    }
+}
+
+fn lies_alike(one: &Buf, other: &Buf) -> bool {
+    let (first, second) = (one.datatype(), other.datatype());
+    let is_one = first.is_primitive() && second.is_primitive();
+    let lie_alike = || is_one || first.runs(one.count()).eq(second.runs(other.count()));
+    one.count() == other.count()
+        && discriminant(one.origin()) == discriminant(other.origin())
+        && first.has_same_elements(second)
+        && lie_alike()
+}
+
+fn describe(items: &Buf) -> String {
+    match items.bytes() {
+        Ok(bytes) => Content::of(items.datatype(), bytes).to_string(),
+        Err(error) => error.to_string(),
     }
 }
 

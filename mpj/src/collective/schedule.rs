@@ -113,6 +113,14 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         self.patience.sleep();
     }
 
+    /// Has the next call work on other memory: see [`Plan::lend_anew`].
+    ///
+    /// # Errors
+    /// Its items are others.
+    pub(super) fn lend_anew(&mut self, bufs: [Option<&Buf>; 2]) -> Result<()> {
+        self.plan.lend_anew(self.call.name, bufs)
+    }
+
     /// Returns how many items the rank gives or gets, whichever is more.
     pub(super) fn items(&self) -> usize {
         self.plan.items()

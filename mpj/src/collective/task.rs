@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Driven, Fault, Keep, Wait};
+use mpj_devices::{Buf, Driven, Fault, Keep, Wait};
 
 use super::context::Context;
 use super::course::{Call, Course};
@@ -113,19 +113,21 @@ impl Task {
         Ok(Arc::new(Task { context, name, label, phase, state }))
     }
 
-    /// Starts one more call.
+    /// Starts one more call, with other memory where there is some.
     ///
     /// # Errors
-    /// The last one is still under way, or its outcome was not taken; the ranks are out of step.
+    /// The last one is still under way, or its outcome was not taken; its items are others, which the others are told; the
+    /// ranks are out of step.
     ///
     /// # Safety
     /// As [`start`](Self::start).
-    pub(crate) unsafe fn restart(self: &Arc<Self>) -> Result<()> {
+    pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: [Option<&Buf>; 2]) -> Result<()> {
         if self.phase.load(Ordering::Acquire) != IDLE {
             return Err(Error::new(Class::Request, self.name, "it was started, and has not been waited for"));
         }
         let (part, checked) = Part::take(&self.context, self.name);
-        checked.inspect_err(|error| end(&self.context, part, error))?;
+        let ready = checked.and_then(|()| self.state().schedule.lend_anew(bufs));
+        ready.inspect_err(|error| end(&self.context, part, error))?;
         self.launch(part);
         Ok(())
     }
@@ -173,10 +175,21 @@ impl Task {
     /// # Errors
     /// What it failed with.
     pub(crate) fn wait(&self) -> Result<()> {
+        self.settle();
+        self.take()
+    }
+
+    /// Waits until no call is under way.
+    pub(crate) fn settle(&self) {
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let has_ended = |(): &mut ()| (self.phase.load(Ordering::Acquire) != OPEN).then_some(());
         engine.wait_for(&mut (), has_ended, |()| Wait::collective(self.name, channel));
-        self.take()
+    }
+
+    /// Lets go of what was kept, when there will be no further call.
+    pub(crate) fn release(&self) {
+        let keep = self.state().keep.take();
+        drop(keep);
     }
 
     /// Takes the outcome of a call that has ended.

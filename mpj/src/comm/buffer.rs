@@ -2,7 +2,7 @@
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;
-use mpj_devices::{Envelope, Message};
+use mpj_devices::{Envelope, Message, Taken};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use super::{Intracomm, Matched};
@@ -44,9 +44,7 @@ impl Intracomm {
         source: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
-        let comm = self.as_raw();
-        let message = raw::mprobe_as(comm, CALL, source.into().number(), tag.into().number())?;
-        receive(comm, CALL, message)
+        take(self.as_raw(), CALL, source.into().number(), tag.into().number())
     }
 
     /// Receives a [`Buffer`] of at most `limit` bytes into a block of `pool`.
@@ -113,8 +111,25 @@ impl Matched {
     }
 }
 
-/// Receives a message that was taken into a block of the global pool, or takes over the one that it lies in.
-pub(super) fn receive(
+/// Receives a message into a block of the global pool, or takes over the one that it has come in.
+pub(super) fn take(
+    comm: &raw::Comm,
+    call: &'static str,
+    source: i32,
+    tag: i32,
+) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
+    match raw::take(comm, call, source, tag)? {
+        Taken::Block(message, block) => {
+            // SAFETY: the block was filled with the message.
+            let buffer = unsafe { read(call, block, message.source, message.bytes) }?;
+            Ok((buffer, Status::of(&message)))
+        }
+        Taken::Message(message) => receive_in(comm, call, message, mpj_pool::global(), usize::MAX),
+    }
+}
+
+/// Receives a message that was taken as [`take`] does.
+fn receive(
     comm: &raw::Comm,
     call: &'static str,
     message: Message,

@@ -33,6 +33,27 @@ impl Intracomm {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
     /// ```
     ///
+    /// The message is copied to every rank, also from a block of [`World::pool`](crate::World::pool): it is only borrowed for the
+    /// call, and a block that others look at is theirs for as long as they like. Who wants the ranks of a host to look at one
+    /// block hands it over, to each of them:
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// # mpj::threads(3, |world| {
+    /// if world.rank() == 0 {
+    ///     let table = Arc::new(world.slice(7u32, 100_000)?);
+    ///     let others = 1..world.size();
+    ///     let sends = others.map(|to| world.isend(Arc::clone(&table), to, 0)).collect::<mpj::Result<Vec<_>>>()?;
+    ///     for send in sends {
+    ///         send.wait()?;
+    ///     }
+    /// } else {
+    ///     let (table, _) = world.recv_block(0, 0)?;
+    ///     assert!(table.is_lent() && table.view::<u32>()?.iter().all(|word| *word == 7));
+    /// }
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`bcast`](Self::bcast), the buffer is as it was then; [`Class::NoMem`] if one rank has no block for the message,
     /// on all ranks: on those that had ended this call already, at the next one.

@@ -5,9 +5,12 @@ mod buffers;
 mod collective;
 mod in_place;
 mod intra;
+mod lent;
 mod object;
 mod p2p;
+mod prepared;
 mod started;
 
 pub use intra::Intracomm;
+pub use lent::{Lent, LentBlock, LentBuffer};
 pub use p2p::Matched;

@@ -60,9 +60,8 @@ impl Intracomm {
         tag: impl Into<Tag>,
     ) -> Result<(T, Status)> {
         const CALL: &str = "recv_object";
-        let comm = self.as_raw();
-        let message = raw::mprobe_as(comm, CALL, source.into().number(), tag.into().number())?;
-        let (mut message, status) = buffer::receive(comm, CALL, message)?;
+        let (mut message, status) =
+            buffer::take(self.as_raw(), CALL, source.into().number(), tag.into().number())?;
         Ok((message.read_object().map_err(|e| other::<T>(CALL, status.rank(), &e))?, status))
     }
 

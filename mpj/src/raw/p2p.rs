@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mpj_datatypes::Datatype;
 use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, Channel, Completion, Keep, Leave, Message, Mode, Outcome, Pattern, Receive,
-    Sent, Source, Target, Wait,
+    Sent, Source, Taken, Target, Wait,
 };
 
 use super::PROC_NULL;
@@ -299,6 +299,12 @@ pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<Message> {
 pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Message> {
     let pattern = pattern(comm, call, source, tag)?;
     comm.engine().mprobe(comm.p2p(), pattern).map_err(|fault| Error::fault(call, fault))
+}
+
+/// Waits for such a message and takes it, received if it has come in a block.
+pub(crate) fn take(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Taken> {
+    let pattern = pattern(comm, call, source, tag)?;
+    comm.engine().take(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
 }
 
 /// Looks for such a message once and takes it.

@@ -54,6 +54,12 @@ impl About {
         About { call, way: Way::From { peer, tag } }
     }
 
+    /// What makes progress for a collective, and what it waits for.
+    pub(crate) fn collective(task: &Task) -> (&Arc<Engine>, Self, &Arc<Channel>) {
+        let (about, context) = (About { call: task.name(), way: Way::Around }, task.context());
+        (context.engine(), about, context.channel())
+    }
+
     /// What the operation came to, as its caller is told. Of a message that was sent the status says nothing.
     #[inline]
     pub(crate) fn told(self, outcome: &Outcome) -> Result<Status> {
@@ -159,10 +165,7 @@ impl Request {
         match &self.state {
             State::Done(_) | State::Held(_) => None,
             State::Pending { about, comm, .. } => Some((comm.engine(), *about, comm.p2p())),
-            State::Collective(task) => {
-                let (about, context) = (About { call: task.name(), way: Way::Around }, task.context());
-                Some((context.engine(), about, context.channel()))
-            }
+            State::Collective(task) => Some(About::collective(task)),
         }
     }
 }

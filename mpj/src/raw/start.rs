@@ -13,6 +13,7 @@ use super::items::Layout;
 use super::plans::{self, Planned, plan};
 use super::request::Request;
 use crate::collective::plan::NOTHING;
+use crate::collective::step::Area;
 use crate::collective::task::Task;
 use crate::error::Result;
 use crate::op::Op;
@@ -68,6 +69,22 @@ impl<'a> Collective<'a> {
         }
     }
 
+    /// Returns the buffers to send and to receive, which are one for some.
+    fn bufs(&self) -> (&'a Buf, &'a Buf) {
+        match self {
+            Collective::Barrier => (NOTHING, NOTHING),
+            Collective::Bcast { items, .. } => (items, items),
+            Collective::Reduce { send, recv, .. }
+            | Collective::Allreduce { send, recv, .. }
+            | Collective::ReduceScatter { send, recv, .. }
+            | Collective::Scan { send, recv, .. }
+            | Collective::Gather { send, recv, .. }
+            | Collective::Scatter { send, recv, .. }
+            | Collective::Allgather { send, recv, .. }
+            | Collective::Alltoall { send, recv, .. } => (send, recv),
+        }
+    }
+
     fn plan(self, comm: &Comm, call: &'static str) -> Planned<'a> {
         match self {
             Collective::Barrier => Ok(plans::barrier(comm)),
@@ -118,6 +135,17 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<Keep>)
 pub struct Prepared {
     comm: Comm,
     task: Arc<Task>,
+    /// Which buffers of the call its steps work on.
+    lent: [Role; 2],
+}
+
+/// A buffer of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Send,
+    Recv,
+    /// There are no items.
+    None,
 }
 
 /// Prepares a collective. It is itself a call that all ranks make; `keep` is held until the last use of the memory.
@@ -127,12 +155,19 @@ pub struct Prepared {
 pub fn prepare(comm: &Comm, collective: Collective<'_>, keep: Option<Keep>) -> Result<Prepared> {
     let (_, call) = collective.names();
     comm.collective(call, |turn| {
+        let (send, recv) = collective.bufs();
         let (label, kept) = collective.plan(comm, call)?;
+        let role = |lent: Option<&Buf>| match lent {
+            Some(lent) if std::ptr::eq(lent, recv) => Role::Recv,
+            Some(lent) if std::ptr::eq(lent, send) => Role::Send,
+            _ => Role::None,
+        };
+        let lent = [Area::SEND, Area::RECV].map(|area| role(kept.lent(area)));
         let task = Task::prepare(comm.collectives(), turn.part(), (label, kept), keep)?;
         // It sends nothing, and has a number like any call.
         // SAFETY: no memory is named.
         unsafe { turn.run(label, plan(Vec::new(), None, NOTHING)) }?;
-        Ok(Prepared { comm: comm.clone(), task })
+        Ok(Prepared { comm: comm.clone(), task, lent })
     })
 }
 
@@ -147,7 +182,26 @@ impl Prepared {
     pub unsafe fn start(&mut self) -> Result<()> {
         self.comm.usable(self.task.name())?;
         // SAFETY: the caller's contract.
-        unsafe { self.task.restart() }
+        unsafe { self.task.restart([None; 2]) }
+    }
+
+    /// Starts it with these buffers, now and until others are given: as many items as it was prepared for, which lie alike.
+    /// A call that has one buffer looks at `recv` alone.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and for other items, which the other ranks are told.
+    ///
+    /// # Safety
+    /// The contract of the blocking call, until the operation has ended.
+    pub unsafe fn start_with(&mut self, send: &Buf, recv: &Buf) -> Result<()> {
+        self.comm.usable(self.task.name())?;
+        let bufs = self.lent.map(|role| match role {
+            Role::Send => Some(send),
+            Role::Recv => Some(recv),
+            Role::None => None,
+        });
+        // SAFETY: the caller's contract; of buffers that lie alike the steps name the same items.
+        unsafe { self.task.restart(bufs) }
     }
 
     /// Waits until it has ended; one that was not started has.
@@ -156,6 +210,11 @@ impl Prepared {
     /// What it failed with.
     pub fn wait(&mut self) -> Result<()> {
         self.task.wait()
+    }
+
+    /// What makes progress for it and holds its outcome.
+    pub(crate) fn task(&self) -> &Arc<Task> {
+        &self.task
     }
 
     /// Looks for news once and tells whether it has ended.

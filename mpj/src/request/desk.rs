@@ -68,6 +68,21 @@ pub(super) enum Place {
 struct Far {
     slots: Vec<Option<Open>>,
     free: Vec<u32>,
+    /// Places of operations, here and near, that nobody waits for and that had not ended.
+    given_up: Vec<Place>,
+    /// How many of those there are when they are looked through again.
+    many: usize,
+}
+
+impl Far {
+    fn free(&mut self, at: u32) {
+        self.slots[at as usize] = None;
+        self.free.push(at);
+    }
+}
+
+fn has_ended(open: Option<&Open>) -> bool {
+    open.is_none_or(|open| open.completion.outcome().is_some())
 }
 
 impl Desk {
@@ -92,17 +107,21 @@ impl Desk {
             return self.keep_far(open);
         }
         let at = self.next.load(Ordering::Relaxed) % NEAR;
+        // One that is held for long is not waited for.
+        self.next.store(at + 1, Ordering::Relaxed);
         // SAFETY: one thread alone comes here, that which has opened the scope.
         if let Err(open) = unsafe { self.near[at].hold(open) } {
             return self.keep_far(open);
         }
-        self.next.store(at + 1, Ordering::Relaxed);
         Place::Near(at as u32)
     }
 
     #[cold]
     fn keep_far(&self, open: Open) -> Place {
         let mut far = self.far();
+        if far.given_up.len() > far.many {
+            self.free_ended(&mut far);
+        }
         let at = far.free.pop().unwrap_or_else(|| {
             far.slots.push(None);
             // 2^32 operations would take more memory than there is.
@@ -110,6 +129,12 @@ impl Desk {
         });
         far.slots[at as usize] = Some(open);
         Place::Far(at)
+    }
+
+    /// Returns how many places there are.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        NEAR + self.far().slots.len()
     }
 
     /// Lets `look` see an operation.
@@ -142,16 +167,40 @@ impl Desk {
             about.map_or_else(|| Wait::call("an operation"), |about| about.wait(raw.p2p()))
         };
         let outcome = raw.engine().wait_for(&mut (), |()| self.outcome(&place), |()| what());
+        self.free(place);
+        outcome
+    }
+
+    /// Gives a place up without waiting for its operation: it is freed when that has ended.
+    pub(super) fn give_up(&self, place: Place) {
+        if self.see(&place, has_ended) {
+            self.free(place);
+        } else {
+            self.far().given_up.push(place);
+        }
+    }
+
+    #[inline]
+    fn free(&self, place: Place) {
         match place {
             // SAFETY: invariant 1: the place is ours, and used up.
             Place::Near(at) => unsafe { self.near[at as usize].free() },
-            Place::Far(at) => {
-                let mut far = self.far();
-                far.slots[at as usize] = None;
-                far.free.push(at);
+            Place::Far(at) => self.far().free(at),
+        }
+    }
+
+    /// Frees the places that were given up, of operations that have ended by now.
+    fn free_ended(&self, far: &mut Far) {
+        for place in std::mem::take(&mut far.given_up) {
+            match place {
+                // SAFETY: invariant 1: who gave the place up has passed it on.
+                Place::Near(at) if unsafe { self.near[at as usize].see(has_ended) } => self.free(place),
+                Place::Far(at) if has_ended(far.slots[at as usize].as_ref()) => far.free(at),
+                place => far.given_up.push(place),
             }
         }
-        outcome
+        // So that each is looked at a few times, however many there are.
+        far.many = 2 * far.given_up.len();
     }
 
     /// Has what is held back of the sends of this rank leave now.

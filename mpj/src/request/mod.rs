@@ -2,11 +2,14 @@
 
 mod desk;
 mod owned;
+mod prepared;
 mod scope;
 mod slot;
 mod together;
 
 pub(crate) use owned::OwnedCell;
 pub use owned::{Failed, Request};
+pub(crate) use prepared::Bufs;
+pub use prepared::{Prepared, Running};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
 pub use together::{Waitable, Watch, test_all, test_any, test_some, wait_all, wait_any, wait_some};

@@ -14,7 +14,8 @@ use crate::types::{RecvBuf, SendBuf};
 ///
 /// # Invariants
 /// 1. From [`send_buf`](Self::send_buf) or [`recv_buf`](Self::recv_buf) until the operation has ended, only the
-///    operation uses the buffer; afterwards only [`into_inner`](Self::into_inner) does.
+///    operation uses the buffer; afterwards only [`into_inner`](Self::into_inner) does, or [`borrow`](Self::borrow) before
+///    another one.
 pub(crate) struct OwnedCell<B>(UnsafeCell<B>);
 
 // SAFETY: invariant 1: no two threads ever use the buffer at once, so that `Send` is enough.
@@ -47,7 +48,22 @@ impl<B> OwnedCell<B> {
         unsafe { &mut *self.0.get() }.recv_buf()
     }
 
-    fn into_inner(self) -> B {
+    /// A cell for an operation that keeps it.
+    pub(crate) fn shared(buf: B) -> Arc<Self> {
+        Arc::new(OwnedCell::new(buf))
+    }
+
+    /// Lends the buffer to somebody else than an operation.
+    ///
+    /// # Safety
+    /// No operation uses it, and nobody else has borrowed it, for as long as it is borrowed.
+    #[expect(clippy::mut_from_ref, reason = "the caller's promise makes it the only reference")]
+    pub(super) unsafe fn borrow(&self) -> &mut B {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.0.get() }
+    }
+
+    pub(super) fn into_inner(self) -> B {
         self.0.into_inner()
     }
 }
@@ -119,7 +135,7 @@ impl<B> Request<B> {
         let buf = self.cell.take().and_then(Arc::into_inner).map(OwnedCell::into_inner);
         match (outcome, buf) {
             (Ok(status), Some(buf)) => Ok((buf, status)),
-            (Ok(_), None) => Err(Failed { error: spent(), buf: None }),
+            (Ok(_), None) => Err(Failed { error: lost(), buf: None }),
             (Err(error), buf) => Err(Failed { error, buf }),
         }
     }
@@ -128,6 +144,16 @@ impl<B> Request<B> {
 #[cold]
 fn spent() -> Error {
     Error::new(Class::Intern, "wait", "the request has been used up")
+}
+
+/// Why the buffer of an operation that has ended is not given back.
+#[cold]
+fn lost() -> Error {
+    Error::new(
+        Class::Request,
+        "wait",
+        "the buffer stays with its receiver, who still looks at it: this rank has left",
+    )
 }
 
 impl<B> Drop for Request<B> {

@@ -168,6 +168,17 @@ impl State {
     fn cancel(&self, desk: &Desk) -> bool {
         matches!(self, State::Open(place) if desk.cancel(place))
     }
+
+    fn take(&mut self) -> Self {
+        std::mem::replace(self, State::Ended)
+    }
+
+    /// Nobody asks any more what it comes to.
+    fn give_up(&mut self, desk: &Desk) {
+        if let State::Open(place) = self.take() {
+            desk.give_up(place);
+        }
+    }
 }
 
 /// A send that borrows its buffer.
@@ -182,8 +193,8 @@ impl ScopedSend<'_> {
     ///
     /// # Errors
     /// What it failed with.
-    pub fn wait(self) -> Result<Status> {
-        self.state.wait(self.desk)
+    pub fn wait(mut self) -> Result<Status> {
+        self.state.take().wait(self.desk)
     }
 
     /// Looks for news once and tells whether the operation has ended.
@@ -192,6 +203,13 @@ impl ScopedSend<'_> {
     /// What it failed with.
     pub fn test(&self) -> Result<bool> {
         self.state.test(self.desk)
+    }
+}
+
+impl Drop for ScopedSend<'_> {
+    /// The send goes on, and its scope waits for it.
+    fn drop(&mut self) {
+        self.state.give_up(self.desk);
     }
 }
 
@@ -226,7 +244,7 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// # Errors
     /// What it failed with; the buffer is free when the scope ends.
     pub fn wait(mut self) -> Result<(&'scope mut B, Status)> {
-        let status = std::mem::replace(&mut self.state, State::Ended).wait(self.desk)?;
+        let status = self.state.take().wait(self.desk)?;
         // SAFETY: the operation has ended, so that nobody else uses the buffer borrowed for `'scope`, and `self`, which
         // held the borrow, is used up.
         Ok((unsafe { &mut *self.buf }, status))
@@ -260,12 +278,37 @@ impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
 
 impl<B: ?Sized> Drop for ScopedRecv<'_, B> {
     fn drop(&mut self) {
-        if let State::Open(place) = std::mem::replace(&mut self.state, State::Ended) {
-            self.desk.cancel(&place);
-            if self.desk.outcome(&place).is_some() {
-                // Nobody asks what it came to.
-                let _ = self.desk.settle(place);
+        self.cancel();
+        self.state.give_up(self.desk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Error, threads};
+
+    #[test]
+    fn operations_that_nobody_waits_for_give_their_places_back() {
+        const MESSAGES: usize = 1000;
+        let places = threads(2, |world| {
+            if world.rank() == 1 {
+                for _ in 0..MESSAGES {
+                    world.recv(&mut [0u8; 3], 0, 1)?;
+                    world.send(&[0u8], 0, 2)?;
+                }
+                return Ok(0);
             }
-        }
+            let mut rooms = vec![[0u8; 1]; MESSAGES];
+            world.scope(|scope| {
+                for room in &mut rooms {
+                    let got = scope.irecv(room, 1, 2)?;
+                    drop(scope.issend(&[1u8, 2, 3], 1, 1)?);
+                    got.wait()?;
+                }
+                Ok::<_, Error>(scope.desk.places())
+            })
+        });
+        let places = places.unwrap()[0];
+        assert!(places < 200, "{places} places");
     }
 }

@@ -54,6 +54,7 @@ pub struct Watch<'r>(Watched<'r>);
 enum Watched<'r> {
     Owned(&'r raw::Request),
     Scoped(&'r Desk, &'r State),
+    Prepared(&'r raw::Prepared),
     /// Waited for already.
     Spent,
 }
@@ -73,8 +74,13 @@ impl<'r> Watch<'r> {
         Watch(Watched::Scoped(desk, state))
     }
 
+    pub(super) fn prepared(prepared: &'r raw::Prepared) -> Self {
+        Watch(Watched::Prepared(prepared))
+    }
+
     fn outcome(self) -> Option<Result<Status>> {
         match self.0 {
+            Watched::Prepared(prepared) => Some(prepared.task().outcome()?.map(|()| Status::empty())),
             Watched::Owned(request) => request.outcome(),
             Watched::Scoped(desk, state) => state.outcome(desk),
             Watched::Spent => Some(Ok(Status::empty())),
@@ -90,6 +96,7 @@ impl<'r> Watch<'r> {
     fn open(self) -> Option<(&'r Arc<Engine>, About, &'r Arc<Channel>)> {
         match self.0 {
             Watched::Owned(request) => request.open(),
+            Watched::Prepared(prepared) => Some(About::collective(prepared.task())),
             Watched::Scoped(desk, State::Open(place)) => {
                 let comm = desk.comm().as_raw();
                 Some((comm.engine(), desk.about(place)?, comm.p2p()))

@@ -33,6 +33,11 @@ fn number(rank: usize, at: usize) -> u32 {
     (rank * 1_000_003 + at * 7) as u32
 }
 
+/// As long for one rank as for any: a message of one rank has room for that of another.
+fn last(rank: usize) -> String {
+    format!("last of {rank:5}")
+}
+
 fn write(
     mut message: Buffer<DefaultBlock, Writing>,
     rank: usize,
@@ -43,7 +48,7 @@ fn write(
         message.write_object(&(rank, "first"))?;
         let values: Vec<u32> = (0..len).map(|at| number(rank, at + 1)).collect();
         message.write_dynamic(&values)?;
-        message.write_object(&format!("last of {rank}"))?;
+        message.write_object(&last(rank))?;
     }
     Ok(message.commit())
 }
@@ -67,7 +72,7 @@ fn check<R: RawBuffer>(
         let values = message.read_dynamic::<u32>()?;
         let right = values.len() == len && values.iter().zip(1..).all(|(n, at)| *n == number(rank, at));
         assert!(right, "{len} values of rank {rank}");
-        assert_eq!(message.read_object::<String>()?, format!("last of {rank}"));
+        assert_eq!(message.read_object::<String>()?, last(rank));
     }
     assert!(message.peek().is_none(), "nothing is left");
     Ok(())

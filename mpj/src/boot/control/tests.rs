@@ -46,11 +46,11 @@ fn welcome() -> Welcome {
     Welcome { job: 7, secret: [1; 32], hosts, first: 1, here: 2, devices: None, segment: false }
 }
 
-fn join() -> (Launcher, Vec<Control>) {
+fn join() -> (Launcher, Vec<Launched>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut launcher = Launcher { socket: ours, frames: Frames::default() };
     launcher.say(&ToProcess::Welcome(welcome()), None);
-    let faces = Control::over(theirs, || ()).unwrap();
+    let faces = Launched::over(theirs, || ()).unwrap();
     assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
     (launcher, faces)
 }
@@ -94,12 +94,12 @@ fn a_place_that_cannot_be_is_refused() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let launcher = Launcher { socket: ours, frames: Frames::default() };
         launcher.say(&ToProcess::Welcome(wrong.clone()), None);
-        Control::over(theirs, || ()).map(|faces| panic!("{wrong:?}: {faces:?}")).unwrap_err();
+        Launched::over(theirs, || ()).map(|faces| panic!("{wrong:?}: {faces:?}")).unwrap_err();
     }
 }
 
 /// Asks for key `k` of a rank; the answer comes by the channel, which is closed if there will be none.
-fn ask(face: &Control, of: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
+fn ask(face: &Launched, of: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
     let (tell, told) = mpsc::channel();
     face.ask(of, "k", Box::new(move |answer| tell.send(answer).unwrap()));
     told
@@ -128,7 +128,7 @@ fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
 }
 
 /// Joins a job with memory for so many ranks; returns the memory, too.
-fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<Control>, String>) {
+fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<Launched>, String>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let launcher = Launcher { socket: ours, frames: Frames::default() };
     let segment = Segment::create(ranks, &Config::default()).unwrap();
@@ -136,7 +136,7 @@ fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<Control>, Stri
     #[expect(unsafe_code, reason = "see above")]
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.say(&ToProcess::Welcome(Welcome { segment: true, ..welcome() }), Some(&memory));
-    (launcher, memory, Control::over(theirs, || ()))
+    (launcher, memory, Launched::over(theirs, || ()))
 }
 
 #[test]
@@ -260,4 +260,32 @@ fn without_the_launcher_everybody_elsewhere_is_dead_and_nothing_waits() {
     let dead: Vec<u32> = roster.since(1).iter().map(|event| event.rank).collect();
     assert_eq!(dead, [0, 4]);
     assert!(ask(&faces[1], 4).recv().is_err() && faces[1].fence().is_err());
+}
+
+/// Ranks ask while they make progress, with locks that others wait for.
+#[test]
+fn a_launcher_that_does_not_read_stops_nobody_who_asks() {
+    const QUESTIONS: u32 = 5000;
+    let (mut launcher, faces) = join();
+    let (tell, told) = mpsc::channel();
+    let face = faces[0].clone();
+    let asking = std::thread::spawn(move || {
+        for question in 0..QUESTIONS {
+            face.ask(0, &question.to_string(), Box::new(drop));
+        }
+        face.deaths().ask();
+        face.deaths().report(3, End::Died("its connection broke".into()));
+        tell.send(()).unwrap();
+        // A last word is on its way when this returns.
+        face.deaths().report(1, End::Left);
+    });
+    told.recv_timeout(Duration::from_secs(20)).expect("it waits for the launcher");
+    for question in 0..QUESTIONS {
+        let ToLauncher::Get { key, .. } = launcher.hear() else { panic!("no question") };
+        assert_eq!(key, question.to_string());
+    }
+    assert_eq!(launcher.hear(), ToLauncher::Ends);
+    assert!(matches!(launcher.hear(), ToLauncher::Lost { rank: 3, .. }));
+    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 1, end: Ending::Left });
+    asking.join().unwrap();
 }

@@ -1,0 +1,150 @@
+//! The sending side of a process's control socket.
+//!
+//! Ranks speak to the launcher while they make progress, with locks that others wait for, and a launcher may be stopped, or
+//! have much to do. So what is said goes into a queue, and whoever finds nobody writing writes it: [`post`](Mouth::post) as
+//! much as the socket takes, and a thread of its own the rest; [`send`](Mouth::send) all of it, because it is a last word.
+
+use std::fmt;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use super::wire::{ToLauncher, frame};
+
+/// The socket, for many writers.
+pub(super) struct Mouth {
+    socket: UnixStream,
+    queue: Mutex<Queue>,
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// What nobody has begun to write.
+    bytes: Vec<u8>,
+    /// How many bytes were said in all, and how many are written.
+    said: u64,
+    written: u64,
+    /// Whether a thread writes; it goes on until nothing is left.
+    is_writing: bool,
+    lost: Option<String>,
+}
+
+impl Queue {
+    fn check(&self) -> Result<(), String> {
+        self.lost.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Debug for Mouth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mouth")
+    }
+}
+
+impl Mouth {
+    pub(super) fn new(socket: UnixStream) -> Arc<Self> {
+        Arc::new(Mouth { socket, queue: Mutex::default(), written: Condvar::new() })
+    }
+
+    pub(super) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says something, which is written by when this returns.
+    ///
+    /// # Errors
+    /// The launcher is gone, or the message is too long.
+    pub(super) fn send(&self, message: &ToLauncher) -> Result<(), String> {
+        let mut queue = self.say(message)?;
+        let end = queue.said;
+        while queue.written < end {
+            queue.check()?;
+            if queue.is_writing {
+                queue = self.written.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                queue.is_writing = true;
+                drop(queue);
+                self.write(SendFlags::empty());
+                queue = self.queue();
+            }
+        }
+        Ok(())
+    }
+
+    /// Says something, and does not wait for the launcher to read.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), if that is known already.
+    pub(super) fn post(self: &Arc<Self>, message: &ToLauncher) -> Result<(), String> {
+        let mut queue = self.say(message)?;
+        if std::mem::replace(&mut queue.is_writing, true) {
+            return Ok(());
+        }
+        drop(queue);
+        if self.write(SendFlags::DONTWAIT) {
+            return self.queue().check();
+        }
+        let mouth = Arc::clone(self);
+        let rest = move || mouth.write(SendFlags::empty());
+        if std::thread::Builder::new().name("control out".into()).spawn(rest).is_err() {
+            // Whoever speaks next writes it.
+            self.queue().is_writing = false;
+            self.written.notify_all();
+        }
+        Ok(())
+    }
+
+    fn say(&self, message: &ToLauncher) -> Result<MutexGuard<'_, Queue>, String> {
+        let frame = frame(message).map_err(|e| e.to_string())?;
+        let mut queue = self.queue();
+        queue.check()?;
+        queue.bytes.extend_from_slice(&frame);
+        queue.said += frame.len() as u64;
+        Ok(queue)
+    }
+
+    /// Writes until nothing is left or the launcher is gone, and then is the thread that writes no more; returns false if
+    /// it still is, because the socket is full and must not be waited for.
+    fn write(&self, flags: SendFlags) -> bool {
+        let mut queue = self.queue();
+        while !queue.bytes.is_empty() {
+            let bytes = std::mem::take(&mut queue.bytes);
+            drop(queue);
+            let (written, outcome) = self.write_bytes(&bytes, flags);
+            queue = self.queue();
+            queue.written += written as u64;
+            if let Err(error) = outcome {
+                queue.bytes.splice(..0, bytes[written..].iter().copied());
+                if error == Errno::AGAIN && flags.contains(SendFlags::DONTWAIT) {
+                    return false;
+                }
+                queue.lost = Some(format!("the launcher is gone: {error}"));
+                break;
+            }
+        }
+        queue.is_writing = false;
+        drop(queue);
+        self.written.notify_all();
+        true
+    }
+
+    /// Returns how many bytes were written, and why not all were.
+    fn write_bytes(&self, bytes: &[u8], flags: SendFlags) -> (usize, Result<(), Errno>) {
+        let mut written = 0;
+        while written < bytes.len() {
+            match rustix::net::send(&self.socket, &bytes[written..], flags | SendFlags::NOSIGNAL) {
+                Ok(more) => written += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return (written, Err(error)),
+            }
+        }
+        (written, Ok(()))
+    }
+}

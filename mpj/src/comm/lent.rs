@@ -1,0 +1,253 @@
+//! Messages received in the block in which they lie.
+
+use std::fmt;
+use std::mem::align_of;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use mpj_buffer::{Buffer, Reading};
+use mpj_datatypes::{Primitive, Receivable};
+use mpj_devices::{Envelope, Message, Path};
+use mpj_pool::{DefaultBlock, RawBuffer};
+
+use super::buffer::room;
+use super::{Intracomm, Matched};
+use crate::endpoint::{Source, Tag};
+use crate::error::{Class, Error, Result};
+use crate::raw::{self, Buf};
+use crate::status::Status;
+
+/// How errors name the call.
+const CALL: &str = "recv_block";
+
+impl Intracomm {
+    /// Receives a message of any length in the block in which it lies: without a copy if its sender has lent it, which it does
+    /// with what is longer than the device sends at once, lies in one block of its [`World::pool`](crate::World::pool), and was
+    /// started by ownership ([`isend`](Self::isend)). Otherwise it is in a block of the global pool, often the one into which
+    /// it has arrived. Between threads any memory of one piece will do, between hosts none.
+    ///
+    /// The sender has its block back when the [`Lent`] is dropped: its request ends then. One that is never dropped keeps the
+    /// block until this rank ends; nobody hangs for it, but who waits for that request.
+    ///
+    /// ```
+    /// # mpj::threads(2, |world| {
+    /// if world.rank() == 0 {
+    ///     let mut samples = world.slice(0.0, 100_000)?;
+    ///     for step in 0..3 {
+    ///         samples.fill(step as f64);
+    ///         (samples, _) = world.isend(samples, 1, step)?.wait()?;
+    ///     }
+    /// } else {
+    ///     for step in 0..3 {
+    ///         let (samples, status) = world.recv_block(0, step)?;
+    ///         assert_eq!(status.bytes(), 800_000);
+    ///         assert!(samples.view::<f64>()?.iter().all(|sample| *sample == step as f64));
+    ///     }
+    /// }
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv); [`Class::NoMem`] if there is no block for it.
+    pub fn recv_block(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<(Lent, Status)> {
+        let comm = self.as_raw();
+        let message = raw::mprobe_as(comm, CALL, source.into().number(), tag.into().number())?;
+        receive(comm, message)
+    }
+}
+
+impl Matched {
+    /// Receives it as [`Intracomm::recv_block`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_block(self) -> Result<(Lent, Status)> {
+        let (comm, message) = self.into_parts(CALL)?;
+        receive(comm.as_raw(), message)
+    }
+}
+
+/// Receives a message that was taken.
+fn receive(comm: &raw::Comm, message: Message) -> Result<(Lent, Status)> {
+    let envelope = *message.envelope();
+    let status = Status::of(&envelope);
+    let lent = |lying| (Lent { envelope, lying }, status);
+    if envelope.bytes == 0 {
+        // SAFETY: there is nothing to write.
+        unsafe { raw::mrecv(comm, Buf::empty(), message) }.map_err(|error| error.within(CALL))?;
+        return Ok(lent(Lying::Nowhere));
+    }
+    let message = match comm.path() {
+        Some(Path::Buffered) => message,
+        _ => match comm.engine().recv_lent(message) {
+            Ok(there) => return Ok(lent(Lying::There(there))),
+            Err(message) => message,
+        },
+    };
+    let message = match comm.engine().recv_block(message) {
+        Ok(block) => return Ok(lent(Lying::Here(block))),
+        Err(message) => message,
+    };
+    let block = match room(CALL, mpj_pool::global(), usize::MAX, envelope.source, envelope.bytes) {
+        Ok(block) => block,
+        // Its sender may be waiting to hear of it.
+        Err(error) => {
+            raw::discard(comm, message);
+            return Err(error);
+        }
+    };
+    let buf = Buf::in_block(&block, 0, envelope.bytes, Primitive::Packed);
+    // SAFETY: the block is ours, holds as many bytes, and is touched by nobody else until the call returns.
+    unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.within(CALL))?;
+    Ok(lent(Lying::Here(block)))
+}
+
+/// A message in the block in which it lies, to be read: see [`Intracomm::recv_block`].
+///
+/// As a slice it is the packed bytes. It can be sent to other threads, and outlives the communicator.
+pub struct Lent {
+    envelope: Envelope,
+    lying: Lying,
+}
+
+/// Where a message lies.
+///
+/// # Invariants
+/// 1. A block here has been filled with the message.
+#[derive(Debug)]
+enum Lying {
+    /// It has no bytes.
+    Nowhere,
+    Here(DefaultBlock),
+    There(mpj_devices::Lent),
+}
+
+impl Lent {
+    /// Returns whether it lies in its sender's memory, so that it was not copied.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.lying, Lying::There(_))
+    }
+
+    /// Returns the items, as which they were sent.
+    ///
+    /// # Errors
+    /// [`Class::Type`] if they are of another type, or of one whose values have gaps or would have to be checked (`bool`,
+    /// `char`): those are received by [`recv`](Intracomm::recv). [`Class::Buffer`] if they do not lie as the type wants it,
+    /// which they do if they were sent from the begin of a block.
+    pub fn view<T: Receivable>(&self) -> Result<&[T]> {
+        const CALL: &str = "view";
+        let datatype = T::datatype();
+        let count = self.envelope.items_of(&datatype).map_err(|fault| Error::fault(CALL, fault))?;
+        if datatype.needs_check() || !datatype.is_contiguous() || datatype.size() != size_of::<T>() {
+            let why = format!(
+                "items of {} have gaps, or would have to be checked: receive them by recv",
+                std::any::type_name::<T>()
+            );
+            return Err(Error::new(Class::Type, CALL, why));
+        }
+        if count == 0 {
+            return Ok(&[]);
+        }
+        let items = self.as_ptr().cast::<T>();
+        if !items.is_aligned() {
+            let why = format!(
+                "the items lie at {items:p}, which is no multiple of {}: receive them by recv",
+                align_of::<T>()
+            );
+            return Err(Error::new(Class::Buffer, CALL, why));
+        }
+        // SAFETY: `count` items are no more than all bytes, which are initialised, aligned, and any bytes are values.
+        Ok(unsafe { std::slice::from_raw_parts(items, count) })
+    }
+
+    /// Returns the message of `mpj::buffer` that it is. One with a dynamic part lies in several blocks, so it is not lent, and was
+    /// copied into one.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    /// use mpj::pool::Pool;
+    ///
+    /// # mpj::threads(2, |world| {
+    /// if world.rank() == 0 {
+    ///     let mut message = Buffer::new(world.pool().alloc(1 << 20)?)?;
+    ///     message.write(&vec![0.5; 100_000])?;
+    ///     message.write(b"and a word")?;
+    ///     world.isend(message.commit(), 1, 0)?.wait()?;
+    /// } else {
+    ///     let mut message = world.recv_block(0, 0)?.0.into_buffer()?;
+    ///     assert_eq!(message.view::<f64>()?.len(), 100_000);
+    ///     assert_eq!(message.view::<u8>()?, b"and a word");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Class::Buffer`] if it is none, or of a newer format.
+    pub fn into_buffer(self) -> Result<LentBuffer> {
+        let (source, len) = (self.envelope.source, self.len());
+        // SAFETY: all bytes of the message are initialised.
+        let buffer = unsafe { super::buffer::read("into_buffer", LentBlock(self), source, len) }?;
+        Ok(LentBuffer(buffer))
+    }
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.lying {
+            Lying::Nowhere => &[],
+            // SAFETY: invariant 1 of `Lying`.
+            Lying::Here(block) => unsafe { block.as_uninit()[..self.envelope.bytes].assume_init_ref() },
+            Lying::There(lent) => lent.bytes(),
+        }
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} B, {})", self.len(), if self.is_lent() { "there" } else { "here" })
+    }
+}
+
+/// A message of `mpj::buffer` in the block in which it lies: see [`Lent::into_buffer`]. It is a
+/// [`Buffer`](crate::buffer::Buffer) that is read, and nothing else.
+pub struct LentBuffer(Buffer<LentBlock, Reading>);
+
+impl Deref for LentBuffer {
+    type Target = Buffer<LentBlock, Reading>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for LentBuffer {
+    /// For reading, which goes on from place to place. A buffer of such a block is nowhere but behind this reference, so
+    /// nobody can make one of it that writes.
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for LentBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LentBuffer({:?})", self.0)
+    }
+}
+
+/// The block of a received message, which is read and never written.
+#[derive(Debug)]
+pub struct LentBlock(Lent);
+
+// SAFETY: 1: the bytes of a message neither move nor go while it lives. They are readable; that nobody writes them is seen to by
+// `LentBuffer`, which has no room and does not let go of its block. 2: nobody writes them meanwhile. 3: no field changes.
+unsafe impl RawBuffer for LentBlock {
+    fn as_ptr(&self) -> NonNull<u8> {
+        NonNull::from(&*self.0).cast()
+    }
+
+    fn capacity(&self) -> usize {
+        self.0.len()
+    }
+}

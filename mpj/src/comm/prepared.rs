@@ -1,0 +1,275 @@
+//! Collectives that are prepared once and started many times, typed: by ownership of their buffers.
+
+use std::sync::Arc;
+
+use super::Intracomm;
+use crate::endpoint::number;
+use crate::error::Result;
+use crate::op::Op;
+use crate::raw::{self, Buf, Collective, Layout};
+use crate::request::{Bufs, OwnedCell, Prepared};
+use crate::types::{RecvBuf, SendBuf};
+
+/// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and buffers that it owns; to
+/// prepare it is a call that all ranks make, in which nothing is sent. What it refuses on one rank is told to the others, at
+/// the latest when they start it.
+impl Intracomm {
+    /// Prepares a barrier (MPI_Barrier_init).
+    ///
+    /// # Errors
+    /// As [`barrier`](Self::barrier).
+    pub fn barrier_init(&self) -> Result<Prepared<()>> {
+        self.prepare(OwnedCell::shared(()), |_| (Buf::empty(), Buf::empty()), Collective::Barrier)
+    }
+
+    /// Prepares a broadcast (MPI_Bcast_init).
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let mut news = world.bcast_init([0u32; 2], 1)?;
+    /// for day in 0..3 {
+    ///     if world.rank() == 1 {
+    ///         *news.buffers() = [day, 7 * day];
+    ///     }
+    ///     assert_eq!(*news.start()?.wait()?, [day, 7 * day]);
+    /// }
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast): at once for what is refused, else from a call.
+    pub fn bcast_init<B: RecvBuf + Send + Sync + 'static>(&self, buf: B, root: usize) -> Result<Prepared<B>> {
+        let cell = OwnedCell::shared(buf);
+        let items = cell.recv_buf();
+        let collective = Collective::Bcast { items: &items, root: number(root) };
+        self.prepare(cell, |cell| (Buf::empty(), cell.recv_buf()), collective)
+    }
+
+    /// Prepares a reduction at `root` (MPI_Reduce_init).
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce): at once for what is refused, else from a call.
+    pub fn reduce_init<S, R>(&self, send: S, recv: R, op: Op, root: usize) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let root = number(root);
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Reduce { send: &send, recv: &recv, op: &op, root };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares an allreduce (MPI_Allreduce_init): see the example of [`Prepared`].
+    ///
+    /// # Errors
+    /// As [`allreduce`](Self::allreduce): at once for what is refused, else from a call.
+    pub fn allreduce_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Allreduce { send: &send, recv: &recv, op: &op };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares a reduction whose result is dealt out (MPI_Reduce_scatter_init).
+    ///
+    /// # Errors
+    /// As [`reduce_scatter`](Self::reduce_scatter): at once for what is refused, else from a call.
+    pub fn reduce_scatter_init<S, R>(
+        &self,
+        send: S,
+        recv: R,
+        counts: &[usize],
+        op: Op,
+    ) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::ReduceScatter { send: &send, recv: &recv, counts, op: &op };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares a combination of ranks 0 to this one (MPI_Scan_init).
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan): at once for what is refused, else from a call.
+    pub fn scan_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Scan { send: &send, recv: &recv, op: &op };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares a collection at `root` (MPI_Gather_init).
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather): at once for what is refused, else from a call.
+    pub fn gather_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let (layout, root) = (Layout::Dealt, number(root));
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Gather { send: &send, recv: &recv, layout, root };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares a collection of different lengths at `root` (MPI_Gatherv_init).
+    ///
+    /// # Errors
+    /// As [`gatherv`](Self::gatherv): at once for what is refused, else from a call.
+    pub fn gatherv_init<S, R>(
+        &self,
+        send: S,
+        recv: R,
+        counts: &[usize],
+        displacements: &[usize],
+        root: usize,
+    ) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let (layout, root) = (Layout::Varying { counts, displacements }, number(root));
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Gather { send: &send, recv: &recv, layout, root };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares a distribution of the buffer of `root` (MPI_Scatter_init).
+    ///
+    /// # Errors
+    /// As [`scatter`](Self::scatter): at once for what is refused, else from a call.
+    pub fn scatter_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let (layout, root) = (Layout::Dealt, number(root));
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Scatter { send: &send, layout, recv: &recv, root };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares a distribution in parts of different lengths (MPI_Scatterv_init).
+    ///
+    /// # Errors
+    /// As [`scatterv`](Self::scatterv): at once for what is refused, else from a call.
+    pub fn scatterv_init<S, R>(
+        &self,
+        send: S,
+        counts: &[usize],
+        displacements: &[usize],
+        recv: R,
+        root: usize,
+    ) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let (layout, root) = (Layout::Varying { counts, displacements }, number(root));
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Scatter { send: &send, layout, recv: &recv, root };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares a collection everywhere (MPI_Allgather_init).
+    ///
+    /// # Errors
+    /// As [`allgather`](Self::allgather): at once for what is refused, else from a call.
+    pub fn allgather_init<S, R>(&self, send: S, recv: R) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let layout = Layout::Dealt;
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Allgather { send: &send, recv: &recv, layout };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares a collection of different lengths everywhere (MPI_Allgatherv_init).
+    ///
+    /// # Errors
+    /// As [`allgatherv`](Self::allgatherv): at once for what is refused, else from a call.
+    pub fn allgatherv_init<S, R>(
+        &self,
+        send: S,
+        recv: R,
+        counts: &[usize],
+        displacements: &[usize],
+    ) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let layout = Layout::Varying { counts, displacements };
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Allgather { send: &send, recv: &recv, layout };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares an exchange of parts (MPI_Alltoall_init).
+    ///
+    /// # Errors
+    /// As [`alltoall`](Self::alltoall): at once for what is refused, else from a call.
+    pub fn alltoall_init<S, R>(&self, send: S, recv: R) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let (layout, back) = (Layout::Dealt, Layout::Dealt);
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Alltoall { send: &send, layout, recv: &recv, back };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    /// Prepares an exchange of parts of different lengths (MPI_Alltoallv_init).
+    ///
+    /// # Errors
+    /// As [`alltoallv`](Self::alltoallv): at once for what is refused, else from a call.
+    pub fn alltoallv_init<S, R>(
+        &self,
+        send: S,
+        send_parts: (&[usize], &[usize]),
+        recv: R,
+        recv_parts: (&[usize], &[usize]),
+    ) -> Result<Prepared<(S, R)>>
+    where
+        S: SendBuf + Send + Sync + 'static,
+        R: RecvBuf + Send + Sync + 'static,
+    {
+        let layout = Layout::Varying { counts: send_parts.0, displacements: send_parts.1 };
+        let back = Layout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
+        let (cell, send, recv) = owned(send, recv);
+        let collective = Collective::Alltoall { send: &send, layout, recv: &recv, back };
+        self.prepare(cell, OwnedCell::bufs, collective)
+    }
+
+    fn prepare<B: Send + Sync + 'static>(
+        &self,
+        cell: Arc<OwnedCell<B>>,
+        bufs: Bufs<B>,
+        collective: Collective<'_>,
+    ) -> Result<Prepared<B>> {
+        let keep: raw::Keep = cell.clone();
+        let raw = raw::prepare(self.as_raw(), collective, Some(keep))?;
+        Ok(Prepared::new(raw, cell, bufs))
+    }
+}
+
+/// A cell for both buffers, and where they lie.
+fn owned<S: SendBuf, R: RecvBuf>(send: S, recv: R) -> (Arc<OwnedCell<(S, R)>>, Buf, Buf) {
+    let cell = OwnedCell::shared((send, recv));
+    let (send, recv) = cell.bufs();
+    (cell, send, recv)
+}
