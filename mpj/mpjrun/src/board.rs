@@ -82,6 +82,7 @@ impl Board {
             | ToLauncher::Ended { .. }
             | ToLauncher::Ends
             | ToLauncher::Lost { .. }
+            | ToLauncher::Told { .. }
             | ToLauncher::Abort { .. }
             | ToLauncher::Waits { .. } => Vec::new(),
         }

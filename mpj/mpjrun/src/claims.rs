@@ -10,12 +10,15 @@
 //! 3. then what others noticed. A connection breaks *because* a rank failed, so before such a claim is believed the
 //!    accused is heard, and its end looked at: what it says itself, or how it ended, is the better account.
 //!
+//! A rank that fails in a call because it was told that another one has failed says so (`Told`) and may end first. If the other
+//! ends by it, too, that is the cause (`report`). Who goes on for longer than the grace time has got over it.
+//!
 //! A process that ended with 0 and never joined has failed only if another one joins: programs that are not written for
 //! `mpj` may be started as well.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpj::boot::wire::{Ending, ToProcess, frame};
 use rustix::event::epoll;
@@ -31,6 +34,8 @@ pub(crate) struct Claims {
     own: VecDeque<Claim>,
     /// What others noticed: the rank, and what is wrong with it.
     noticed: VecDeque<(u32, String)>,
+    /// By rank, which rank it was last told to have failed before it, and when.
+    told: HashMap<u32, (u32, Instant)>,
     /// Processes that ended with 0 before anybody joined.
     absent: Vec<usize>,
     /// Whether a process has joined.
@@ -54,6 +59,17 @@ impl Claims {
     /// A process noticed that a rank of another one is dead.
     pub(crate) fn noticed(&mut self, rank: u32, cause: String) {
         self.noticed.push_back((rank, cause));
+    }
+
+    /// A rank was told that `first` has failed before it.
+    pub(crate) fn told(&mut self, rank: u32, first: u32) {
+        self.told.insert(rank, (first, Instant::now()));
+    }
+
+    /// Returns whom ranks that fail were told of not long ago.
+    fn first_before(&self, ranks: Range<u32>, not_long: Duration) -> Option<u32> {
+        let told = ranks.filter_map(|rank| self.told.get(&rank));
+        told.filter(|(_, at)| at.elapsed() <= not_long).map(|(first, _)| *first).next()
     }
 }
 
@@ -107,7 +123,7 @@ impl Job<'_> {
             if self.is_over(rank) {
                 continue;
             }
-            let index = self.plan.process_of(rank);
+            let index = self.spec.process_of(rank);
             self.hear(index);
             self.on_exit(index);
             self.weigh_own();
@@ -146,6 +162,7 @@ impl Job<'_> {
         let Claim { process, ranks, how } = claim;
         let (text, abort) = (how.text(), matches!(how, How::Abort(..)));
         let ours = self.ends_by_us();
+        let told_of = self.claims.first_before(ranks.clone(), self.spec.grace);
         let known = self.members[process].failure.and_then(|index| self.failures.get_mut(index));
         match known {
             _ if ours => {}
@@ -153,12 +170,17 @@ impl Job<'_> {
             Some(earlier) if matches!(earlier.how, How::Lost(_)) => {
                 (earlier.how, earlier.ranks) = (how, ranks.clone());
             }
+            // What a rank here has failed over is a better account of the process than that it has.
+            Some(earlier) if earlier.told_of.is_some_and(|first| ranks.contains(&first)) => {
+                (earlier.how, earlier.ranks, earlier.told_of) = (how, ranks.clone(), told_of);
+            }
             Some(_) => {}
             None => {
                 let pid = self.members[process].process.pid();
                 self.members[process].failure = Some(self.failures.len());
-                self.failures.push(Failure { process, pid, ranks: ranks.clone(), how, at: Instant::now() });
-                if !self.plan.go_on {
+                let at = Instant::now();
+                self.failures.push(Failure { process, pid, ranks: ranks.clone(), how, at, told_of });
+                if !self.spec.go_on {
                     self.hurry();
                 }
             }

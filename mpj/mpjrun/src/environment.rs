@@ -7,7 +7,7 @@ use mpj::config::{Config, Names, PREFIX, Parameter};
 
 use crate::hosts::HOST_ID;
 use crate::job::KILL_AFTER;
-use crate::plan::DEV;
+use crate::spec::DEV;
 
 /// A variable that the ranks get.
 pub(crate) type Variable = (String, OsString);
@@ -46,7 +46,10 @@ impl Environment {
                 config.read(*parameter, &value.to_string_lossy()).map_err(|e| format!("-x {e}"))?;
             }
         }
-        Ok(Environment { set, config })
+        // All at once, as the file of parameters may be one that `-x` names.
+        let last = |name: &str| set.iter().rev().find(|(set, _)| set == name).map(|(_, value)| value.clone());
+        let config = Config::from_vars(&parameters, |name| last(name).or_else(|| std::env::var_os(name)));
+        Ok(Environment { config: config.map_err(|e| e.to_string())?, set })
     }
 
     /// Returns what is kept from the ranks: what this or another launcher tells a process its place by.
@@ -138,8 +141,9 @@ mod tests {
             ("MPJ_NIO_HOST=localhost", "-x MPJ_NIO_HOST=localhost is not an address, such as 10.0.0.1"),
             ("MPJ_ALLREDUCE=rings", "-x MPJ_ALLREDUCE=rings is none of auto, doubling, ring"),
             ("MPJ_ALLREDUCE_RIGN=3", "did you mean MPJ_ALLREDUCE_RING?"),
-            ("MPJ_DEV=tokenring", "-x MPJ_DEV=tokenring is not devices, such as auto or shmdev,niodev"),
+            ("MPJ_DEV=token,,ring", "-x MPJ_DEV=token,,ring is not devices, such as auto or shmdev,niodev"),
             ("MPJ_HOST_ID=a,b", "-x MPJ_HOST_ID=a,b is not hosts and how many ranks each has in turn"),
+            ("MPJ_CONF=/nowhere/at/all", "MPJ_CONF: /nowhere/at/all: No such file"),
             ("MPJ_KILL_AFTR=3", "did you mean MPJ_KILL_AFTER?"),
             ("=3", "neither NAME=VALUE nor NAME"),
             ("NO_SUCH_NAME", "the environment has no such variable"),

@@ -53,7 +53,7 @@ impl Job<'_> {
                 let _ = write!(lines, "\n  rank {rank}: {waits}");
             }
         }
-        match (self.plan.size as usize).saturating_sub(RANKS) {
+        match (self.spec.size as usize).saturating_sub(RANKS) {
             0 => lines,
             more => lines + &format!("\n  and {more} more ranks"),
         }

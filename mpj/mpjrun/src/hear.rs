@@ -50,6 +50,7 @@ impl Job<'_> {
         match message {
             ToLauncher::Put { rank, .. }
             | ToLauncher::Ended { rank, .. }
+            | ToLauncher::Told { rank, .. }
             | ToLauncher::Abort { rank, .. }
             | ToLauncher::Waits { rank, .. }
                 if !own.contains(&rank) =>
@@ -67,10 +68,14 @@ impl Job<'_> {
             }
             ToLauncher::Ended { rank, end } => self.end(rank, end),
             ToLauncher::Ends => self.ends.ask(index, Instant::now()),
-            ToLauncher::Lost { rank, .. } if own.contains(&rank) || rank >= self.plan.size => {
+            ToLauncher::Lost { rank, .. } if own.contains(&rank) || rank >= self.spec.size => {
                 return Err(format!("it lost rank {rank}"));
             }
             ToLauncher::Lost { rank, cause } => self.claims.noticed(rank, short(cause)),
+            ToLauncher::Told { first, .. } if first >= self.spec.size => {
+                return Err(format!("it was told of rank {first}"));
+            }
+            ToLauncher::Told { rank, first } => self.claims.told(rank, first),
             ToLauncher::Abort { rank, code, why } => {
                 self.claims.own(index, rank..rank + 1, How::Abort(code, short(why)));
             }
@@ -95,16 +100,16 @@ impl Job<'_> {
         if let Err(why) = self.share_memory() {
             return self.stop(why);
         }
-        let plan = self.plan;
-        let host = plan.placement.host_of(own.start);
+        let spec = self.spec;
+        let host = spec.placement.host_of(own.start);
         let segment = self.segments.get(host.0 as usize).cloned().flatten();
         let welcome = Welcome {
             job: self.identity.0,
             secret: self.identity.1,
-            hosts: plan.placement.hosts.runs().map(|(host, ranks)| (host.0, ranks.len() as u32)).collect(),
+            hosts: spec.placement.hosts.runs().map(|(host, ranks)| (host.0, ranks.len() as u32)).collect(),
             first: own.start,
             here: own.len() as u32,
-            devices: plan.devices.clone(),
+            devices: spec.devices.clone(),
             segment: segment.is_some(),
         };
         let control = &mut self.members[index].control;

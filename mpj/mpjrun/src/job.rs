@@ -18,10 +18,10 @@ use crate::ends::Ends;
 use crate::hang::Hang;
 use crate::input;
 use crate::output::{Output, Reader};
-use crate::plan::Plan;
 use crate::report::{Failure, Refused, Verdict, judge, name, ranks};
 use crate::signals::Signals;
 use crate::spawn::{Process, Spawner, Status};
+use crate::spec::JobSpec;
 use crate::traced;
 
 /// How long processes have after SIGTERM.
@@ -64,7 +64,7 @@ pub(crate) struct Member {
 }
 
 pub(crate) struct Job<'a> {
-    pub(crate) plan: &'a Plan,
+    pub(crate) spec: &'a JobSpec,
     signals: &'a Signals,
     pub(crate) epoll: OwnedFd,
     pub(crate) members: Vec<Member>,
@@ -92,7 +92,7 @@ const END: u64 = 1;
 const SIGNAL: u64 = 2;
 
 /// Runs a job to its end.
-pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
+pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused> {
     let system = |e: rustix::io::Errno| Refused::new(format!("the system refused: {e}"));
     let mut random = [0; 40];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty()).map_err(system)?;
@@ -100,11 +100,11 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
     epoll::add(&epoll, signals, epoll::EventData::new_u64(SIGNAL), epoll::EventFlags::IN).map_err(system)?;
     let mut job = Job {
-        plan,
+        spec,
         signals,
         epoll,
         members: Vec::new(),
-        board: Board::new(plan.size),
+        board: Board::new(spec.size),
         ends: Ends::default(),
         identity: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
         segments: Vec::new(),
@@ -114,10 +114,10 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
         stopped: None,
         interrupts: Vec::new(),
         notice: None,
-        timeout: plan.timeout.and_then(|limit| Instant::now().checked_add(limit)),
+        timeout: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
         hang: None,
     };
-    let parts = plan.trace.as_deref().and_then(|path| traced::begin(path, plan.size));
+    let parts = spec.trace.as_deref().and_then(|path| traced::begin(path, spec.size));
     let started = job.start(parts.as_ref());
     if started.is_ok() {
         job.watch();
@@ -138,17 +138,17 @@ pub(crate) fn run(plan: &Plan, signals: &Signals) -> Result<Verdict, Refused> {
 
 impl Job<'_> {
     fn start(&mut self, parts: Option<&Parts>) -> Result<Reader, Refused> {
-        let plan = self.plan;
+        let spec = self.spec;
         let terminal = input::is_terminal();
-        let spawner = Spawner::new(plan, parts, self.signals.before(), terminal)?;
+        let spawner = Spawner::new(spec, parts, self.signals.before(), terminal)?;
         // One process's lines cannot mix with another's: it prints for itself.
-        let piped = plan.label || plan.processes.len() > 1;
+        let piped = spec.label || spec.processes.len() > 1;
         let mut output = Output::default();
-        for (index, ranks) in plan.processes.iter().cloned().enumerate() {
+        for (index, ranks) in spec.processes.iter().cloned().enumerate() {
             let system =
                 |e: std::io::Error| Refused::new(format!("rank {} could not be started: {e}", ranks.start));
             let (mut process, socket) = spawner.start(ranks.clone(), piped)?;
-            output.add(&mut process.child, &ranks, plan.label);
+            output.add(&mut process.child, &ranks, spec.label);
             let typed = process.child.stdin.take();
             let control = Control::new(socket).map_err(system)?;
             self.members.push(Member {
@@ -224,7 +224,7 @@ impl Job<'_> {
         if self.stopped.is_none() && self.timeout.is_some_and(|timeout| timeout <= now) {
             let hang = self.hang.take().unwrap_or_else(|| self.ask_waits());
             if hang.is_told(now) {
-                let limit = self.plan.timeout.unwrap_or_default().as_secs_f64();
+                let limit = self.spec.timeout.unwrap_or_default().as_secs_f64();
                 let waits = self.tell_waits(&hang);
                 let why = format!("the job was ended, since it still ran after {limit} s:{waits}");
                 self.stop(Refused { why, code: 124 });
@@ -247,7 +247,7 @@ impl Job<'_> {
                 self.signal(Signal::TERM);
                 // A stopped process has to go on to end.
                 self.signal(Signal::CONT);
-                self.phase = Phase::Asked(now + self.plan.kill_after);
+                self.phase = Phase::Asked(now + self.spec.kill_after);
             }
             Phase::Asked(until) if until <= now => self.kill(),
             _ => {}
@@ -265,7 +265,7 @@ impl Job<'_> {
     /// Starts the grace time.
     pub(crate) fn hurry(&mut self) {
         if self.phase == Phase::Running {
-            self.phase = Phase::Grace(Instant::now() + self.plan.grace);
+            self.phase = Phase::Grace(Instant::now() + self.spec.grace);
         }
     }
 

@@ -3,7 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `main`, `spelling` | the command line, and what users of other launchers type |
-//! | `plan`, `hosts`, `environment` | which process gets which ranks and variables, on which host, and what may be wrong with that |
+//! | `spec`, `hosts`, `environment` | which process gets which ranks and variables, on which host, and what may be wrong with that |
 //! | `spawn` | starts one process, bound to this one's life |
 //! | `job` | the loop: what to wait for, signals, deadlines |
 //! | `hear` | what the processes say |
@@ -27,12 +27,12 @@ mod input;
 mod job;
 mod memory;
 mod output;
-mod plan;
 mod report;
 #[allow(unsafe_code, reason = "signal masks")]
 mod signals;
 #[allow(unsafe_code, reason = "what a process does between fork and exec")]
 mod spawn;
+mod spec;
 mod spelling;
 mod traced;
 
@@ -57,8 +57,8 @@ struct Cli {
     #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
     /// How messages go, best first: smdev (threads of one process), shmdev (shared memory), ibvdev (InfiniBand,
-    /// RoCE), niodev (TCP), or auto for the best there is for each pair of ranks; a list has commas [default: MPJ_DEV, or
-    /// auto]
+    /// RoCE), niodev (TCP), one that the program has made itself, or auto for the best there is for each pair of ranks;
+    /// a list has commas [default: MPJ_DEV, or auto]
     #[arg(long, value_name = "DEVICE")]
     dev: Option<String>,
     /// By which way their bytes go: auto, buffered (through blocks of the pool at both ends), or zerocopy (straight between
@@ -162,9 +162,9 @@ fn main() -> ExitCode {
     if cli.params {
         return params();
     }
-    let outcome = plan::Plan::new(cli).and_then(|plan| {
+    let outcome = spec::JobSpec::new(cli).and_then(|spec| {
         let signals = signals::Signals::take().map_err(|e| report::Refused::new(format!("signals: {e}")))?;
-        job::run(&plan, &signals)
+        job::run(&spec, &signals)
     });
     match outcome {
         Ok(verdict) => {

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use mpj_devices::config::SHM_POOL;
 use mpj_devices::{HostId, Segment};
 use rustix::process::Resource;
 
@@ -21,16 +22,16 @@ impl Job<'_> {
         if self.segments.is_empty() {
             let mut promised = 0;
             let segment =
-                |host| self.plan.segment(host).then(|| self.segment(host, &mut promised)).transpose();
-            self.segments = self.plan.placement.ids().map(segment).collect::<Result<_, _>>()?;
+                |host| self.spec.segment(host).then(|| self.segment(host, &mut promised)).transpose();
+            self.segments = self.spec.placement.ids().map(segment).collect::<Result<_, _>>()?;
         }
         Ok(())
     }
 
     /// Makes the memory of one host beside what others were promised: the ranks have not reserved it yet.
     fn segment(&self, host: HostId, promised: &mut u64) -> Result<Rc<OwnedFd>, Refused> {
-        let placement = &self.plan.placement;
-        let (size, config) = (placement.hosts.ranks_of(host).len(), &self.plan.environment.config);
+        let placement = &self.spec.placement;
+        let (size, config) = (placement.hosts.ranks_of(host).len(), &self.spec.environment.config);
         let needed = Segment::needed(size, config) as u64;
         let refused = |why: &dyn fmt::Display| {
             Refused::new(format!(
@@ -44,12 +45,23 @@ impl Job<'_> {
         if let Some(why) = obstacle(needed + HEADER, *promised) {
             return Err(refused(&why));
         }
-        let segment = Segment::create(size, config).map_err(|e| refused(&format_args!("{e}; free some")))?;
+        let mut config = config.clone();
+        if !may_map(Segment::mapped(size, &config) as u64) {
+            // Blocks that others can look at are a way to be faster, and no need.
+            config.set(&SHM_POOL, 0).map_err(|e| refused(&e))?;
+        }
+        let segment = Segment::create(size, &config).map_err(|e| refused(&format_args!("{e}; free some")))?;
         // SAFETY: the duplicate is handed to the ranks, which attach it.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| refused(&e))?;
         Ok(Rc::new(fd))
     }
+}
+
+/// Whether processes may map so much beside what else they want: a quarter of their address space at most.
+fn may_map(bytes: u64) -> bool {
+    let limit = rustix::process::getrlimit(Resource::As).current;
+    limit.is_none_or(|limit| bytes <= limit / 4)
 }
 
 /// Returns why a file of `size` bytes, or `needed` bytes of memory for all of them, cannot be had, and what to do about it.

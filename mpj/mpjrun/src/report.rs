@@ -38,6 +38,8 @@ pub(crate) struct Failure {
     pub(crate) ranks: Range<u32>,
     pub(crate) how: How,
     pub(crate) at: Instant,
+    /// Who had failed before it, as it was told in the call that it failed in.
+    pub(crate) told_of: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,13 +108,21 @@ const PIPE: i32 = Signal::PIPE.as_raw();
 /// Failures closer together than this count as one: whose end is seen first is chance.
 pub(crate) const TIE: Duration = Duration::from_millis(50);
 
-/// Returns the failure that counts: the earliest; among those that tie with it an abort, else a death by signal.
+/// Returns the failure that counts: the earliest; among those that tie with it an abort, else a death by signal; but if its
+/// rank was told of one that has failed, too, that one's.
 fn cause(failures: &[Failure]) -> Option<&Failure> {
     let first = failures.first()?;
     let tied = || failures.iter().take_while(|failure| failure.at.duration_since(first.at) <= TIE);
     let abort = tied().find(|failure| matches!(failure.how, How::Abort(..)));
     let signal = || tied().find(|failure| matches!(failure.how, How::Ended(Status::Signal(_), _)));
-    Some(abort.or_else(signal).unwrap_or(first))
+    let mut cause = abort.or_else(signal).unwrap_or(first);
+    // As often as there are failures: two may name each other.
+    for _ in failures {
+        let first = |told: u32| failures.iter().find(|failure| failure.ranks.contains(&told));
+        let Some(before) = cause.told_of.and_then(first) else { break };
+        cause = before;
+    }
+    Some(cause)
 }
 
 /// Returns ranks as one reads them: `ranks 0, 2 to 4 and 7`.
@@ -186,7 +196,7 @@ mod tests {
 
     fn failure(process: usize, how: How, after: u64) -> Failure {
         let at = *START.get_or_init(Instant::now) + Duration::from_millis(after);
-        Failure { process, pid: 100, ranks: process as u32..process as u32 + 1, how, at }
+        Failure { process, pid: 100, ranks: process as u32..process as u32 + 1, how, at, told_of: None }
     }
 
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
@@ -211,6 +221,23 @@ mod tests {
             assert_eq!(code(&[failure(0, abort(asked), 0)]), told, "{asked}");
         }
         assert_eq!(code(&[failure(0, How::Ended(Status::Code(0), "early"), 0)]), 1);
+    }
+
+    #[test]
+    fn who_was_told_of_a_failure_is_not_its_cause() {
+        let exited = |code, rank, told_of, after| Failure {
+            told_of,
+            ..failure(rank, How::Ended(Status::Code(code), "before leaving the job"), after)
+        };
+        let (told, over) = (exited(1, 0, Some(2), 0), exited(7, 2, None, 900));
+        assert_eq!(code(&[told.clone(), exited(3, 1, None, 10), over.clone()]), 7);
+        assert_eq!(code(&[exited(3, 1, Some(0), 0), told.clone(), over]), 7, "by another that was told");
+        assert_eq!(
+            code(&[told.clone(), exited(3, 1, None, 10)]),
+            1,
+            "the one that it was told of has not failed"
+        );
+        assert_ne!(code(&[told, exited(7, 2, Some(0), 900)]), 0, "each was told of the other");
     }
 
     #[test]

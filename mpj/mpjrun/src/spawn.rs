@@ -15,9 +15,9 @@ use mpj_devices::trace::Parts;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
-use crate::plan::Plan;
 use crate::report::Refused;
 use crate::signals::Mask;
+use crate::spec::JobSpec;
 use crate::traced;
 
 /// A process that was started. It is reaped only when the job is over, so that its id stays its own.
@@ -36,9 +36,9 @@ pub(crate) enum Status {
     Signal(i32),
 }
 
-/// Starts the processes of one plan.
+/// Starts the processes of a job.
 pub(crate) struct Spawner<'a> {
-    plan: &'a Plan,
+    spec: &'a JobSpec,
     /// Where the job is traced.
     parts: Option<&'a Parts>,
     mask: Mask,
@@ -52,12 +52,12 @@ const DESCRIPTORS: u64 = 20;
 impl<'a> Spawner<'a> {
     /// Sees to it that there are descriptors enough. With `input`, rank 0 gets a pipe as its standard input.
     pub(crate) fn new(
-        plan: &'a Plan,
+        spec: &'a JobSpec,
         parts: Option<&'a Parts>,
         mask: Mask,
         input: bool,
     ) -> Result<Self, Refused> {
-        let processes = plan.processes.len() as u64;
+        let processes = spec.processes.len() as u64;
         let needed = DESCRIPTORS + 4 * processes;
         let now = rustix::process::getrlimit(Resource::Nofile);
         let mut limit = None;
@@ -75,24 +75,24 @@ impl<'a> Spawner<'a> {
             })?;
             limit = Some(now);
         }
-        Ok(Spawner { plan, parts, mask, limit, input })
+        Ok(Spawner { spec, parts, mask, limit, input })
     }
 
     /// Starts the process of these ranks; returns it and our end of its control socket.
     pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), Refused> {
-        self.try_start(&ranks, piped).map_err(|e| refused(&self.plan.program, &ranks, &e))
+        self.try_start(&ranks, piped).map_err(|e| refused(&self.spec.program, &ranks, &e))
     }
 
     fn try_start(&self, ranks: &Range<u32>, piped: bool) -> io::Result<(Process, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let inode = rustix::fs::fstat(&theirs)?.st_ino;
-        let mut command = Command::new(&self.plan.program);
-        command.args(&self.plan.args).process_group(0);
-        self.plan.environment.kept().for_each(|name| {
+        let mut command = Command::new(&self.spec.program);
+        command.args(&self.spec.args).process_group(0);
+        self.spec.environment.kept().for_each(|name| {
             command.env_remove(name);
         });
-        command.envs(self.plan.environment.given(ranks.start, self.plan.size));
-        command.envs(self.plan.trace.is_some().then(|| traced::variable(self.parts)));
+        command.envs(self.spec.environment.given(ranks.start, self.spec.size));
+        command.envs(self.spec.trace.is_some().then(|| traced::variable(self.parts)));
         command.env(CONTROL, format!("{}:{inode}", theirs.as_raw_fd()));
         command.stdin(match (ranks.start, self.input) {
             (0, true) => Stdio::piped(),

@@ -1,12 +1,18 @@
 //! The conformance suite of devices with processes for ranks, and ranks killed at named steps of the protocols.
 
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use mpj_devices::config::Config;
 use mpj_devices::conformance::{CASES, unavailable};
 use mpj_devices::steps::Step;
+use mpj_devices::{Driver, OpenError, Opened, Site};
 
 use super::Test;
 use super::job::{mpjrun, watch};
 
 pub(crate) const TESTS: &[Test] = &[
+    ("a_device_of_the_programs_own_goes_by_its_name", a_device_of_the_programs_own_goes_by_its_name),
     ("the_suite_passes_on_processes", the_suite_passes_on_processes),
     ("a_rank_killed_at_any_step_is_an_error_elsewhere", a_rank_killed_at_any_step_is_an_error_elsewhere),
 ];
@@ -62,5 +68,46 @@ fn a_rank_killed_at_any_step_is_an_error_elsewhere() {
                 assert!(hit || count > 1, "{device} {step:?} was never reached: {ended:?}");
             }
         }
+    }
+}
+
+/// A device of this program's own, which opens another one.
+#[derive(Debug)]
+struct Own(Arc<dyn Driver>);
+
+impl Driver for Own {
+    fn name(&self) -> &'static str {
+        "owndev"
+    }
+
+    fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
+        super::program::say("owndev");
+        self.0.open(site, config)
+    }
+}
+
+/// Runs a rank in a program that has one more device.
+pub(crate) fn with_own() -> ExitCode {
+    let faces = mpj::boot::detect().unwrap().expect("mpjrun has started this process");
+    let registry = faces[0].registry();
+    let own = Own(Arc::clone(registry.get("niodev").expect("it is always there")));
+    mpj::run_on(faces, &registry.with(own), |world| world.barrier())
+}
+
+fn a_device_of_the_programs_own_goes_by_its_name() {
+    let run = |device| {
+        let mut command = mpjrun(&format!("-n 2 --dev {device}"));
+        command.arg(std::env::current_exe().unwrap()).args(["rank", "own-device"]);
+        watch(&mut command).0.end()
+    };
+    let ended = run("owndev");
+    assert_eq!((ended.code, ended.out.len()), (Some(0), 2), "{ended:#?}");
+    // The program says what it has.
+    let there = "smdev, shmdev, ibvdev, niodev, owndev";
+    for (device, meant) in [("owndve", ": did you mean owndev?"), ("tokenring", "")] {
+        let ended = run(device);
+        let why = format!("no device is named '{device}'{meant}; there are: {there}");
+        ended.expect(1, &["could not start", &why]);
+        assert!(ended.out.is_empty(), "{ended:#?}");
     }
 }

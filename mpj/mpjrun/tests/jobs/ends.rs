@@ -12,6 +12,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("bad_ends", bad_ends),
     ("a_failure_in_one_of_several_processes_with_threads", processes_with_threads),
     ("a_killed_rank_is_an_error_that_names_it_everywhere", killed_rank),
+    ("who_was_told_of_a_failure_is_named_after_who_failed", told),
     ("the_others_go_on_if_they_shall", go_on),
     ("the_dead_take_no_room_with_them", room),
     ("the_deaf_are_killed", deaf),
@@ -99,6 +100,16 @@ fn killed_rank() {
         assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
         job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
     }
+}
+
+fn told() {
+    for how in ["-n 4 --dev shmdev", "-n 4 --dev niodev"] {
+        run(how, "told")
+            .expect(101, &["rank 2 (pid ", ") panicked: over bcast", "; ranks 0, 1 and 3 failed too"]);
+        run(how, "told-exit").expect(134, &["rank 2 (pid ", "SIGABRT", "; ranks 0, 1 and 3 failed too"]);
+    }
+    // Ranks of one process. Its exit code is its own affair: that of the rank that was the first to end.
+    run("-n 4 --ranks-per-process 4", "told").expect(1, &["rank 2 (pid ", ") panicked: over bcast"]);
 }
 
 fn go_on() {

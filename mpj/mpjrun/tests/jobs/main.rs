@@ -4,6 +4,8 @@
 //! one of [`bare`]. Jobs share the machine's cores, so tests run one after the other.
 
 mod bare;
+#[path = "../../../tests/common/lent.rs"]
+mod blocks;
 mod claims;
 mod collectives;
 mod devices;
@@ -12,7 +14,10 @@ mod hosts;
 mod io;
 mod job;
 mod late;
+mod lent;
 mod messages;
+// What the tests of `mpj` run on threads runs here on processes. It is the same source: a crate between the two would depend on
+// `mpj`, and `mpj` on it.
 #[path = "../../../tests/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
@@ -24,6 +29,7 @@ mod reader;
 mod signals;
 mod trace;
 mod usage;
+mod verbs;
 
 use std::io::Write;
 use std::panic::catch_unwind;
@@ -54,11 +60,13 @@ fn main() -> ExitCode {
         hosts::TESTS,
         io::TESTS,
         late::TESTS,
+        lent::TESTS,
         messages::TESTS,
         parameters::TESTS,
         signals::TESTS,
         trace::TESTS,
         usage::TESTS,
+        verbs::TESTS,
     ]
     .concat();
     let list = args.iter().any(|arg| arg == "--list");

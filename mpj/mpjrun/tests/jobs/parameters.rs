@@ -91,7 +91,7 @@ fn the_launcher_has_parameters_of_its_own() {
         assert_eq!((ended.code, processes.len()), (Some(0), 2), "{ended:#?}");
         assert_eq!(processes[0] == processes[1], together, "{args}: {ended:#?}");
     }
-    with("MPJ_DEV", "ring", "-n 2").expect(2, &["MPJ_DEV=ring is not devices, such as auto"]);
+    with("MPJ_DEV", "a ring", "-n 2").expect(2, &["MPJ_DEV=a ring is not devices, such as auto"]);
     with("MPJ_KILL_AFTER", "soon", "-n 2").expect(2, &["MPJ_KILL_AFTER=soon is not a number"]);
 }
 

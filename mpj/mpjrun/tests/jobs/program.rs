@@ -9,7 +9,7 @@ use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
 use crate::reader::exchange;
-use crate::{collectives, hosts, late, messages, parameters, trace};
+use crate::{collectives, devices, hosts, late, lent, messages, parameters, trace};
 
 /// Prints whole lines, which is what the tests read.
 pub(crate) fn say(text: &str) {
@@ -48,6 +48,9 @@ pub(crate) fn play(role: &str) -> ExitCode {
     if let Some(name) = role.strip_prefix("case:") {
         return conform(name);
     }
+    if role == "own-device" {
+        return devices::with_own();
+    }
     if role == "every-step" {
         return mpj::run(|world| every_step(&world));
     }
@@ -61,6 +64,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
         return collectives::play(programs);
     }
     let code = mpj::run(|world| act(role, &world));
+    lent::check_kept();
     match role {
         "exit5-after" => ExitCode::from(5),
         _ => code,
@@ -136,6 +140,7 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "abort" if me == 1 => world.abort(42, "enough"),
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
         "wait" => wait(world),
+        "told" | "told-exit" => told(role, world)?,
         "left-behind" => left_behind(world),
         "beats" => beats(world)?,
         "hang" => match me {
@@ -149,6 +154,11 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "mapped" => hosts::mapped(world)?,
         "exchange" => exchange(world)?,
         "exchange-killed" => trace::killed(world)?,
+        "lent" => lent::play_ring(world)?,
+        "lent-leavers" => lent::play_leavers(world)?,
+        "lent-killed" => lent::play_killed(world)?,
+        "lent-left" => lent::play_left(world)?,
+        "lent-failed" => lent::play_failed(world)?,
         "ways" => parameters::ways(world)?,
         "far-ahead" => collectives::far_ahead(world)?,
         "count" => {
@@ -198,6 +208,21 @@ fn wait(world: &World) {
     let failed = world.recv(&mut [0u8], (me + 1) % size, 0).unwrap_err();
     say(&format!("rank {me} error: {failed}"));
     leave(1);
+}
+
+/// Rank 2 fails in a collective and takes its time to end by it; the others are told of it and end at once.
+fn told(role: &str, world: &World) -> Result<(), Error> {
+    if world.rank() != 2 {
+        let failed = world.bcast(&mut [0u8], 0).and_then(|()| world.barrier());
+        return if role == "told" { failed } else { failed.inspect_err(|_| leave(1)) };
+    }
+    let failed = world.bcast(&mut [0u8], 77).unwrap_err();
+    std::thread::sleep(LATE);
+    if role == "told" {
+        panic!("over {failed}");
+    }
+    kill_me("-ABRT");
+    Ok(())
 }
 
 /// Rank 0 leaves at once; the others wait for it, each in another way, and say how that ended.

@@ -1,0 +1,57 @@
+//! Jobs over InfiniBand or RoCE, where the host has a device: see `devices/check/rdma-vm`.
+
+use std::collections::BTreeSet;
+
+use mpj_devices::conformance::unavailable;
+
+use super::Test;
+use super::job::run;
+use super::program::say;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("verbs_join_hosts_whose_ranks_share_memory", join_hosts),
+    ("verbs_that_a_port_has_not_are_refused_in_a_sentence", refused),
+];
+
+/// Whether there is no device, which is said.
+fn skipped() -> bool {
+    let missing = unavailable("ibvdev");
+    missing.inspect(|why| say(&format!("SKIPPED {why}"))).is_some()
+}
+
+fn join_hosts() {
+    if skipped() {
+        return;
+    }
+    let ended = run("-n 4 -x MPJ_HOST_ID=a:2,b:2", "pairs");
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let said: BTreeSet<&str> = ended.out.iter().filter_map(|line| line.strip_prefix("pair ")).collect();
+    let device = |from: usize, to: usize| if from / 2 == to / 2 { "shmdev" } else { "ibvdev" };
+    let pairs = (0..16).map(|at| (at / 4, at % 4)).filter(|(from, to)| from != to);
+    let wanted: BTreeSet<String> =
+        pairs.map(|(from, to)| format!("{from} {to} {}", device(from, to))).collect();
+    assert_eq!(said, wanted.iter().map(String::as_str).collect());
+}
+
+fn refused() {
+    if skipped() {
+        return;
+    }
+    for (set, why) in [
+        ("MPJ_IBV_DEVICE=mlx9_0", "this host has no device 'mlx9_0'"),
+        ("MPJ_IBV_PORT=9", "the last port of "),
+        ("MPJ_IBV_GID=77", " has no GID there"),
+        ("MPJ_IBV_PKEY=400", " has no partition key there"),
+        ("MPJ_IBV_SL=9", " is an Ethernet, whose priorities end at 7"),
+        ("MPJ_IBV_MTU=9000", "is none of auto, 256, 512, 1024, 2048, 4096"),
+        ("MPJ_IBV_SL=16", "is outside 0..=15"),
+    ] {
+        let ended = run(&format!("-n 2 --dev ibvdev -x {set}"), "fine");
+        let told: Vec<_> = ended.err.iter().filter(|line| line.contains(set) && line.contains(why)).collect();
+        assert!(!told.is_empty() && ended.code.is_some_and(|code| code > 0), "{set}: {ended:#?}");
+        assert!(
+            ended.out.is_empty() && ended.err.iter().all(|line| !line.contains("panicked")),
+            "{ended:#?}"
+        );
+    }
+}
