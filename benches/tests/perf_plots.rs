@@ -92,13 +92,46 @@ fn pingpong_of_threads_prints_one_and_more_and_one_again() {
 #[test]
 fn paths_draws_a_panel_a_shape_and_says_which_is_best() {
     let (lines, svg) = drawn("paths.svg", &["paths", "0.05", "4096"]);
-    // The three paths and the limit, of each shape, freshly written and not.
-    assert_eq!(looks(&check(&svg)).len(), 8 * 4);
+    // The three paths and the limit, of each shape, freshly written and not; what lies in one piece is lent, too.
+    assert_eq!(looks(&check(&svg)).len(), 8 * 4 + 2);
     let of = |kind: &str| lines.iter().filter(|line| line.starts_with(kind)).count();
-    assert_eq!((of("MEMCPY,"), of("PATH,"), lines.len()), (4, 8 * 4 * 3, 4 + 8 * 4 * 3), "{lines:?}");
+    assert_eq!(
+        (of("MEMCPY,"), of("PATH,"), lines.len()),
+        (4, 8 * 4 * 3 + 2 * 4, 4 + 8 * 4 * 3 + 2 * 4),
+        "{lines:?}"
+    );
     let is_whole = |line: &&String| line.split(',').count() == 9;
     assert!(lines.iter().filter(|line| line.starts_with("PATH,")).all(|line| is_whole(&line)), "{lines:?}");
     assert!(lines.iter().any(|line| line.starts_with("PATH,indexed,fresh,1024,zerocopy,")), "{lines:?}");
+}
+
+#[test]
+fn tune_writes_a_file_that_jobs_read() {
+    let folder = std::env::temp_dir().join(format!("mpj-tune-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("mpj.conf");
+    std::fs::write(&file, "# mine\nMPJ_SPIN=7\nMPJ_SM_EAGER=100\n").unwrap();
+    let output = run(&["tune", file.to_str().unwrap(), "0.05"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() == 4 && lines[..2] == ["# mine", "MPJ_SPIN=7"], "{text}");
+    assert!(lines[2].starts_with("# smdev: ") && lines[3].starts_with("MPJ_SM_EAGER="), "{text}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.lines().filter(|line| line.starts_with("TUNE,smdev,")).count(), 13, "{said}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn pools_in_pingpong_draw_a_panel_a_storage() {
+    let arguments = ["pingpong", "0.05", "4096", "--pool", "magazine,buddy2,none", "--storage", "pages,heap"];
+    let (lines, svg) = drawn("pooled.svg", &arguments);
+    assert_eq!(looks(&check(&svg)).len(), 2 * 3);
+    let fields = |kind: &str, len: usize| {
+        let of = lines.iter().map(|line| line.split(',').collect::<Vec<_>>()).filter(|line| line[0] == kind);
+        of.inspect(|line| assert_eq!(line.len(), len, "{line:?}")).count()
+    };
+    assert_eq!((fields("POOLPP", 8), fields("POOLPPMEM", 7)), (2 * 3 * 5, 2 * 3), "{lines:?}");
 }
 
 #[test]
@@ -167,6 +200,11 @@ fn nonsense_is_refused_in_one_sentence() {
         (&[&["matching"][..], &nowhere].concat(), "--svg"),
         (&["matching", "-n", "3"], "2 ranks"),
         (&["paths", "-n", "3"], "2 ranks"),
+        (&["tune", "/tmp/unused", "-n", "3"], "2 ranks"),
+        (&["tune", "/nowhere/at/all"], "/nowhere/at/all"),
+        (&["pingpong", "--pool", "slab"], "magazine"),
+        (&["pingpong", "--storage", "heap"], "--pool"),
+        (&["pingpong", "--pool", "buddy1", "--storage", "shared"], "buddy1 needs storage of its own"),
         (&["paths", "1", "63"], "64 bytes"),
     ] {
         let output = run(arguments);

@@ -1,8 +1,10 @@
 //! By which path messages go fastest, between two ranks: through blocks of the pool at both ends, without copies, or as the
-//! library chooses; by shape, by size, freshly written and as they were. The paths take turns.
+//! library chooses; by shape, by size, freshly written and as they were. What lies in one piece is also lent: sent by ownership
+//! from a block of the rank's pool, and read where it lies. The ways take turns.
 
 mod message;
 mod picture;
+pub(crate) mod tune;
 
 use std::hint::black_box;
 use std::path::Path as FilePath;
@@ -23,12 +25,14 @@ const PATHS: [(&str, Path); 3] =
     [("auto", Path::Auto), ("buffered", Path::Buffered), ("zerocopy", Path::ZeroCopy)];
 const ROUNDS: usize = 5;
 
-/// The curves of one shape, written freshly before each send or not: one for each path, and the limit.
+/// The curves of one shape, written freshly before each send or not: one for each path, if the shape can be lent one for that,
+/// and the limit.
 #[derive(Debug)]
 struct Family {
     shape: Shape,
     fresh: bool,
     paths: [Vec<Point>; PATHS.len()],
+    lent: Vec<Point>,
     memcpy: Vec<Point>,
 }
 
@@ -44,17 +48,20 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePat
     }
     let mut found = Vec::new();
     for (shape, fresh) in families() {
-        let mut family = Family { shape, fresh, paths: Default::default(), memcpy: copies.clone() };
+        let (paths, lent) = Default::default();
+        let mut family = Family { shape, fresh, paths, lent, memcpy: copies.clone() };
         for bytes in sizes() {
-            let points = in_turns(world, Message::new(shape, bytes)?, fresh, ms)?;
-            for ((name, _), (points, point)) in PATHS.iter().zip(family.paths.iter_mut().zip(points)) {
+            let mut lanes = lanes(world, shape, bytes)?;
+            let points = in_turns(world, &mut lanes, fresh, ms)?;
+            let curves = family.paths.iter_mut().chain([&mut family.lent]);
+            for ((lane, point), curve) in lanes.iter().zip(points).zip(curves) {
                 let state = if fresh { "fresh" } else { "same" };
-                let Point { x, y, low, high } = point;
+                let (name, Point { x, y, low, high }) = (lane.name, point);
                 let rate = x / y;
                 report.line(format_args!(
                     "PATH,{shape},{state},{bytes},{name},{y:.3},{low:.3},{high:.3},{rate:.1}"
                 ))?;
-                points.push(point);
+                curve.push(point);
             }
             report.step();
         }
@@ -92,40 +99,50 @@ fn point(bytes: usize, times: &mut [u64], unit: f64) -> Point {
     Point { x: bytes as f64, y, low, high }
 }
 
-/// Times a message by each path in turns, so that what disturbs one disturbs all; half round trips. Collective.
-fn in_turns(
-    world: &Intracomm,
-    mut message: Message,
-    fresh: bool,
-    ms: f64,
-) -> Result<[Point; PATHS.len()], Failure> {
-    let handles = PATHS.map(|(_, path)| world.by_path(path));
-    let mut iterations = [0i64; PATHS.len()];
-    for (handle, iterations) in handles.iter().zip(&mut iterations) {
-        times(handle, &mut message, fresh, 5)?;
-        let estimate = quantile(&mut times(handle, &mut message, fresh, 5)?, 0.5) + 1.0;
+/// One of those that take turns.
+struct Lane {
+    name: &'static str,
+    /// By which path it goes.
+    world: Intracomm,
+    message: Message,
+}
+
+/// Returns a message of a shape by each path, and a lent one if it can be lent.
+fn lanes(world: &World, shape: Shape, bytes: usize) -> Result<Vec<Lane>, Failure> {
+    let mut lanes = Vec::new();
+    for (name, path) in PATHS {
+        lanes.push(Lane { name, world: world.by_path(path), message: Message::new(shape, bytes)? });
+    }
+    if shape == Shape::Contiguous {
+        let (world, message) = (world.comm().clone(), Message::lent(world, bytes)?);
+        lanes.push(Lane { name: "lent", world, message });
+    }
+    Ok(lanes)
+}
+
+/// Times messages in turns, so that what disturbs one disturbs all; half round trips. Collective.
+fn in_turns(world: &Intracomm, lanes: &mut [Lane], fresh: bool, ms: f64) -> Result<Vec<Point>, Failure> {
+    let mut iterations = vec![0i64; lanes.len()];
+    for (lane, iterations) in lanes.iter_mut().zip(&mut iterations) {
+        times(lane, fresh, 5)?;
+        let estimate = quantile(&mut times(lane, fresh, 5)?, 0.5) + 1.0;
         *iterations = repeats(ms * 1e6 / ROUNDS as f64, estimate, 3, 20_000);
     }
     world.bcast(&mut iterations, 0)?;
-    let mut all: [Vec<u64>; PATHS.len()] = Default::default();
+    let mut all = vec![Vec::new(); lanes.len()];
     for round in 0..ROUNDS {
-        for turn in 0..PATHS.len() {
+        for turn in 0..lanes.len() {
             // Another one first each time: nobody always inherits the cache of the same one.
-            let at = (turn + round) % PATHS.len();
-            all[at].append(&mut times(&handles[at], &mut message, fresh, iterations[at])?);
+            let at = (turn + round) % lanes.len();
+            all[at].append(&mut times(&mut lanes[at], fresh, iterations[at])?);
         }
     }
-    let bytes = message.bytes();
-    Ok(all.map(|mut times| point(bytes, &mut times, 2e3)))
+    Ok(lanes.iter().zip(&mut all).map(|(lane, times)| point(lane.message.bytes(), times, 2e3)).collect())
 }
 
 /// Returns the nanoseconds of each round trip, as this rank sees them.
-fn times(
-    world: &Intracomm,
-    message: &mut Message,
-    fresh: bool,
-    iterations: i64,
-) -> Result<Vec<u64>, Failure> {
+fn times(lane: &mut Lane, fresh: bool, iterations: i64) -> Result<Vec<u64>, Failure> {
+    let Lane { world, message, .. } = lane;
     let (leads, other) = (world.rank() == 0, 1 - world.rank());
     let mut times = vec![0; usize::try_from(iterations)?];
     world.barrier()?;
@@ -135,7 +152,7 @@ fn times(
             message.recv(world, other)?;
         }
         if fresh {
-            message.write();
+            message.write()?;
         }
         message.send(world, other)?;
         if leads {

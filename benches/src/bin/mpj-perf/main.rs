@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mpj::pool::strategy::{STORAGES, STRATEGIES};
 use mpj::{Launch, World};
 
 use perf::Failure;
 
-#[path = "../../perf/mod.rs"]
 mod perf;
 
 /// The command line asks for what cannot be run: clap's own code.
@@ -26,8 +27,8 @@ const MOST_THREADS: usize = 256;
 /// Measures messages, collectives, datatypes, pools and codecs
 ///
 /// Rank 0 prints comma-separated lines, as soon as each is known; lines that start with # are remarks. Ranks are
-/// processes when mpjrun has started them and else threads of this process. Every program but hello and matching draws what
-/// it has measured with --svg FILE.
+/// processes when mpjrun has started them and else threads of this process. Every program but hello, matching and tune
+/// draws what it has measured with --svg FILE.
 ///
 /// Examples:
 ///
@@ -99,6 +100,9 @@ enum OfRanks {
     ///
     /// With --threads instead: THREADS,threads,median us,M messages/s (8 bytes; half round trips of each thread, and windows of
     /// 64 of all threads together; the last line is one thread again: from the second thread on a rank takes locks)
+    ///
+    /// With --pool instead: POOLPP,strategy,storage,bytes,median us,least us,99 % us,MB/s (half round trips, in turns); at the
+    /// end POOLPPMEM,strategy,storage,MiB in regions,MiB granted at most,blocks,of them not from the thread's own
     Pingpong(PingpongArgs),
     /// Collectives of any number of ranks
     ///
@@ -118,6 +122,12 @@ enum OfRanks {
     /// MEMCPY,bytes,median us,MB/s; PATH,shape,fresh or same,bytes,path,median us,least us,99 % us,MB/s (half round trips); remarks
     /// at the end say for each shape which path is best from which size on, and whether auto is it
     Paths(PathsArgs),
+    /// From which length on the device of the job should move messages without copies: writes a file of parameters
+    ///
+    /// Two ranks, over the device that the job has (mpjrun --dev): once for each device. The file is read by MPJ_CONF=FILE.
+    ///
+    /// TUNE,device,bytes,us as the device is set and us without copies, freshly written,the same two, unmodified,ratio
+    Tune(TuneArgs),
     /// Many messages that meet their receives in order and in reverse
     ///
     /// MATCH,queue,order,messages,median us,least us,ns a message (queue: the receives were posted, or the messages came
@@ -177,6 +187,12 @@ struct PingpongArgs {
     /// to this number
     #[arg(long, conflicts_with = "what", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
+    /// Pools of whose blocks messages are made and received into, instead: strategies, several separated by commas
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["what", "threads"], value_parser = PossibleValuesParser::new(STRATEGIES))]
+    pool: Vec<String>,
+    /// What lies under these pools: several separated by commas [default: pages]
+    #[arg(long, value_delimiter = ',', requires = "pool", value_parser = PossibleValuesParser::new(STORAGES))]
+    storage: Vec<String>,
 }
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -209,6 +225,15 @@ struct PathsArgs {
     max_bytes: usize,
 }
 
+#[derive(Args, Clone, Debug)]
+struct TuneArgs {
+    /// The file; parameters of others in it stay
+    file: PathBuf,
+    /// Milliseconds for each point
+    #[arg(default_value = "40", value_parser = milliseconds, allow_negative_numbers = true)]
+    ms: f64,
+}
+
 #[derive(Args, Clone, Copy, Debug)]
 struct MatchingArgs {
     /// The most messages
@@ -222,9 +247,13 @@ impl OfRanks {
         match self {
             OfRanks::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
             OfRanks::Matching(_) if ranks != 2 => Some(format!("matching needs 2 ranks, not {ranks}")),
+            OfRanks::Tune(_) if ranks != 2 => Some(format!("tune needs 2 ranks, not {ranks}")),
             OfRanks::Paths(_) if ranks != 2 => Some(format!("paths needs 2 ranks, not {ranks}")),
             OfRanks::Paths(PathsArgs { max_bytes, .. }) if *max_bytes < 64 => {
                 Some("the smallest message of paths has 64 bytes".to_owned())
+            }
+            OfRanks::Pingpong(args) if !args.pool.is_empty() => {
+                perf::pooled::refuse(&args.pool, &args.storages())
             }
             OfRanks::Pingpong(args) => args.options().refuse(),
             _ => None,
@@ -239,10 +268,15 @@ impl OfRanks {
             OfRanks::Pingpong(PingpongArgs { threads: Some(threads), ms, .. }) => {
                 perf::threads::run(world, *ms, usize::from(*threads))
             }
+            OfRanks::Pingpong(args) if !args.pool.is_empty() => {
+                let PingpongArgs { pool, ms, max_bytes, .. } = args;
+                perf::pooled::run(world, (pool, &args.storages()), *ms, *max_bytes, svg)
+            }
             OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
             OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
             OfRanks::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms, svg),
             OfRanks::Paths(args) => perf::paths::run(world, args.ms, args.max_bytes, svg),
+            OfRanks::Tune(args) => perf::paths::tune::run(world, args.ms, &args.file),
             OfRanks::Matching(args) => perf::matching::run(world, args.messages),
             OfRanks::Hello => Ok(()),
         }
@@ -258,6 +292,10 @@ impl PoolsArgs {
 }
 
 impl PingpongArgs {
+    fn storages(&self) -> Vec<String> {
+        if self.storage.is_empty() { vec!["pages".to_owned()] } else { self.storage.clone() }
+    }
+
     fn options(&self) -> perf::pingpong::Options {
         perf::pingpong::Options { ms: self.ms, max_bytes: self.max_bytes, pool_mib: self.pool_mib }
     }
@@ -317,6 +355,7 @@ fn undrawable(program: &Program, path: &Path) -> Option<String> {
     match program {
         Program::Ranks(OfRanks::Hello) => return Some("--svg: hello measures nothing".to_owned()),
         Program::Ranks(OfRanks::Matching(_)) => return Some("--svg does not draw matching".to_owned()),
+        Program::Ranks(OfRanks::Tune(_)) => return Some("--svg does not draw tune; paths does".to_owned()),
         Program::Ranks(OfRanks::Pingpong(args)) if !args.what.is_empty() || args.threads.is_some() => {
             return Some("--svg draws pingpong without --what and --threads".to_owned());
         }
@@ -381,7 +420,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => refuse(
-            "name a program: pingpong, coll, ddt, paths, matching, pools, serde or hello (mpj-perf --help says more)",
+            "name a program: pingpong, coll, ddt, paths, tune, matching, pools, serde or hello (mpj-perf --help says more)",
         ),
         _ => {
             let complaint = error.render().to_string();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hint::black_box;
 
 use clap::ValueEnum;
-use mpj::{Datatype, Intracomm, View, ViewMut};
+use mpj::{Datatype, Intracomm, PoolSlice, Request, View, ViewMut, World};
 
 use super::super::Failure;
 use super::super::memory::Pages;
@@ -42,9 +42,23 @@ pub(super) struct Message {
 
 #[derive(Debug)]
 enum Kind {
-    Elements { datatype: Datatype, send: Pages<f64>, recv: Pages<f64> },
-    Run { send: Pages<f64>, recv: Pages<f64> },
-    Object { send: Vec<(u64, f64)> },
+    Elements {
+        datatype: Datatype,
+        send: Pages<f64>,
+        recv: Pages<f64>,
+    },
+    Run {
+        send: Pages<f64>,
+        recv: Pages<f64>,
+    },
+    /// A run that is lent: one of the two.
+    Lent {
+        send: Option<PoolSlice<f64>>,
+        sending: Option<Request<PoolSlice<f64>>>,
+    },
+    Object {
+        send: Vec<(u64, f64)>,
+    },
 }
 
 impl Message {
@@ -68,13 +82,25 @@ impl Message {
         Ok(Message { bytes, kind })
     }
 
+    /// A message in one piece in a block of the rank's pool, which is read where it lies.
+    pub(super) fn lent(world: &World, bytes: usize) -> Result<Self, Failure> {
+        let send = Some(world.slice(1.5, bytes / size_of::<f64>())?);
+        Ok(Message { bytes, kind: Kind::Lent { send, sending: None } })
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Writes to every cache line of what is sent, as a program does that has computed it.
-    pub(super) fn write(&mut self) {
+    pub(super) fn write(&mut self) -> Result<(), Failure> {
         match &mut self.kind {
+            Kind::Lent { send, sending } => {
+                take_back(send, sending)?;
+                let send = send.as_mut().ok_or("a slice that is not sent is here")?;
+                send.iter_mut().step_by(8).for_each(|element| *element += 1.0);
+                black_box(&mut send[..]);
+            }
             Kind::Run { send, .. } | Kind::Elements { send, .. } => {
                 send.iter_mut().step_by(8).for_each(|element| *element += 1.0);
                 black_box(&mut send[..]);
@@ -84,11 +110,16 @@ impl Message {
                 black_box(&mut send[..]);
             }
         }
+        Ok(())
     }
 
     #[inline]
-    pub(super) fn send(&self, world: &Intracomm, to: usize) -> Result<(), Failure> {
-        match &self.kind {
+    pub(super) fn send(&mut self, world: &Intracomm, to: usize) -> Result<(), Failure> {
+        match &mut self.kind {
+            Kind::Lent { send, sending } => {
+                take_back(send, sending)?;
+                *sending = send.take().map(|send| world.isend(send, to, 1)).transpose()?;
+            }
             Kind::Run { send, .. } => world.send(&send[..], to, 1)?,
             Kind::Elements { datatype, send, .. } => {
                 world.send(&View::new(&send[..], 0, datatype, 1)?, to, 1)?;
@@ -105,10 +136,25 @@ impl Message {
             Kind::Elements { datatype, recv, .. } => {
                 world.recv(&mut ViewMut::new(&mut recv[..], 0, datatype, 1)?, from, 1)?;
             }
+            Kind::Lent { .. } => {
+                let (lent, _) = world.recv_block(from, 1)?;
+                black_box(lent.view::<f64>()?.iter().step_by(8).sum::<f64>());
+            }
             Kind::Object { .. } => drop(black_box(world.recv_object::<Vec<(u64, f64)>>(from, 1)?)),
         }
         Ok(())
     }
+}
+
+/// Waits for a slice that was sent.
+fn take_back(
+    send: &mut Option<PoolSlice<f64>>,
+    sending: &mut Option<Request<PoolSlice<f64>>>,
+) -> Result<(), Failure> {
+    if let Some(sending) = sending.take() {
+        *send = Some(sending.wait()?.0);
+    }
+    Ok(())
 }
 
 /// Blocks of `len` elements in all, each followed by as many that are left out.

@@ -38,7 +38,13 @@ pub(super) fn sentence(family: &Family) -> String {
     let best = buffered.iter().zip(zero_copy).map(|(a, b)| a.y.min(b.y));
     let auto = ratio(auto, best);
     let chosen = if auto <= CLOSE { "as good as the better one" } else { "slower than the better one" };
-    format!("{shape}, {state}: fastest {cross}; auto is {chosen} ({auto:.2} × its time on the average)")
+    let lent = match (family.lent.last(), paths[0].last()) {
+        (Some(lent), Some(copied)) => {
+            format!("; lent and read in place, {:.2} × as fast at the end", copied.y / lent.y)
+        }
+        _ => String::new(),
+    };
+    format!("{shape}, {state}: fastest {cross}; auto is {chosen} ({auto:.2} × its time on the average){lent}")
 }
 
 /// A panel for each shape and state, with what it shows as its title.
@@ -53,6 +59,9 @@ pub(super) fn page(device: &str, families: &[Family]) -> Page {
                 points: points.clone(),
             })
             .collect();
+        if !family.lent.is_empty() {
+            curves.push(Curve { label: "lent".to_owned(), look: Look::of(3), points: family.lent.clone() });
+        }
         let (label, look) = ("memcpy".to_owned(), Look::of(6).dashed(2));
         curves.push(Curve { label, look, points: family.memcpy.clone() });
         let Family { shape, fresh, .. } = family;

@@ -22,7 +22,6 @@ use mpj::{Error, Launch, World};
 use npb::cg::{self, Iteration, Params};
 use npb::{Class, Report};
 
-#[path = "../../npb/mod.rs"]
 mod npb;
 
 /// The answer is not the published one.

@@ -12,6 +12,7 @@ use std::path::Path;
 
 pub(super) use self::dots::{Dots, Row};
 pub(super) use self::lines::{Curve, Lines};
+pub(super) use self::machine::described as machine;
 pub(super) use self::style::Look;
 use super::Failure;
 

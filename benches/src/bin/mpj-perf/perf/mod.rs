@@ -11,6 +11,7 @@ mod memory;
 pub(crate) mod paths;
 pub(crate) mod pingpong;
 mod plot;
+pub(crate) mod pooled;
 pub(crate) mod pools;
 pub(crate) mod report;
 pub(crate) mod serde;

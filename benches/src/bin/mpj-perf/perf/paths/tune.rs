@@ -1,0 +1,170 @@
+//! From which length on a device should move messages without copies, by measurement: written as a file of parameters.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path as FilePath;
+
+use mpj::World;
+use mpj::config::{Number, PREFIX, Parameter};
+use mpj::devices::config::{IBV_READ, NIO_EAGER, SHM_SINGLE_COPY, SM_EAGER};
+
+use super::super::Failure;
+use super::super::plot;
+use super::super::report::Report;
+use super::message::Shape;
+use super::{Lane, device, in_turns, lanes};
+
+const SIZES: [usize; 13] = [
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+    2 << 20,
+    4 << 20,
+];
+
+/// What a device calls the length.
+struct Limit {
+    device: &'static str,
+    parameter: &'static Number,
+    /// Whether it names the last length that is copied, and not the first that is not.
+    is_last: bool,
+}
+
+const LIMITS: [Limit; 4] = [
+    Limit { device: "smdev", parameter: &SM_EAGER, is_last: true },
+    Limit { device: "shmdev", parameter: &SHM_SINGLE_COPY, is_last: false },
+    Limit { device: "niodev", parameter: &NIO_EAGER, is_last: true },
+    Limit { device: "ibvdev", parameter: &IBV_READ, is_last: false },
+];
+
+/// Without copies must be as fast within this, or faster by as much where copies are the rule.
+const CLOSE: f64 = 1.02;
+
+impl Limit {
+    /// Returns the value for messages without copies from `from` on.
+    fn value(&self, from: Option<usize>) -> u64 {
+        let (least, most) = self.parameter.range;
+        let value = match (from, self.is_last) {
+            (Some(from), false) => from as u64,
+            (Some(from), true) => from as u64 / 2,
+            // Shorter than all that was measured is copied, as is all of it.
+            (None, true) => most,
+            (None, false) if least == 0 => 0,
+            (None, false) => SIZES[SIZES.len() - 1] as u64 * 2,
+        };
+        value.clamp(least, most)
+    }
+
+    /// Whether messages that take `ratio` of the time of copies should go without them.
+    fn pays(&self, ratio: f64) -> bool {
+        let is_rule = self.parameter.default == 0;
+        if is_rule { ratio * CLOSE < 1.0 } else { ratio < CLOSE }
+    }
+}
+
+/// Measures the device of two ranks, and writes what is best to a file: other parameters in it stay.
+pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure> {
+    let report = Report::new(world, SIZES.len());
+    if world.rank() == 0 {
+        // Before it has measured for long.
+        prepare(path)?;
+    }
+    report.head(world)?;
+    // So that the device is known that they speak by.
+    world.barrier()?;
+    let name = device(world);
+    let limit = LIMITS.iter().find(|limit| limit.device == name);
+    let limit = limit.ok_or_else(|| format!("nothing to tune: {name:?} has no such parameter"))?;
+    let mut ratios = Vec::new();
+    for bytes in SIZES {
+        let wanted = |lane: &Lane| lane.name == "auto" || lane.name == "zerocopy";
+        let mut lanes: Vec<Lane> =
+            lanes(world, Shape::Contiguous, bytes)?.into_iter().filter(wanted).collect();
+        let (fresh, same) = (in_turns(world, &mut lanes, true, ms)?, in_turns(world, &mut lanes, false, ms)?);
+        let ratio = (fresh[1].y / fresh[0].y * same[1].y / same[0].y).sqrt();
+        report.row(format_args!(
+            "TUNE,{name},{bytes},{:.3},{:.3},{:.3},{:.3},{ratio:.3}",
+            fresh[0].y, fresh[1].y, same[0].y, same[1].y
+        ))?;
+        ratios.push((bytes, ratio));
+    }
+    if world.rank() == 0 {
+        let from = ratios.iter().rev().take_while(|(_, ratio)| limit.pays(*ratio)).last();
+        let line =
+            format!("{PREFIX}{}={}", limit.parameter.name(), limit.value(from.map(|(bytes, _)| *bytes)));
+        let remark = format!("# {name}: {}", plot::machine());
+        let written = fs::read_to_string(path).and_then(|text| fs::write(path, with(&text, &line, &remark)));
+        written.map_err(|error| format!("{}: {error}", path.display()))?;
+        report.line(format_args!(
+            "# {line} is in {}: have it read by {PREFIX}CONF={}",
+            path.display(),
+            path.display()
+        ))?;
+    }
+    report.finish(None, || unreachable!("no picture was asked for"))
+}
+
+/// Makes a file that can be written to, if there is none; what is there stays.
+fn prepare(path: &FilePath) -> Result<(), String> {
+    // A device may have no end, and a pipe lets nobody in.
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(format!("{} is not a file", path.display()));
+    }
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Returns a file with a line in place of that of the same parameter, and of the remark on the same device before it.
+fn with(text: &str, line: &str, remark: &str) -> String {
+    let name = |line: &str| line.split_once('=').map(|(name, _)| name.trim().to_owned());
+    let device = |remark: &str| remark.split_once(':').map(|(device, _)| device.to_owned());
+    let mut lines: Vec<&str> = Vec::new();
+    for old in text.lines() {
+        if name(old) != name(line) {
+            lines.push(old);
+        } else if lines.last().is_some_and(|before| device(before) == device(remark)) {
+            lines.pop();
+        }
+    }
+    lines.extend([remark, line]);
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_in_the_file_once() {
+        let first = with("", "MPJ_A=1", "# a: then");
+        assert_eq!(first, "# a: then\nMPJ_A=1\n");
+        let both = with(&first, "MPJ_B=2", "# b: then");
+        assert_eq!(both, "# a: then\nMPJ_A=1\n# b: then\nMPJ_B=2\n");
+        assert_eq!(with(&both, "MPJ_A=3", "# a: now"), "# b: then\nMPJ_B=2\n# a: now\nMPJ_A=3\n");
+        // What others have remarked stays.
+        assert_eq!(with("# mine\nMPJ_A = 5", "MPJ_A=3", "# a: now"), "# mine\n# a: now\nMPJ_A=3\n");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        for path in ["/dev/full", "/"] {
+            assert_eq!(prepare(FilePath::new(path)), Err(format!("{path} is not a file")));
+        }
+        assert!(prepare(FilePath::new("/nowhere/at/all")).unwrap_err().starts_with("/nowhere/at/all: "));
+    }
+
+    #[test]
+    fn a_limit_is_the_last_that_is_copied_or_the_first_that_is_not() {
+        let values = |from| LIMITS.each_ref().map(|limit| limit.value(from));
+        let most = SM_EAGER.range.1;
+        assert_eq!(values(Some(64 << 10)), [most.min(32 << 10), 64 << 10, 32 << 10, 64 << 10]);
+        assert_eq!(values(None), [most, 0, NIO_EAGER.range.1, 8 << 20]);
+    }
+}

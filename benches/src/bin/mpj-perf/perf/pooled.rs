@@ -1,0 +1,222 @@
+//! The second experiment of the mpjbuf paper: ping-pong of messages that are packed into blocks of a pool, sent, and unpacked out
+//! of blocks of the same pool, by strategy and storage. The pools take turns at each size.
+
+use std::hint::black_box;
+use std::path::Path;
+
+use mpj::Intracomm;
+use mpj::buffer::{Buffer, MESSAGE_HEADER, section_len};
+use mpj::pool::{Growth, Pool, PoolStats, strategy};
+
+use super::Failure;
+use super::plot::{Curve, Lines, Look, Page, Panel, Point};
+use super::report::Report;
+use super::stats::{now_ns, quantile, repeats};
+
+/// Bytes of the elements of a message.
+const SIZES: [usize; 12] =
+    [8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+const ROUNDS: usize = 7;
+const MEBI: f64 = (1 << 20) as f64;
+
+/// One pool with its ping-pong.
+trait Contender {
+    /// Returns the nanoseconds of each round trip of messages of so many numbers, as this rank sees them. Collective.
+    fn times(&mut self, world: &Intracomm, len: usize, iterations: i64) -> Result<Vec<u64>, Failure>;
+
+    fn stats(&self) -> PoolStats;
+}
+
+struct Exchange<P> {
+    pool: P,
+    sent: Vec<f64>,
+    got: Vec<f64>,
+}
+
+impl<P: Pool + 'static> Exchange<P> {
+    #[inline]
+    fn send(&self, world: &Intracomm, to: usize, len: usize) -> Result<(), Failure> {
+        let block = self.pool.alloc(room(len)?)?;
+        let mut message = Buffer::new(block).map_err(|refused| refused.error)?;
+        message.write(&self.sent[..len])?;
+        Ok(world.send(&message.commit(), to, 1)?)
+    }
+
+    #[inline]
+    fn recv(&mut self, world: &Intracomm, from: usize, len: usize) -> Result<(), Failure> {
+        let (mut message, _) = world.recv_buffer_in(&self.pool, room(len)?, from, 1)?;
+        message.read(&mut self.got[..len])?;
+        black_box(&mut self.got[..len]);
+        Ok(())
+    }
+}
+
+impl<P: Pool + 'static> Contender for Exchange<P> {
+    fn times(&mut self, world: &Intracomm, len: usize, iterations: i64) -> Result<Vec<u64>, Failure> {
+        let (leads, other) = (world.rank() == 0, 1 - world.rank());
+        self.sent.resize(self.sent.len().max(len), 1.5);
+        self.got.resize(self.got.len().max(len), 2.5);
+        let mut times = vec![0; usize::try_from(iterations)?];
+        world.barrier()?;
+        for time in &mut times {
+            let start = now_ns();
+            if leads {
+                self.send(world, other, len)?;
+                self.recv(world, other, len)?;
+            } else {
+                self.recv(world, other, len)?;
+                self.send(world, other, len)?;
+            }
+            *time = now_ns() - start;
+        }
+        Ok(times)
+    }
+
+    fn stats(&self) -> PoolStats {
+        self.pool.stats()
+    }
+}
+
+/// The bytes of a whole message of so many numbers.
+fn room(len: usize) -> Result<usize, Failure> {
+    Ok(MESSAGE_HEADER + section_len::<f64>(len).ok_or("more bytes than can be counted")?)
+}
+
+struct Enter;
+
+impl strategy::Visitor for Enter {
+    type Output = Box<dyn Contender>;
+
+    fn visit<P: Pool + 'static>(self, pool: P) -> Box<dyn Contender> {
+        Box::new(Exchange { pool, sent: Vec::new(), got: Vec::new() })
+    }
+}
+
+/// A contender, by the names of its strategy and storage.
+struct Entry {
+    strategy: String,
+    storage: String,
+    contender: Box<dyn Contender>,
+    points: Vec<Point>,
+}
+
+/// Makes a pool of each strategy on each storage.
+///
+/// # Errors
+/// A name is none, or two do not go together.
+fn entries(strategies: &[String], storages: &[String]) -> Result<Vec<Entry>, Failure> {
+    let mut entries = Vec::new();
+    for storage in storages {
+        for strategy in strategies {
+            let contender = strategy::visit(strategy, storage, Growth::default(), Enter)?;
+            let (strategy, storage) = (strategy.clone(), storage.clone());
+            entries.push(Entry { strategy, storage, contender, points: Vec::new() });
+        }
+    }
+    Ok(entries)
+}
+
+/// Returns why these names cannot be measured, if so.
+pub(crate) fn refuse(strategies: &[String], storages: &[String]) -> Option<String> {
+    struct Nothing;
+    impl strategy::Visitor for Nothing {
+        type Output = ();
+
+        fn visit<P: Pool + 'static>(self, _pool: P) {}
+    }
+    let pairs =
+        storages.iter().flat_map(|storage| strategies.iter().map(move |strategy| (strategy, storage)));
+    pairs
+        .filter_map(|(strategy, storage)| {
+            strategy::visit(strategy, storage, Growth::default(), Nothing).err()
+        })
+        .map(|error| error.to_string())
+        .next()
+}
+
+/// Measures every pair up to `max_bytes`, on two ranks.
+pub(crate) fn run(
+    world: &Intracomm,
+    (strategies, storages): (&[String], &[String]),
+    ms: f64,
+    max_bytes: usize,
+    svg: Option<&Path>,
+) -> Result<(), Failure> {
+    let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
+    let report = Report::new(world, sizes().count());
+    report.head(world)?;
+    let mut entries = entries(strategies, storages)?;
+    for bytes in sizes() {
+        let points = in_turns(world, &mut entries, bytes, ms)?;
+        for (entry, point) in entries.iter_mut().zip(points) {
+            let Entry { strategy, storage, points, .. } = entry;
+            let Point { x, y, low, high } = point;
+            report.line(format_args!(
+                "POOLPP,{strategy},{storage},{bytes},{y:.3},{low:.3},{high:.3},{:.1}",
+                x / y
+            ))?;
+            points.push(point);
+        }
+        report.step();
+    }
+    for Entry { strategy, storage, contender, .. } in &entries {
+        let stats = contender.stats();
+        report.line(format_args!(
+            "POOLPPMEM,{strategy},{storage},{:.1},{:.1},{},{}",
+            stats.region_bytes as f64 / MEBI,
+            stats.peak_granted as f64 / MEBI,
+            stats.allocs,
+            stats.misses
+        ))?;
+    }
+    report.finish(svg, || page(&entries, storages))
+}
+
+/// Times one size in turns; half round trips. Collective.
+fn in_turns(world: &Intracomm, entries: &mut [Entry], bytes: usize, ms: f64) -> Result<Vec<Point>, Failure> {
+    let len = bytes / size_of::<f64>();
+    let mut iterations = vec![0i64; entries.len()];
+    for (entry, iterations) in entries.iter_mut().zip(&mut iterations) {
+        entry.contender.times(world, len, 5)?;
+        let estimate = quantile(&mut entry.contender.times(world, len, 5)?, 0.5) + 1.0;
+        *iterations = repeats(ms * 1e6 / ROUNDS as f64, estimate, 3, 20_000);
+    }
+    world.bcast(&mut iterations, 0)?;
+    let mut all = vec![Vec::new(); entries.len()];
+    for round in 0..ROUNDS {
+        for turn in 0..entries.len() {
+            // Another one first each time: nobody always inherits the cache of the same one.
+            let at = (turn + round) % entries.len();
+            all[at].append(&mut entries[at].contender.times(world, len, iterations[at])?);
+        }
+    }
+    let point = |times: &mut Vec<u64>| {
+        let y = quantile(times, 0.5).max(1.0) / 2e3;
+        Point { x: bytes as f64, y, low: times[0].max(1) as f64 / 2e3, high: quantile(times, 0.99) / 2e3 }
+    };
+    Ok(all.iter_mut().map(point).collect())
+}
+
+/// A panel for each storage.
+fn page(entries: &[Entry], storages: &[String]) -> Page {
+    let panel = |storage: &String| {
+        let of_storage = entries.iter().filter(|entry| entry.storage == *storage);
+        let curves = of_storage.enumerate().map(|(at, entry)| Curve {
+            label: entry.strategy.clone(),
+            look: Look::of(at),
+            points: entry.points.clone(),
+        });
+        Panel::Lines(Lines {
+            title: format!("storage {storage}"),
+            x: "elements of the message",
+            y: "time, µs",
+            curves: curves.collect(),
+        })
+    };
+    Page {
+        title: "Ping-pong by pools of buffers".to_owned(),
+        how: "Packed into a block, sent, received into one and unpacked: half round trips, medians; bars: least to 99 %"
+            .to_owned(),
+        panels: storages.iter().map(panel).collect(),
+    }
+}
