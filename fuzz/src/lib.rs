@@ -38,7 +38,8 @@ mod segment;
 mod shared;
 mod types;
 
-// The models and the scenes of the crates' own tests, of which each target takes its part.
+// The models and the scenes of the crates' own tests, of which each target takes its part. They are named by their paths, as
+// a crate for them would either stand below those that it is about, or be built by whoever tests one of them alone.
 #[allow(dead_code)]
 #[path = "../../devices/tests/frames/bench.rs"]
 mod bench;

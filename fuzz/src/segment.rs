@@ -7,8 +7,11 @@ use std::sync::{Arc, LazyLock};
 
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{Member, Pinboard, Receiving, Sending};
-use mpj_devices::{Doorbell, End, Engine, Event, HostId, Hosts, Registry, Roster, Segment, ShmDriver, Site};
-use mpj_pool::{Shared, SharedView};
+use mpj_devices::{
+    Buf, Completion, Doorbell, End, Engine, Event, Fault, HostId, Hosts, Keep, Leave, Lent, Mode, Pattern,
+    Receive, Registry, Roster, Segment, ShmDriver, Site, Source, Started, Target,
+};
+use mpj_pool::{Pool, Shared, SharedView, Written};
 
 use crate::input::Input;
 
@@ -17,6 +20,13 @@ const RANKS: u32 = 2;
 /// Words in front of the cells of a ring, and cells that the first rounds use.
 const WORDS: usize = 4;
 const CELLS: usize = 24;
+
+/// The tag of messages that lie in blocks, of which the first words of the table speak.
+const LENT: i32 = 9;
+const LOANS: usize = 8;
+
+/// What is done with two ranks, one thing after the other.
+const ROUNDS: usize = 60;
 
 /// Passes in which everything that can move has moved.
 const PASSES: usize = 40;
@@ -27,20 +37,70 @@ struct Rank {
     roster: Arc<Roster>,
     sends: Vec<Sending<u8>>,
     receives: Vec<(u8, usize, Receiving<u8>)>,
+    /// Messages in blocks, what has become of those that cannot be looked at, and what is looked at.
+    loans: Vec<Completion>,
+    others: Vec<Completion>,
+    looks: Vec<Lent>,
 }
 
 impl Rank {
     fn pass(&self) {
         let _moved = self.member.engine.progress();
     }
+
+    /// Starts a message in a block, of as many bytes as `seed` says.
+    fn lend(&mut self, to: u32, seed: u8) -> Result<(), Fault> {
+        let member = &self.member;
+        let mut block = Written::new(member.engine.pool().alloc(len_of(seed)).expect("a block"));
+        block.push(&body(seed, len_of(seed))).expect("it is as long");
+        let block = Arc::new(block);
+        let (keep, buf) =
+            (Arc::clone(&block) as Keep, Buf::slice((*block).as_ref()).in_region(block.registrable()));
+        // SAFETY: `keep` keeps the block, and nobody has it otherwise.
+        let source = unsafe { Source::new(buf, Some(keep)) }.expect("whole items");
+        drop(block);
+        match member.engine.send(&member.world, to, LENT, source, Mode::Standard, Leave::Soon)? {
+            Started::Pending(completion) => self.loans.push(completion),
+            Started::Done(_) => (),
+        }
+        Ok(())
+    }
+
+    /// Looks at the next message in a block; one that cannot be looked at is refused.
+    fn look(&mut self, from: u32, touched: bool) {
+        let engine = &self.member.engine;
+        let found = engine.improbe(&self.member.world, Pattern { source: from.cast_signed(), tag: LENT });
+        let Some(message) = found.ok().flatten() else { return };
+        match engine.recv_lent(message) {
+            Ok(lent) => {
+                assert!(touched || is_whole(&lent), "another message");
+                self.looks.push(lent);
+            }
+            // It was sent before the ranks had met, or lies elsewhere, as the pool is used up; or the word says nothing good.
+            Err(message) => {
+                // SAFETY: there is no room, so that nothing is written.
+                let nothing = unsafe { Target::new(Buf::empty(), None) }.expect("nothing");
+                self.others.push(engine.recv_message(message, Receive::new(nothing)));
+            }
+        }
+    }
+}
+
+/// The length of a message in a block. Its first byte is its seed.
+fn len_of(seed: u8) -> usize {
+    70_000 + usize::from(seed)
+}
+
+fn is_whole(lent: &Lent) -> bool {
+    lent.bytes().first().is_some_and(|seed| lent.bytes() == body(*seed, len_of(*seed)))
 }
 
 struct Scene {
     ranks: [Rank; 2],
     view: SharedView,
-    /// Where desks and contacts are, and the rings of each rank.
+    /// Where desks and contacts are, and the rings and the words of the loans of each rank.
     desks: Range<usize>,
-    rings: Vec<Range<usize>>,
+    rings: Vec<[Range<usize>; 2]>,
 }
 
 fn scene() -> Scene {
@@ -48,6 +108,7 @@ fn scene() -> Scene {
         let mut config = Config::default();
         config.set(&config::CREDIT, 1 << 16).expect("within its range");
         config.set(&config::SHM_FRAGMENTS, 2).expect("within its range");
+        config.set(&config::SHM_POOL, 2).expect("within its range");
         config
     });
     let memory = Segment::create(RANKS, &CONFIG).expect("memory");
@@ -66,7 +127,15 @@ fn scene() -> Scene {
     });
     let ranks = engines.map(|(engine, roster)| {
         let member = Member::join(engine).expect("a channel");
-        Rank { member, roster, sends: Vec::new(), receives: Vec::new() }
+        Rank {
+            member,
+            roster,
+            sends: Vec::new(),
+            receives: Vec::new(),
+            loans: Vec::new(),
+            others: Vec::new(),
+            looks: Vec::new(),
+        }
     });
     let (desks, rings) = memory.words();
     Scene { ranks, view: Shared::attach(fd()).expect("the same memory"), desks, rings }
@@ -85,14 +154,15 @@ impl Scene {
 
     /// Writes over one word of the memory: one that counts or labels, or any.
     fn overwrite(&self, input: &mut Input<'_>) {
-        let ring = self.rings[input.below(2)].clone();
-        let at = match input.below(8) {
+        let [ring, loans] = self.rings[input.below(2)].clone();
+        let at = match input.below(10) {
             0 => self.desks.start + input.below(self.desks.len() / 8) * 8,
             1 | 2 => ring.start + input.below(WORDS) * 64,
             // A cell in use, by the first rounds.
             3..6 => ring.start + (WORDS + input.below(CELLS)) * 64,
             6 => ring.start + (WORDS + input.below(CELLS)) * 64 + input.below(8) * 8,
-            _ => ring.start + input.below(ring.len() / 8) * 8,
+            7 => ring.start + input.below(ring.len() / 8) * 8,
+            _ => loans.start + input.below(LOANS) * 8,
         };
         let word = self.view.at(at, 8).expect("inside").cast::<AtomicU64>();
         // SAFETY: `at` vouches for the word, which is aligned; the others use it as atomics, or copy it.
@@ -116,12 +186,12 @@ pub fn segment(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut scene = scene();
     let mut touched = false;
-    for _ in 0..60 {
+    for _ in 0..ROUNDS {
         if input.is_empty() {
             break;
         }
         let from = input.below(2);
-        match input.below(6) {
+        match input.below(9) {
             0 | 1 => {
                 let (seed, len) = (input.byte(), input.one(&[0, 8, 48, 49, 1000, 20_000, 32 << 10, 70_000]));
                 let [sender, receiver] = if from == 0 { [0, 1] } else { [1, 0] };
@@ -139,6 +209,17 @@ pub fn segment(bytes: &[u8]) {
             }
             2 | 3 => scene.ranks[from].pass(),
             4 => scene.pass(PASSES),
+            6 => {
+                let lent = scene.ranks[from].lend(1 - from as u32, input.byte());
+                assert!(touched || lent.is_ok(), "{lent:?}");
+            }
+            7 => scene.ranks[from].look(1 - from as u32, touched),
+            8 => {
+                let looks = &mut scene.ranks[from].looks;
+                if !looks.is_empty() {
+                    drop(looks.swap_remove(input.below(looks.len())));
+                }
+            }
             _ => {
                 touched = true;
                 scene.overwrite(&mut input);
@@ -146,6 +227,17 @@ pub fn segment(bytes: &[u8]) {
         }
     }
     scene.pass(10 * PASSES);
+    if !touched {
+        for me in [0, 1] {
+            // What is not looked at yet is now.
+            for _ in 0..ROUNDS {
+                scene.ranks[me].look(1 - me as u32, touched);
+            }
+            let looks = std::mem::take(&mut scene.ranks[me].looks);
+            assert!(looks.iter().all(is_whole), "somebody has written to what is looked at");
+        }
+        scene.pass(10 * PASSES);
+    }
     for (me, rank) in scene.ranks.iter().enumerate() {
         for Event { rank, end } in rank.roster.since(0) {
             assert!(touched && rank as usize != me, "rank {me} says that rank {rank} ended: {end:?}");
@@ -153,13 +245,16 @@ pub fn segment(bytes: &[u8]) {
         }
         if !touched {
             assert!(rank.sends.iter().all(Sending::has_ended), "a send hangs");
+            assert!(rank.loans.iter().all(|loan| loan.outcome().is_some()), "a message in a block hangs");
             assert!(rank.receives.iter().all(|(_, _, receive)| receive.has_ended()), "a receive hangs");
         }
         // Whatever became of it, the other's end is the end of all.
         rank.roster.report(1 - me as u32, End::Died("its part is over".into()));
     }
     scene.pass(PASSES);
-    for Rank { member, sends, receives, .. } in scene.ranks {
+    for Rank { member, sends, receives, loans, others, .. } in scene.ranks {
+        assert!(loans.iter().chain(&others).all(|it| it.outcome().is_some()), "a message in a block hangs");
+        assert!(touched || loans.iter().all(|loan| matches!(loan.outcome(), Some(Ok(_)))));
         for send in sends {
             assert!(send.has_ended(), "a send hangs");
             assert!(send.wait(&member).is_ok() || touched);
