@@ -27,7 +27,9 @@
 //!    Where a frame alone costs much, [`Link::post_more`] may keep it back for [a short time](device::HELD).
 //! 3. [`Inlet::progress`] hands frames to the [`Sink`], one peer's frames in order. Where it makes a system call for that,
 //!    [`Inlet::asks_system`] says so.
-//! 4. When room comes back after an `Again`, ring this rank's own doorbell: the outbox is flushed by whoever waits.
+//! 4. When room comes back after an `Again`, ring this rank's own doorbell: the outbox is flushed by whoever waits. Who polls
+//!    tries again by itself, and who is about to sleep posts once more after the fence of its doorbell: only what is refused
+//!    then needs the ring.
 //! 5. [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory on their word that it was
 //!    written. A device that moves no memory and hands over whole frames has nothing to prove.
 //! 6. Open for the [`Lane`] that the site says, or refuse all but the first.

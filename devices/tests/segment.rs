@@ -10,7 +10,7 @@ use mpj_devices::config::Config;
 use mpj_devices::{Address, Doorbell, Driver, HostId, Hosts, OpenError, Segment, ShmDriver, Site};
 
 /// So many has each rank, where few share a host.
-const FRAGMENTS: u64 = 64;
+const FRAGMENTS: u64 = 128;
 /// Bytes of a fragment.
 const FRAGMENT: u64 = 32 << 10;
 

@@ -9,7 +9,8 @@ pub trait Link: Send + fmt::Debug {
     /// Sends one frame; on `Ok` head and body may be reused.
     ///
     /// # Errors
-    /// [`PostError::Again`] if there is no room now, and the body was not [written](super::Fill::write).
+    /// [`PostError::Again`] if there is no room now, and the body was not [written](super::Fill::write). The rank tries again
+    /// whenever it polls, and once more after it has raised the flag of its doorbell: if that is refused, too, room must ring it.
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
     /// Sends one frame as [`post`](Self::post) does, of a caller that may have more to send at once: where a frame alone

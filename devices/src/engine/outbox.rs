@@ -132,6 +132,8 @@ impl Engine {
         out.waiting.push_back(Waiting { place, ..frame });
         out.place += 1;
         self.note_busy(idle, out);
+        // A thread that sleeps has looked for room for what waited before that.
+        self.site.bell.ring();
     }
 
     /// Keeps the count and the list of busy outboxes, after a change of one that was idle or not before.

@@ -14,6 +14,7 @@ use crate::biased::MutexGuard;
 use crate::completion::{Completion, Outcome, Started};
 use crate::device::{Inlet, PeerId};
 use crate::fault::Fault;
+use crate::fence;
 use crate::layout::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{Next, Waiter};
@@ -267,7 +268,12 @@ impl Engine {
                 Some(turn) => {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
                     self.site.bell.sleep(&armed, NAP, || {
-                        let moved = self.pass(turn, Look::All);
+                        let mut moved = self.pass(turn, Look::All);
+                        // What has found no room only now is told of room only if it looks once more after a fence.
+                        if moved == 0 && self.is_busy() {
+                            fence::heavy();
+                            moved = self.pass(turn, Look::All);
+                        }
                         value = ready(state);
                         moved_asleep = moved > 0;
                         moved_asleep || value.is_some()

@@ -178,7 +178,8 @@ pub(crate) struct Borrower(usize);
 pub(crate) enum Lent {
     /// The fragment, filled.
     Fragment(u32),
-    /// The peer holds some: it will wake this rank when it returns one.
+    /// The peer holds some: it will wake this rank when it returns one, provided that this rank asks once more after a
+    /// [heavy fence](crate::fence::heavy).
     Later,
     /// None is left, and the peer holds none that could come back.
     Never,
@@ -278,7 +279,7 @@ impl Hand {
             Some(index) => index,
             None => match self.spare(to) {
                 Some(index) => index,
-                None => match self.gather(to, receivers)? {
+                None => match self.gather(to, receivers) {
                     Some(index) => index,
                     None if self.loans[to].out.is_empty() => return Ok(Lent::Never),
                     None => return Ok(Lent::Later),
@@ -295,24 +296,20 @@ impl Hand {
         if self.free.len() > self.reserve || self.loans[to].out.is_empty() { self.free.pop() } else { None }
     }
 
-    /// Collects what all peers have returned. If that does not help, has this peer wake the rank and looks once more.
+    /// Collects what all peers have returned. If that does not help, has this peer wake the rank.
     #[cold]
-    fn gather(&mut self, to: usize, receivers: Receivers) -> Result<Option<u32>, Malformed> {
+    fn gather(&mut self, to: usize, receivers: Receivers) -> Option<u32> {
         let Hand { free, loans, .. } = &mut *self;
         for loan in loans.iter_mut() {
             loan.collect(free, receivers);
         }
         if let Some(index) = self.spare(to) {
-            return Ok(Some(index));
+            return Some(index);
         }
-        let loan = &mut self.loans[to];
-        if loan.out.is_empty() {
-            return Ok(None);
+        if !self.loans[to].out.is_empty() {
+            self.loans[to].ring.starve();
         }
-        loan.ring.starved().store(1, Ordering::Relaxed);
-        crate::fence::heavy();
-        loan.look()?;
-        Ok(loan.oldest())
+        None
     }
 }
 

@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::compiler_fence;
 
 use super::memory::{Bytes, Form, INLINE, Label, Line, Ring};
-use super::{Fragments, Malformed, hint};
+use super::{Fragments, Malformed};
 use crate::copy;
 use crate::device::Landing;
 use crate::fence::Light;
 use crate::sync::atomic::Ordering;
-
-/// How many cells before its use a cell's line is asked for; see the producer.
-const READ_AHEAD: u64 = 2;
 
 /// The receiving end.
 #[derive(Debug)]
@@ -125,7 +122,6 @@ impl Consumer {
         if label.seq != (reading.position + 1) as u32 {
             return reading.nothing(ring, label);
         }
-        hint::will_read(ring.cell(reading.position + READ_AHEAD));
         reading.open(ring, cell, label, take)?;
         reading.position += 1;
         if reading.position - reading.told >= ring.cells() / 4 {

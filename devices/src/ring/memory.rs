@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::Owner;
 use crate::device::HEAD_MAX;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::cell::UnsafeCell;
 
 /// Bytes of a cell for head and body.
@@ -177,6 +177,14 @@ impl Ring {
     #[inline]
     pub(super) fn starved(&self) -> &AtomicU64 {
         &self.line(STARVED).word
+    }
+
+    /// Asks the receiver to wake this rank when it gives cells or fragments back. It does so if it gives them back after a heavy
+    /// fence that follows: whoever sleeps makes one, and looks for room once more.
+    #[cold]
+    pub(super) fn starve(&self) {
+        // SYNC ring-starved (the fences order it)
+        self.starved().store(1, Ordering::Relaxed);
     }
 
     /// Not 0 when the receiver reads no more: neither cells nor fragments.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::area::{Borrower, Lent};
 use super::{Area, Consumer, Fragments, Producer, Receivers, Ring};
 use crate::biased::Bias;
+use crate::fence::heavy;
 use crate::sync::{Condvar, Mutex, lock};
 
 fn ends(cells: u32) -> (Producer, Consumer) {
@@ -62,6 +63,10 @@ fn a_ring_goes_round() {
             thread::spawn(move || {
                 for frame in 1..=FRAMES {
                     while !producer.has_room().unwrap() {
+                        heavy();
+                        if producer.has_room().unwrap() {
+                            break;
+                        }
                         bell.sleep();
                     }
                     send(&mut producer, frame);
@@ -144,12 +149,17 @@ fn a_fragment_has_one_owner() {
             let (scene, bell) = (Shared::clone(&scene), Shared::clone(&bell));
             thread::spawn(move || {
                 for frame in 1..=FRAMES {
-                    loop {
-                        match scene.lend(&mut producer, borrower, frame) {
-                            Lent::Fragment(_) => break,
-                            Lent::Later => bell.sleep(),
-                            Lent::Never => panic!("it is this peer that holds it"),
+                    let mut is_lent = || match scene.lend(&mut producer, borrower, frame) {
+                        Lent::Fragment(_) => true,
+                        Lent::Later => false,
+                        Lent::Never => panic!("it is this peer that holds it"),
+                    };
+                    while !is_lent() {
+                        heavy();
+                        if is_lent() {
+                            break;
                         }
+                        bell.sleep();
                     }
                 }
             })

@@ -31,7 +31,8 @@ impl Producer {
         self.position - self.taken >= self.ring.cells()
     }
 
-    /// Returns whether there is a free cell; if not, the receiver will wake this rank when there is one.
+    /// Returns whether there is a free cell. If not, the receiver will wake this rank when there is one, provided that this
+    /// is asked once more after a [heavy fence](crate::fence::heavy).
     ///
     /// # Errors
     /// The receiver's count makes no sense.
@@ -41,10 +42,10 @@ impl Producer {
             return Ok(true);
         }
         self.look()?;
-        if !self.is_full() {
-            return Ok(true);
+        if self.is_full() {
+            self.ring.starve();
         }
-        self.starve()
+        Ok(!self.is_full())
     }
 
     #[inline]
@@ -57,14 +58,6 @@ impl Producer {
         }
         self.taken = found;
         Ok(())
-    }
-
-    #[cold]
-    fn starve(&mut self) -> Result<bool, Malformed> {
-        self.ring.starved().store(1, Ordering::Relaxed);
-        crate::fence::heavy();
-        self.look()?;
-        Ok(!self.is_full())
     }
 
     /// Sends a head and a body that follow each other in one cell. The caller has seen [`has_room`](Self::has_room),

@@ -61,10 +61,10 @@ pub const SHM_EAGER: Number = Number {
 /// The number of fragments a rank of shmdev owns.
 pub const SHM_FRAGMENTS: Number = Number {
     name: "SHM_FRAGMENTS",
-    default: 64,
+    default: 128,
     range: (2, 1 << 16),
     help: "fragments a rank of shmdev has for messages on their way, each as long as SHM_EAGER may be; fewer unless set when \
-           more than 16 ranks share a host; read by the launcher",
+           more than 8 ranks share a host; read by the launcher",
 };
 
 /// The room that a rank of shmdev has for rings.

@@ -48,7 +48,7 @@ pub const SM_EAGER: Number = Number {
 /// The number of fragments a rank of smdev owns.
 pub const SM_FRAGMENTS: Number = Number {
     name: "SM_FRAGMENTS",
-    default: 64,
+    default: 128,
     range: (2, 1 << 16),
     help: "fragments a rank of smdev has for messages on their way; each is as long as SM_EAGER may be",
 };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use mpj_devices::{Fault, Pattern};
+use mpj_devices::{Fault, Mode, Pattern};
 
 use crate::bench::Bench;
 use crate::device::lock;
@@ -89,6 +89,42 @@ fn who_parks_while_another_tests_in_vain_goes_on_when_that_has_looked() {
         (0..TRIES).any(|_| mostly_soon()),
         "in none of {TRIES} tries it went on soon more often than not"
     );
+}
+
+/// A thread that finds no room while another one of its rank sleeps has that one look for room once more: it has looked before it
+/// slept, for what waited then, and would look by itself after 100 ms.
+#[test]
+fn who_finds_no_room_while_another_sleeps_has_that_one_look_again() {
+    const TRIES: usize = 5;
+    const ROUNDS: usize = 8;
+    const SOON: Duration = Duration::from_millis(10);
+    let bench = Bench::new();
+    bench.stop_links(true);
+    let looks = || bench.wire.looks.load(Ordering::SeqCst);
+    let over = AtomicBool::new(false);
+    let looks_soon = || {
+        // As long as nothing happens it looks now and then: at any time after it has looked.
+        let before = looks();
+        while looks() == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let before = looks();
+        let began = Instant::now();
+        bench.send(1, vec![1], Mode::Standard).unwrap();
+        while looks() == before {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        began.elapsed() < SOON
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| bench.engine.wait_until(|| over.load(Ordering::SeqCst).then_some(())));
+        std::thread::sleep(Duration::from_millis(200));
+        let mostly_soon = || (0..ROUNDS).filter(|_| looks_soon()).count() > ROUNDS / 2;
+        let is_told = (0..TRIES).any(|_| mostly_soon());
+        over.store(true, Ordering::SeqCst);
+        assert!(is_told, "in none of {TRIES} tries it looked soon more often than not");
+    });
 }
 
 /// Each look is a wake-up, which costs a core far more than the look.
