@@ -7,24 +7,18 @@
 //! anything. A receiver that finds another number has come too late.
 
 use std::collections::HashMap;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use mpj_pool::StorageError;
 
-use super::loan::{Loan, Use};
-use super::numbers::{END, Numbers, place};
-use super::occupant::Occupant;
-use super::plan::WORDS;
+use super::loan::Loan;
+use super::numbers::{Numbers, place};
 use super::pool::{Blocks, Part};
 use super::segment::Segment;
-use crate::device::{Memory, Moved, PostError, Registration, RemoteKey, View};
+use super::shelf::Key;
+use crate::device::{Memory, Registration, RemoteKey};
 use crate::layout::Keep;
-
-/// Marks the number in a key: in those of `single` it is less than `END`.
-const MARK: u64 = 1 << (u64::BITS - 1);
-const _: () = assert!(END <= MARK);
 
 /// What one rank lends.
 #[derive(Debug)]
@@ -193,116 +187,16 @@ impl Drop for Lent {
     }
 }
 
-/// What names a lent block. As short as it is, it shares the cell of its announcement.
-#[derive(Clone, Copy, Debug)]
-struct Key {
-    number: u64,
-    offset: u64,
-}
-
-impl Key {
-    fn pack(self) -> Option<RemoteKey> {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&(self.number | MARK).to_le_bytes());
-        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
-        RemoteKey::new(&bytes)
-    }
-
-    /// Reads a key; `None` if it is none of a lent block.
-    fn unpack(key: &RemoteKey) -> Option<Self> {
-        let (number, offset) = key.as_bytes().split_first_chunk::<8>()?;
-        let offset = u64::from_le_bytes(offset.try_into().ok()?);
-        let number = u64::from_le_bytes(*number);
-        (number & MARK != 0).then_some(Key { number: number ^ MARK, offset })
-    }
-}
-
-/// What another rank lends, as its receivers see it.
-#[derive(Debug)]
-pub(super) struct Shelf {
-    pub(super) segment: Arc<Segment>,
-    /// Whose.
-    pub(super) index: u32,
-    /// Who looks at it.
-    pub(super) looker: Arc<Occupant>,
-}
-
-/// A block while it is out.
-#[derive(Debug)]
-struct Taken {
-    segment: Arc<Segment>,
-    /// Its socket says that there is somebody.
-    _looker: Arc<Occupant>,
-    index: u32,
-    number: u64,
-    to: Use,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if let Some(at) = self.segment.lent(self.index).get(place(self.number)) {
-            Loan::new(at, self.number).give(self.to);
-        }
-    }
-}
-
-impl Shelf {
-    /// Whether a key names a lent block.
-    pub(super) fn knows(key: &RemoteKey) -> bool {
-        Key::unpack(key).is_some()
-    }
-
-    /// Takes a block for its bytes `at..at + len`.
-    fn take(&self, key: &RemoteKey, at: u64, len: usize, to: Use) -> Result<(NonNull<u8>, Taken), PostError> {
-        let garbage = || PostError::Broken(format!("it sent a key that is none of its pool: {key:?}"));
-        let Key { number, offset } = Key::unpack(key).ok_or_else(garbage)?;
-        let offset = offset.checked_add(at).and_then(|offset| usize::try_from(offset).ok());
-        // The words in front of the blocks are written by whoever takes one.
-        let offset = offset.filter(|offset| *offset >= WORDS);
-        let base =
-            offset.and_then(|offset| self.segment.in_pool(self.index, offset, len)).ok_or_else(garbage)?;
-        let word = self.segment.lent(self.index).get(place(number)).ok_or_else(garbage)?;
-        if !Loan::new(word, number).take(to) {
-            return Err(PostError::Withdrawn);
-        }
-        let (segment, looker) = (Arc::clone(&self.segment), Arc::clone(&self.looker));
-        Ok((base, Taken { segment, _looker: looker, index: self.index, number, to }))
-    }
-
-    /// Looks at all of a block.
-    pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
-        let (base, taken) = self.take(key, 0, len, Use::View)?;
-        // SAFETY: its owner has written the bytes, and leaves them as they are while the word says that they are out.
-        Ok(unsafe { View::new(base, len, taken) })
-    }
-
-    /// Copies bytes of a block, beginning with byte `at` of what the key names.
-    ///
-    /// # Safety
-    /// `to` is `len` writable bytes, and nobody else uses them.
-    pub(super) unsafe fn copy(
-        &self,
-        key: &RemoteKey,
-        at: u64,
-        to: *mut u8,
-        len: usize,
-    ) -> Result<Moved, PostError> {
-        let (base, taken) = self.take(key, at, len, Use::Copy)?;
-        // SAFETY: the caller's promise for `to`, which lies in no block that is lent; `take` vouches for `base`.
-        unsafe { to.copy_from_nonoverlapping(base.as_ptr(), len) };
-        drop(taken);
-        Ok(Moved::Done)
-    }
-}
-
 #[cfg(all(test, target_os = "linux", not(mpj_portable), not(miri), not(loom)))]
 mod tests {
     use mpj_datatypes::Primitive;
     use mpj_pool::Storage;
 
-    use super::super::numbers::PLACES;
+    use super::super::numbers::{END, PLACES};
+    use super::super::shelf::Shelf;
     use super::*;
     use crate::config::Config;
+    use crate::device::{Moved, PostError};
 
     /// What one rank of two lends, and as the other sees it.
     fn pair() -> (Arc<Lending>, Shelf) {

@@ -1,7 +1,7 @@
 //! The sending end: the ring of the pair, what the peer lends, and copies out of its memory.
 
 use super::bell::Bell;
-use super::lending::Shelf;
+use super::shelf::Shelf;
 use super::single::Window;
 use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token, View};
 use crate::ring::RingLink;

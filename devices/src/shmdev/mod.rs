@@ -22,6 +22,7 @@ mod plan;
 mod pool;
 mod segment;
 #[allow(unsafe_code, reason = "the kernel writes where it is told")]
+mod shelf;
 mod single;
 
 use std::sync::Arc;
@@ -42,10 +43,11 @@ use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
 use bell::Bell;
 use heap::Heap;
-use lending::{Lending, Lent, Shelf};
+use lending::{Lending, Lent};
 use link::ShmLink;
 use occupant::Occupant;
 use plan::FRAGMENT;
+use shelf::Shelf;
 use single::{Showing, Shown, Window};
 
 const NAME: &str = "shmdev";

@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_segment_grows_little_faster_than_the_ranks() {
         let mib = |ranks| Plan::new(ranks, &Config::default()).reserved() >> 20;
-        for (ranks, most) in [(2, 4), (16, 36), (64, 42), (128, 48), (256, 72), (512, 208)] {
+        for (ranks, most) in [(2, 8), (8, 36), (16, 36), (64, 42), (128, 48), (256, 72), (512, 208)] {
             assert!(mib(ranks) <= most, "{ranks} ranks: {} MiB", mib(ranks));
         }
     }
