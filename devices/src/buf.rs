@@ -221,6 +221,15 @@ impl Buf {
         self.datatype.is_primitive() && matches!(self.origin, Origin::Memory)
     }
 
+    /// Returns the bytes of primitives in a row that hold nothing else; `None` of anything else, and of more than can be counted.
+    ///
+    /// Where the type is known to the compiler this is one multiplication, and the fields of a buffer that it is asked of stay in
+    /// registers: what was just written to memory field by field, and is then moved as a whole, waits for the stores.
+    #[inline(always)]
+    pub(crate) fn plain_bytes(&self) -> Option<usize> {
+        if self.is_plain() { self.datatype.packed_size(self.count).ok() } else { None }
+    }
+
     /// Returns the packed bytes of all items.
     ///
     /// # Errors

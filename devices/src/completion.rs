@@ -2,6 +2,7 @@
 
 #[cfg(all(test, loom))]
 mod model;
+mod receive;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,6 +15,9 @@ use crate::layout::{Envelope, Target};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::thread_local;
+
+pub use receive::Receive;
+pub(crate) use receive::Receiving;
 
 /// What an operation came to: the envelope of the message, or why there is none.
 pub type Outcome = Result<Envelope, Fault>;
@@ -249,103 +253,6 @@ impl Ender {
 impl Drop for Ender {
     fn drop(&mut self) {
         self.put(|| Err(Fault::Cancelled));
-    }
-}
-
-/// The [`Ender`] of a receive, with the memory to receive into: it lies in the node from the start of the receive to its
-/// end, and is not moved as the receive goes from hand to hand.
-pub(crate) struct Receiving(Ender);
-
-/// A receive that is not posted yet.
-#[derive(Debug)]
-pub struct Receive {
-    pub(crate) receiving: Receiving,
-    pub(crate) completion: Completion,
-}
-
-impl Receive {
-    /// Makes a receive into this memory, which is not moved from now on.
-    #[inline(always)]
-    pub fn new(target: Target) -> Self {
-        let (ender, completion) = pair();
-        // SAFETY: the node lives until both handles are gone.
-        let place = unsafe { &ender.0.as_ref().target };
-        // SAFETY: by invariant 3 nobody uses the place.
-        place.with_mut(|place| unsafe { place.write(MaybeUninit::new(target)) });
-        Receive { receiving: Receiving(ender), completion }
-    }
-}
-
-impl Receiving {
-    /// Returns the memory to receive into.
-    #[inline]
-    pub(crate) fn target(&mut self) -> &mut Target {
-        // SAFETY: the node lives until both handles are gone.
-        let node = unsafe { self.0.0.as_ref() };
-        // SAFETY: invariant 3.
-        node.target.with_mut(|target| unsafe { &mut *target.cast::<Target>() })
-    }
-
-    /// Ends the receive. The memory is given back before.
-    #[inline]
-    pub(crate) fn end(self, outcome: Outcome) {
-        let mut parted = ManuallyDrop::new(self);
-        // Whoever holds the memory may panic when it is let go of: the receive ends as abandoned then.
-        let ender = Ender(parted.0.0);
-        parted.drop_target();
-        ender.end(outcome);
-    }
-
-    /// Ends the receive with a message that has landed. The memory is given back before.
-    #[inline]
-    pub(crate) fn landed(self, message: &Envelope) {
-        let mut parted = ManuallyDrop::new(self);
-        let ender = Ender(parted.0.0);
-        parted.drop_target();
-        ManuallyDrop::new(ender).put(|| Ok(message.fields()));
-    }
-
-    /// Takes the memory out.
-    pub(crate) fn into_parts(self) -> (Target, Ender) {
-        let parted = ManuallyDrop::new(self);
-        // SAFETY: the node lives until both handles are gone.
-        let node = unsafe { parted.0.0.as_ref() };
-        // SAFETY: invariant 3: it is there, and not used from now on.
-        let target = node.target.with_mut(|target| unsafe { target.cast::<Target>().read() });
-        (target, Ender(parted.0.0))
-    }
-
-    /// Whether `completion` is the other handle.
-    pub(crate) fn ends(&self, completion: &Completion) -> bool {
-        self.0.ends(completion)
-    }
-
-    /// Returns the number that the other handle has, too.
-    pub(crate) fn id(&self) -> usize {
-        self.0.id()
-    }
-
-    /// Drops the memory, before the node is put down and never again.
-    #[inline]
-    fn drop_target(&mut self) {
-        let target = self.target();
-        if !target.is_bare() {
-            // SAFETY: invariant 3.
-            unsafe { std::ptr::drop_in_place(target) };
-        }
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        self.drop_target();
-        // The ender ends the receive as abandoned.
-    }
-}
-
-impl fmt::Debug for Receiving {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Receiving")
     }
 }
 

@@ -42,6 +42,13 @@ impl Source {
     /// Invariants 1 and 3 of [`Source`].
     #[inline(always)]
     pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
+        match buf.plain_bytes() {
+            Some(bytes) => Ok(Source { buf, bytes, path: None, keep }),
+            None => Self::of_any(buf, keep),
+        }
+    }
+
+    fn of_any(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
         Ok(Source { buf, bytes, path: None, keep })
     }

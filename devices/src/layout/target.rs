@@ -44,13 +44,19 @@ impl Target {
     ///
     /// # Safety
     /// Invariants 1 and 4 of [`Target`].
-    #[inline(always)]
+    #[inline]
     pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
         if buf.pieces().is_some() {
             return Err(BufError::Chain);
         }
-        Ok(Target { buf, bytes, landed: 0, path: None, block: None, keep })
+        Ok(Target::of(buf, bytes, None, keep))
+    }
+
+    /// Takes room of so many bytes, by the invariants.
+    #[inline(always)]
+    pub(crate) fn of(buf: Buf, bytes: usize, path: Option<Path>, keep: Option<Keep>) -> Self {
+        Target { buf, bytes, landed: 0, path, block: None, keep }
     }
 
     /// Says by which way messages should come to it, if not by that of all others.

@@ -28,7 +28,6 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
 }
 
 /// Checks that no byte would be received twice.
-#[inline]
 pub(super) fn disjoint(call: &'static str, count: usize, datatype: &Datatype) -> Result<()> {
     datatype.check_overlap(count).map_err(|overlap| Error::new(Class::Type, call, overlap.to_string()))
 }
@@ -56,7 +55,17 @@ fn name(mode: Mode, blocking: bool) -> &'static str {
     }
 }
 
-/// A send with everything checked but the memory.
+/// The same of a buffer, which is passed on: one that is only borrowed would have to lie in memory.
+#[inline(always)]
+fn apart(call: &'static str, buf: Buf) -> Result<Buf> {
+    fn any(call: &'static str, buf: Buf) -> Result<Buf> {
+        disjoint(call, buf.count(), buf.datatype())?;
+        Ok(buf)
+    }
+    if buf.datatype().is_primitive() { Ok(buf) } else { any(call, buf) }
+}
+
+/// A send with everything checked but the memory. The buffer is asked for when the rest was checked.
 ///
 /// # Safety
 /// The contract of a send buffer, until the returned operation has ended.
@@ -64,7 +73,7 @@ fn name(mode: Mode, blocking: bool) -> &'static str {
 pub(crate) unsafe fn start_send(
     comm: &Comm,
     call: &'static str,
-    buf: Buf,
+    buf: impl FnOnce() -> Buf,
     dest: i32,
     tag: i32,
     mode: Mode,
@@ -74,13 +83,14 @@ pub(crate) unsafe fn start_send(
     check_tag(call, tag)?;
     let dest = comm.member(call, Class::Rank, dest)?;
     // SAFETY: the caller's contract.
-    let source = unsafe { Source::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
+    let source = unsafe { Source::new(buf(), keep) }.map_err(|error| Error::buf(call, error))?;
     let mut source = source.by(comm.path());
     let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode, leave);
     started.map_err(|fault| Error::fault(call, *fault))
 }
 
-/// A receive with everything checked but the memory. If its message is there already, it has ended.
+/// A receive with everything checked but the memory. If its message is there already, it has ended. The buffer is asked for as
+/// by [`start_send`].
 ///
 /// # Safety
 /// The contract of a receive buffer, until the returned operation has ended.
@@ -88,16 +98,16 @@ pub(crate) unsafe fn start_send(
 pub(crate) unsafe fn start_recv(
     comm: &Comm,
     call: &'static str,
-    buf: Buf,
+    buf: impl FnOnce() -> Buf,
     source: i32,
     tag: i32,
     keep: Option<Keep>,
 ) -> Result<Completion> {
     let pattern = pattern(comm, call, source, tag)?;
-    disjoint(call, buf.count(), buf.datatype())?;
+    let buf = apart(call, buf())?;
     // SAFETY: the caller's contract.
-    let target = unsafe { Target::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
-    let posted = comm.engine().post(comm.p2p(), pattern, Receive::new(target.by(comm.path())));
+    let receive = unsafe { Receive::of(buf, keep, comm.path()) }.map_err(|error| Error::buf(call, error))?;
+    let posted = comm.engine().post(comm.p2p(), pattern, receive);
     posted.map_err(|fault| Error::fault(call, *fault))
 }
 
@@ -145,7 +155,7 @@ pub unsafe fn send(comm: &Comm, buf: Buf, dest: i32, tag: i32, mode: Mode) -> Re
         return comm.usable(call);
     }
     // SAFETY: the caller's contract, and we wait.
-    let sent = unsafe { start_send(comm, call, buf, dest, tag, mode, (Leave::Now, None))? };
+    let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Leave::Now, None))? };
     finish_send(comm, call, sent, dest, tag)
 }
 
@@ -164,7 +174,7 @@ pub unsafe fn recv(comm: &Comm, buf: Buf, source: i32, tag: i32) -> Result<Statu
         return comm.usable(CALL).map(|()| Status::empty());
     }
     // SAFETY: the caller's contract, and we wait.
-    let completion = unsafe { start_recv(comm, CALL, buf, source, tag, None)? };
+    let completion = unsafe { start_recv(comm, CALL, || buf, source, tag, None)? };
     finish(comm, CALL, &completion, |on| Wait::recv(CALL, on, source, tag))
 }
 
@@ -188,7 +198,7 @@ pub unsafe fn isend(
         return comm.usable(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
-    let sent = unsafe { start_send(comm, call, buf, dest, tag, mode, (Leave::Soon, keep))? };
+    let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Leave::Soon, keep))? };
     Ok(Request::sending(About::send(call, dest, tag), comm, sent))
 }
 
@@ -218,7 +228,7 @@ unsafe fn post(
         return comm.usable(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
-    let completion = unsafe { start_recv(comm, call, buf, source, tag, keep)? };
+    let completion = unsafe { start_recv(comm, call, || buf, source, tag, keep)? };
     Ok(Request::pending(About::recv(call, source, tag), comm, completion))
 }
 
@@ -250,9 +260,12 @@ pub unsafe fn sendrecv(
     abort_on_unwind(|| {
         let sent = match dest {
             PROC_NULL => Ok(()),
-            // SAFETY: the caller's contract, and we wait.
-            _ => unsafe { start_send(comm, CALL, send, dest, send_tag, Mode::Standard, (Leave::Now, None)) }
-                .and_then(|sent| finish_send(comm, CALL, sent, dest, send_tag)),
+            _ => {
+                let how = (Leave::Now, None);
+                // SAFETY: the caller's contract, and we wait.
+                let sent = unsafe { start_send(comm, CALL, || send, dest, send_tag, Mode::Standard, how) };
+                sent.and_then(|sent| finish_send(comm, CALL, sent, dest, send_tag))
+            }
         };
         if sent.is_err() {
             receiving.cancel();

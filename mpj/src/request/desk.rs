@@ -51,7 +51,7 @@ struct Open {
 }
 
 impl Open {
-    #[inline]
+    #[inline(always)]
     fn outcome(&self) -> Option<Result<Status>> {
         self.completion.outcome().map(|outcome| self.about.told(outcome))
     }
@@ -138,7 +138,7 @@ impl Desk {
     }
 
     /// Lets `look` see an operation.
-    #[inline]
+    #[inline(always)]
     fn see<R>(&self, place: &Place, look: impl FnOnce(Option<&Open>) -> R) -> R {
         match place {
             // SAFETY: invariant 1: by the place.
@@ -148,7 +148,7 @@ impl Desk {
     }
 
     /// Returns the outcome if the operation has ended.
-    #[inline]
+    #[inline(always)]
     pub(super) fn outcome(&self, place: &Place) -> Option<Result<Status>> {
         self.see(place, |open| open.and_then(Open::outcome))
     }
@@ -161,6 +161,15 @@ impl Desk {
     /// Waits until the operation has ended, and forgets it.
     #[inline]
     pub(super) fn settle(&self, place: Place) -> Result<Status> {
+        // Inlined, unlike what follows: the outcome of one that has ended is not copied from place to place.
+        if let Some(outcome) = self.outcome(&place) {
+            self.free(place);
+            return outcome;
+        }
+        self.settle_later(place)
+    }
+
+    fn settle_later(&self, place: Place) -> Result<Status> {
         let raw = self.comm.as_raw();
         let what = || {
             let about = self.about(&place);
@@ -169,6 +178,12 @@ impl Desk {
         let outcome = raw.engine().wait_for(&mut (), |()| self.outcome(&place), |()| what());
         self.free(place);
         outcome
+    }
+
+    /// Takes a receive back if it has not matched, and gives its place up.
+    pub(super) fn take_back(&self, place: Place) {
+        self.cancel(&place);
+        self.give_up(place);
     }
 
     /// Gives a place up without waiting for its operation: it is freed when that has ended.

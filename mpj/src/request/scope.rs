@@ -77,13 +77,14 @@ impl<'scope> Scope<'scope, '_> {
         tag: i32,
         mode: Mode,
     ) -> Result<ScopedSend<'scope>> {
-        let (comm, dest, buf) = (self.desk.comm().as_raw(), dest.number(), buf.send_buf());
+        let (comm, dest) = (self.desk.comm().as_raw(), dest.number());
         if dest == raw::PROC_NULL {
             comm.usable(call)?;
             return Ok(ScopedSend { desk: &self.desk, state: State::Ended });
         }
         // SAFETY: the buffer is borrowed for `'scope`, which ends after `enter` has returned; invariants 1 and 2.
-        let sent = unsafe { raw::start_send(comm, call, buf, dest, tag, mode, (Leave::Soon, None))? };
+        let sent =
+            unsafe { raw::start_send(comm, call, || buf.send_buf(), dest, tag, mode, (Leave::Soon, None))? };
         let state = match sent {
             Sent::Left => State::Ended,
             Sent::Held => State::Held,
@@ -106,7 +107,7 @@ impl<'scope> Scope<'scope, '_> {
     ) -> Result<ScopedRecv<'scope, B>> {
         let buf: *mut B = buf;
         // SAFETY: the pointer comes from the borrow we were given, and no other reference is live.
-        let into = unsafe { &mut *buf }.recv_buf();
+        let into = || unsafe { &mut *buf }.recv_buf();
         let (comm, source, tag) = (self.desk.comm().as_raw(), source.into().number(), tag.into().number());
         let state = if source == raw::PROC_NULL {
             comm.usable(IRECV)?;
@@ -169,15 +170,9 @@ impl State {
         matches!(self, State::Open(place) if desk.cancel(place))
     }
 
+    #[inline]
     fn take(&mut self) -> Self {
         std::mem::replace(self, State::Ended)
-    }
-
-    /// Nobody asks any more what it comes to.
-    fn give_up(&mut self, desk: &Desk) {
-        if let State::Open(place) = self.take() {
-            desk.give_up(place);
-        }
     }
 }
 
@@ -208,8 +203,12 @@ impl ScopedSend<'_> {
 
 impl Drop for ScopedSend<'_> {
     /// The send goes on, and its scope waits for it.
+    // Inlined wherever one is dropped, so that none has to lie in memory for that.
+    #[inline(always)]
     fn drop(&mut self) {
-        self.state.give_up(self.desk);
+        if let State::Open(place) = self.state.take() {
+            self.desk.give_up(place);
+        }
     }
 }
 
@@ -277,9 +276,11 @@ impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
 }
 
 impl<B: ?Sized> Drop for ScopedRecv<'_, B> {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.cancel();
-        self.state.give_up(self.desk);
+        if let State::Open(place) = self.state.take() {
+            self.desk.take_back(place);
+        }
     }
 }
 
