@@ -182,6 +182,10 @@ impl Engine {
         if self.flush_all(&mut Vec::new(), &mut Vec::new()) > 0 {
             self.parking.notify();
         }
+        if self.is_busy() {
+            // As in `queue_frame`: a thread that sleeps may have looked while this one had the list.
+            self.site.bell.ring();
+        }
     }
 
     /// Moves what waits in every busy outbox; returns how many frames went out.

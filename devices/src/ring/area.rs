@@ -279,7 +279,7 @@ impl Hand {
             Some(index) => index,
             None => match self.spare(to) {
                 Some(index) => index,
-                None => match self.gather(to, receivers) {
+                None => match self.gather(to, receivers)? {
                     Some(index) => index,
                     None if self.loans[to].out.is_empty() => return Ok(Lent::Never),
                     None => return Ok(Lent::Later),
@@ -298,18 +298,22 @@ impl Hand {
 
     /// Collects what all peers have returned. If that does not help, has this peer wake the rank.
     #[cold]
-    fn gather(&mut self, to: usize, receivers: Receivers) -> Option<u32> {
+    fn gather(&mut self, to: usize, receivers: Receivers) -> Result<Option<u32>, Malformed> {
         let Hand { free, loans, .. } = &mut *self;
         for loan in loans.iter_mut() {
             loan.collect(free, receivers);
         }
         if let Some(index) = self.spare(to) {
-            return Some(index);
+            return Ok(Some(index));
         }
-        if !self.loans[to].out.is_empty() {
-            self.loans[to].ring.starve();
+        let loan = &mut self.loans[to];
+        if loan.out.is_empty() {
+            return Ok(None);
         }
-        None
+        loan.ring.starve();
+        // Above, a count that makes no sense was passed over. It is this peer's end.
+        loan.look()?;
+        Ok(loan.oldest())
     }
 }
 

@@ -111,7 +111,12 @@ impl<B: Bell> RingLink<B> {
         let mut body = Box::new_uninit_slice(len);
         fill(&mut body);
         self.cut = Some(Cut { head: Some(head.to_vec()), body, sent: 0 });
-        self.send_pieces().map(|_| ())
+        // The frame is taken, so that whoever sleeps meanwhile is not told to look for room.
+        if self.send_pieces()? {
+            crate::fence::heavy();
+            self.send_pieces()?;
+        }
+        Ok(())
     }
 }
 

@@ -122,6 +122,19 @@ fn a_full_ring_has_no_room_until_the_receiver_tells() {
 }
 
 #[test]
+fn a_count_that_makes_no_sense_is_found_by_who_waits_for_fragments() {
+    let area =
+        Arc::new(Area::new(Arc::new(Fragments::new(4, LONG).unwrap()), Receivers::Processes, &Bias::new()));
+    let (mut liar, _reads, ring) = peer(&area);
+    let (mut other, _reads_too, _) = peer(&area);
+    post(&mut liar, 0, 300).unwrap();
+    while post(&mut other, 0, 300).is_ok() {}
+    assert_eq!(post(&mut liar, 0, 300), Err(PostError::Again));
+    ring.returned().store(99, Ordering::Relaxed);
+    assert!(matches!(post(&mut liar, 0, 300), Err(PostError::Broken(_))));
+}
+
+#[test]
 fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
     let area = area(16, Receivers::Threads);
     let (mut link, mut consumer, _) = peer(&area);
