@@ -1,11 +1,11 @@
 //! What a scope and its requests share: the operations that the scope has to see end.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::{Completion, Started, Wait};
 
-use super::slot::Slot;
+use super::slots::{self, Slots};
 use crate::comm::Intracomm;
 use crate::error::Result;
 use crate::raw::About;
@@ -17,20 +17,26 @@ const NEAR: usize = 64;
 
 /// The operations of a scope that have not been waited for.
 ///
-/// A new operation of the thread that has opened the scope tries the slot after the last one's: in a window of up to
+/// A new operation of the thread that has opened the scope tries the place after the last one's: in a window of up to
 /// [`NEAR`] operations it is free. If it is not, the operation goes to a list under a lock, as those of other threads do.
 ///
+/// A scope of few operations costs no more than they do: only the places that they have come to are looked at in the end,
+/// and there is no locked instruction, which would wait until the messages just sent have reached the other core.
+///
 /// # Invariants
-/// 1. For each slot of `near` that is held there is at most one [`Place`]: whoever has it is the slot's holder, and lends
-///    the right to look with every reference to it. When the scope has ended, no place is used any more.
+/// 1. For each place of `near` that is held there is at most one [`Place`]: whoever has it is the holder, and lends the
+///    right to look with every reference to it. When the scope has ended, no place is used any more.
 #[derive(Debug)]
-pub(super) struct Desk {
-    comm: Intracomm,
+pub(super) struct Desk<'c> {
+    comm: &'c Intracomm,
     /// Which thread has opened the scope, and is in it until the desk is closed.
     owner: usize,
-    near: [Slot<Open>; NEAR],
-    next: AtomicUsize,
+    near: Slots<'c, Open, NEAR>,
+    /// How many operations of the owner there were.
+    count: AtomicUsize,
     far: Mutex<Far>,
+    /// Whether an operation was ever kept in `far`.
+    went_far: AtomicBool,
 }
 
 thread_local! {
@@ -43,9 +49,12 @@ fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
+/// Where the operations lie that are kept without a lock.
+pub(super) type Room = slots::Room<Open, NEAR>;
+
 /// An operation that may not have ended.
 #[derive(Debug)]
-struct Open {
+pub(super) struct Open {
     completion: Completion,
     about: About,
 }
@@ -85,14 +94,21 @@ fn has_ended(open: Option<&Open>) -> bool {
     open.is_none_or(|open| open.completion.outcome().is_some())
 }
 
-impl Desk {
-    pub(super) fn new(comm: Intracomm) -> Self {
-        let near = std::array::from_fn(|_| Slot::new());
-        Desk { comm, owner: this_thread(), near, next: AtomicUsize::new(0), far: Mutex::default() }
+impl<'c> Desk<'c> {
+    #[inline(always)]
+    pub(super) fn new(comm: &'c Intracomm, room: &'c mut Room) -> Self {
+        Desk {
+            comm,
+            owner: this_thread(),
+            near: Slots::new(room),
+            count: AtomicUsize::new(0),
+            far: Mutex::default(),
+            went_far: AtomicBool::new(false),
+        }
     }
 
-    pub(super) fn comm(&self) -> &Intracomm {
-        &self.comm
+    pub(super) fn comm(&self) -> &'c Intracomm {
+        self.comm
     }
 
     fn far(&self) -> MutexGuard<'_, Far> {
@@ -100,24 +116,26 @@ impl Desk {
     }
 
     /// Keeps an operation that may not have ended.
-    #[inline]
+    #[inline(always)]
     pub(super) fn keep(&self, completion: Completion, about: About) -> Place {
-        let open = Open { completion, about };
         if this_thread() != self.owner {
-            return self.keep_far(open);
+            return self.keep_far(Open { completion, about });
         }
-        let at = self.next.load(Ordering::Relaxed) % NEAR;
+        let count = self.count.load(Ordering::Relaxed);
+        let at = count % NEAR;
         // One that is held for long is not waited for.
-        self.next.store(at + 1, Ordering::Relaxed);
-        // SAFETY: one thread alone comes here, that which has opened the scope.
-        if let Err(open) = unsafe { self.near[at].hold(open) } {
-            return self.keep_far(open);
+        self.count.store(count.wrapping_add(1), Ordering::Relaxed);
+        if !self.near.is_free(at) {
+            return self.keep_far(Open { completion, about });
         }
+        // SAFETY: one thread alone comes here, that which has opened the scope, and the place is free.
+        unsafe { self.near.hold(at, Open { completion, about }) };
         Place::Near(at as u32)
     }
 
     #[cold]
     fn keep_far(&self, open: Open) -> Place {
+        self.went_far.store(true, Ordering::Relaxed);
         let mut far = self.far();
         if far.given_up.len() > far.many {
             self.free_ended(&mut far);
@@ -142,7 +160,7 @@ impl Desk {
     fn see<R>(&self, place: &Place, look: impl FnOnce(Option<&Open>) -> R) -> R {
         match place {
             // SAFETY: invariant 1: by the place.
-            Place::Near(at) => unsafe { self.near[*at as usize].see(look) },
+            Place::Near(at) => unsafe { self.near.see(*at as usize, |open| look(Some(open))) },
             Place::Far(at) => look(self.far().slots[*at as usize].as_ref()),
         }
     }
@@ -199,7 +217,7 @@ impl Desk {
     fn free(&self, place: Place) {
         match place {
             // SAFETY: invariant 1: the place is ours, and used up.
-            Place::Near(at) => unsafe { self.near[at as usize].free() },
+            Place::Near(at) => unsafe { self.near.free(at as usize) },
             Place::Far(at) => self.far().free(at),
         }
     }
@@ -209,7 +227,9 @@ impl Desk {
         for place in std::mem::take(&mut far.given_up) {
             match place {
                 // SAFETY: invariant 1: who gave the place up has passed it on.
-                Place::Near(at) if unsafe { self.near[at as usize].see(has_ended) } => self.free(place),
+                Place::Near(at) if unsafe { self.near.see(at as usize, |open| has_ended(Some(open))) } => {
+                    self.free(place);
+                }
                 Place::Far(at) if has_ended(far.slots[at as usize].as_ref()) => far.free(at),
                 place => far.given_up.push(place),
             }
@@ -246,12 +266,15 @@ impl Desk {
         };
         abort_on_unwind(|| {
             self.flush_held();
-            for slot in &self.near {
+            for at in 0..self.count.load(Ordering::Relaxed).min(NEAR) {
                 // SAFETY: invariant 1: the scope has ended.
-                unsafe { slot.take() }.into_iter().for_each(end);
+                unsafe { self.near.take(at) }.into_iter().for_each(end);
             }
-            let far = std::mem::take(&mut *self.far());
-            far.slots.into_iter().flatten().for_each(end);
+            // Whoever set it was in the scope, which has ended.
+            if self.went_far.load(Ordering::Relaxed) {
+                let far = std::mem::take(&mut *self.far());
+                far.slots.into_iter().flatten().for_each(end);
+            }
         });
     }
 }

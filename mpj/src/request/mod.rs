@@ -4,7 +4,7 @@ mod desk;
 mod owned;
 mod prepared;
 mod scope;
-mod slot;
+mod slots;
 mod together;
 
 pub(crate) use owned::OwnedCell;

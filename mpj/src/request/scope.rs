@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mpj_devices::{Leave, Mode, Sent};
 
-use super::desk::{Desk, Place};
+use super::desk::{Desk, Place, Room};
 use super::together::{Waitable, Watch};
 use crate::comm::Intracomm;
 use crate::endpoint::{Dest, Source, Tag};
@@ -21,7 +21,7 @@ use crate::types::{RecvBuf, SendBuf};
 /// 2. `enter` returns only when every operation at the desk has ended.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
-    desk: Desk,
+    desk: Desk<'scope>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -31,7 +31,8 @@ impl<'env> Scope<'_, 'env> {
     where
         F: for<'s> FnOnce(&'s Scope<'s, 'env>) -> R,
     {
-        let scope = Scope { desk: Desk::new(comm.clone()), scope: PhantomData, env: PhantomData };
+        let mut room = Room::new();
+        let scope = Scope { desk: Desk::new(comm, &mut room), scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
         // SAFETY: `'s` has ended with `f`, and with it whatever held a place.
         unsafe { scope.desk.close(result.is_err()) };
@@ -136,7 +137,7 @@ pub(super) enum State {
 
 impl State {
     #[inline]
-    fn wait(self, desk: &Desk) -> Result<Status> {
+    fn wait(self, desk: &Desk<'_>) -> Result<Status> {
         match self {
             State::Ended => Ok(Status::empty()),
             State::Held => {
@@ -148,14 +149,14 @@ impl State {
     }
 
     /// Returns the outcome if the operation has ended, without looking for news.
-    pub(super) fn outcome(&self, desk: &Desk) -> Option<Result<Status>> {
+    pub(super) fn outcome(&self, desk: &Desk<'_>) -> Option<Result<Status>> {
         match self {
             State::Ended | State::Held => Some(Ok(Status::empty())),
             State::Open(place) => desk.outcome(place),
         }
     }
 
-    fn test(&self, desk: &Desk) -> Result<bool> {
+    fn test(&self, desk: &Desk<'_>) -> Result<bool> {
         if matches!(self, State::Held) {
             desk.flush_held();
         }
@@ -166,7 +167,7 @@ impl State {
         outcome.map_or(Ok(false), |outcome| outcome.map(|_| true))
     }
 
-    fn cancel(&self, desk: &Desk) -> bool {
+    fn cancel(&self, desk: &Desk<'_>) -> bool {
         matches!(self, State::Open(place) if desk.cancel(place))
     }
 
@@ -179,7 +180,7 @@ impl State {
 /// A send that borrows its buffer.
 #[derive(Debug)]
 pub struct ScopedSend<'scope> {
-    desk: &'scope Desk,
+    desk: &'scope Desk<'scope>,
     state: State,
 }
 
@@ -228,7 +229,7 @@ impl Waitable for ScopedSend<'_> {
 #[derive(Debug)]
 #[must_use = "a receive that is dropped before it matches is taken back"]
 pub struct ScopedRecv<'scope, B: ?Sized> {
-    desk: &'scope Desk,
+    desk: &'scope Desk<'scope>,
     state: State,
     buf: *mut B,
     borrow: PhantomData<&'scope mut B>,

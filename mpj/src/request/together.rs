@@ -53,7 +53,7 @@ pub struct Watch<'r>(Watched<'r>);
 #[derive(Clone, Copy)]
 enum Watched<'r> {
     Owned(&'r raw::Request),
-    Scoped(&'r Desk, &'r State),
+    Scoped(&'r Desk<'r>, &'r State),
     Prepared(&'r raw::Prepared),
     /// Waited for already.
     Spent,
@@ -70,7 +70,7 @@ impl<'r> Watch<'r> {
         Watch(request.map_or(Watched::Spent, Watched::Owned))
     }
 
-    pub(super) fn scoped(desk: &'r Desk, state: &'r State) -> Self {
+    pub(super) fn scoped(desk: &'r Desk<'r>, state: &'r State) -> Self {
         Watch(Watched::Scoped(desk, state))
     }
 
