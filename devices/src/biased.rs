@@ -24,7 +24,7 @@ use crate::sync::{self, thread_local};
 
 /// Whose the locks of one engine are.
 #[derive(Debug)]
-pub(crate) struct Bias {
+pub struct Bias {
     /// The number of the thread that they are biased to, [`FADING`] or [`SHARED`].
     owner: AtomicU64,
     light: Light,
@@ -63,7 +63,7 @@ fn number_this_thread() -> u64 {
 
 impl Bias {
     /// Makes a bias to this thread.
-    pub(crate) fn new() -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         let is_possible = cfg!(loom) || (!cfg!(mpj_tsan) && fence::is_asymmetric());
         let owner = if is_possible { this_thread() } else { SHARED };
         Arc::new(Bias { owner: AtomicU64::new(owner), light: Light::new() })
@@ -98,7 +98,7 @@ impl Bias {
 /// 1. `held` is written by one thread alone, the one that the bias was made for.
 /// 2. Who uses the value either has set `held` and seen after that, with a fence between, that the bias is its own; or holds
 ///    `lock` and has seen after the end of the bias that `held` is not set.
-pub(crate) struct Mutex<T> {
+pub struct Mutex<T> {
     bias: Arc<Bias>,
     /// Whether the owner of the bias is inside.
     held: AtomicBool,
@@ -112,7 +112,7 @@ unsafe impl<T: Send> Send for Mutex<T> {}
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 /// The right to use the value, until it is dropped.
-pub(crate) struct MutexGuard<'a, T> {
+pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
     value: PhantomData<&'a mut T>,
     /// None if it is held by the bias.
@@ -120,14 +120,15 @@ pub(crate) struct MutexGuard<'a, T> {
 }
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(bias: &Arc<Bias>, value: T) -> Self {
+    /// Makes a lock that has this bias.
+    pub fn new(bias: &Arc<Bias>, value: T) -> Self {
         let (bias, held) = (Arc::clone(bias), AtomicBool::new(false));
         Mutex { bias, held, lock: sync::Mutex::new(()), value: UnsafeCell::new(value) }
     }
 
-    /// Locks it. A panic of a former holder changes nothing: what these locks protect is whole between two statements.
+    /// Locks it; a thread that has locked it already never comes back. A panic of a former holder changes nothing: what these locks protect is whole between two statements.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         if self.enter() {
             MutexGuard { mutex: self, value: PhantomData, lock: None }
         } else {
@@ -137,7 +138,7 @@ impl<T> Mutex<T> {
 
     /// Locks it if it is free; at the end of the bias it may seem to be locked to all who try.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         if self.enter() {
             Some(MutexGuard { mutex: self, value: PhantomData, lock: None })
         } else {

@@ -60,7 +60,7 @@
 //! `conformance::LateDriver` (feature `conformance`) runs the suite with the device's moves ending late and in any order.
 
 #[allow(unsafe_code, reason = "a value that one thread at a time uses")]
-mod biased;
+pub mod biased;
 mod buf;
 #[allow(unsafe_code, reason = "a cell between two handles")]
 mod completion;

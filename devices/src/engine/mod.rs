@@ -218,6 +218,11 @@ impl Engine {
         &self.site
     }
 
+    /// Returns the bias of this rank's locks: to the thread that has opened the engine, until another comes.
+    pub fn bias(&self) -> &Arc<Bias> {
+        &self.bias
+    }
+
     /// Returns the devices that could not be opened, and why.
     pub fn refused(&self) -> &[OpenError] {
         &self.refused

@@ -25,7 +25,8 @@ impl Context {
     pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>, tuning: Tuning) -> Self {
         channel.compare_tags(MATCHED);
         let (rank, size) = (channel.rank(), channel.group().size());
-        Context { engine, channel, rank, size, course: Course::default(), tuning }
+        let course = Course::new(engine.bias());
+        Context { engine, channel, rank, size, course, tuning }
     }
 
     #[inline]

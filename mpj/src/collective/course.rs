@@ -1,11 +1,13 @@
-//! The course of a communicator's collectives: which number is next, and what is known of ranks that are not in step.
+//! The course of a communicator's collectives: their numbers, and what is known of ranks that are not in step.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::Envelope;
+use mpj_devices::biased::Bias;
 
 use super::context::Context;
+use super::counts::Counts;
 use super::label::{Label, is_before, number_near};
 use super::notice::{Cause, Notice};
 use crate::error::{Class, Error, Result};
@@ -24,15 +26,9 @@ pub(crate) struct Call {
 const FEW: usize = 16;
 
 /// What one rank knows of the collectives of a communicator.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Course {
-    next: AtomicU32,
-    /// All calls before this one have ended.
-    ended: AtomicU32,
-    /// Whether there are calls that have ended before an older one.
-    is_ahead: AtomicBool,
-    /// Which.
-    ahead: Mutex<Vec<u32>>,
+    counts: Counts,
     /// Whether `known` says anything.
     alert: AtomicBool,
     known: Mutex<Known>,
@@ -57,54 +53,14 @@ struct Known {
 }
 
 impl Course {
-    /// Returns the number of a new call.
-    pub(crate) fn next(&self) -> u32 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+    pub(super) fn new(bias: &Arc<Bias>) -> Self {
+        Course { counts: Counts::new(bias), alert: AtomicBool::new(false), known: Mutex::default() }
     }
 
-    /// Notes that a call has ended, in whatever order.
+    /// The numbers of the calls.
     #[inline]
-    pub(crate) fn end(&self, number: u32) {
-        // Of two calls that end at once, either the elder sees that the younger is ahead, or that one sees that the elder has
-        // ended.
-        if self.is_oldest(number) {
-            self.ended.store(number.wrapping_add(1), Ordering::SeqCst);
-            if self.is_ahead.load(Ordering::SeqCst) {
-                self.catch_up(None);
-            }
-        } else {
-            self.catch_up(Some(number));
-        }
-    }
-
-    /// Notes the calls that are ahead and are so no more.
-    #[cold]
-    fn catch_up(&self, also: Option<u32>) {
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        ahead.extend(also);
-        self.is_ahead.store(true, Ordering::SeqCst);
-        while let Some(at) = ahead.iter().position(|number| *number == self.ended.load(Ordering::SeqCst)) {
-            self.ended.store(ahead.swap_remove(at).wrapping_add(1), Ordering::SeqCst);
-        }
-        self.is_ahead.store(!ahead.is_empty(), Ordering::SeqCst);
-    }
-
-    /// Makes this the number of the next call.
-    #[cfg(test)]
-    pub(super) fn skip_to(&self, number: u32) {
-        self.next.store(number, Ordering::Relaxed);
-        self.ended.store(number, Ordering::SeqCst);
-    }
-
-    /// Whether all calls before this one have ended here.
-    #[inline]
-    fn is_oldest(&self, number: u32) -> bool {
-        self.ended.load(Ordering::SeqCst) == number
-    }
-
-    /// Whether a call has not ended here.
-    fn is_open(&self, number: u32) -> bool {
-        !is_before(number, self.ended.load(Ordering::SeqCst))
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Whether anything is known that may concern a call.
@@ -169,7 +125,7 @@ impl Course {
     pub(crate) fn take_past(&self, number: u32) -> Vec<u32> {
         let mut known = self.known();
         let past = known.past.extract_if(.., |(n, _)| *n == number).map(|(_, rank)| rank).collect();
-        known.past.retain(|(n, _)| self.is_open(*n));
+        known.past.retain(|(n, _)| self.counts.is_open(*n));
         past
     }
 
@@ -206,7 +162,7 @@ impl Course {
             let late = {
                 let mut known = course.known();
                 known.judge(call, is_long)?;
-                let late = known.late(|number| course.is_open(number));
+                let late = known.late(|number| course.counts.is_open(number));
                 course.alert.store(known.says_anything(), Ordering::Relaxed);
                 late
             };
@@ -215,7 +171,7 @@ impl Course {
             }
         }
         // An older call that is still under way, on another thread or driven by the engine, may have messages.
-        let over = course.is_oldest(call.number).then_some(over);
+        let over = course.counts.is_oldest(call.number).then_some(over);
         match channel.find_early(most, |early| astray(early, call, over, is_long)) {
             Some((rank, number, label)) => Err(course.known().explain(call, rank, number, label)),
             None => Ok(()),
@@ -327,36 +283,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_call_is_known_in_whatever_order_they_end() {
-        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
-            let course = Course::default();
-            let first = u32::MAX - 1;
-            course.skip_to(first);
-            let mut open: Vec<u32> = (0..4).collect();
-            for ended in order {
-                course.end(first.wrapping_add(ended));
-                open.retain(|number| *number != ended);
-                let oldest = open.first().copied().unwrap_or(4);
-                for number in 0..=4 {
-                    let call = first.wrapping_add(number);
-                    assert_eq!(course.is_oldest(call), number == oldest, "{number} of {order:?}");
-                    assert_eq!(course.is_open(call), number >= oldest);
-                }
-            }
-        }
-    }
-
-    #[test]
     fn what_is_told_of_an_open_call_is_kept_while_a_younger_one_looks() {
-        let course = Course::default();
+        let course = Course::new(&Bias::new());
         course.known().file(1, 0, Notice::Past);
         course.known().file(2, 1, Notice::Past);
         course.known().file(2, 0, Notice::Waiting(Label::from_bits(0)));
         assert_eq!(course.take_past(1), [2]);
-        assert!(course.known().late(|number| course.is_open(number)).is_empty(), "call 0 is open");
-        course.end(1);
+        assert!(course.known().late(|number| course.counts.is_open(number)).is_empty(), "call 0 is open");
+        course.counts.end(1);
         assert_eq!(course.take_past(0), [1]);
-        course.end(0);
-        assert_eq!(course.known().late(|number| course.is_open(number)), [(0, 2)]);
+        course.counts.end(0);
+        assert_eq!(course.known().late(|number| course.counts.is_open(number)), [(0, 2)]);
     }
 }

@@ -6,7 +6,8 @@
 
 pub(crate) mod all;
 pub(crate) mod context;
-pub(crate) mod course;
+mod counts;
+mod course;
 pub(crate) mod label;
 mod notice;
 pub(crate) mod part;

@@ -29,7 +29,7 @@ impl Part {
     /// The ranks are out of step; the part has to be [ended](Self::end) all the same.
     #[inline]
     pub(crate) fn take(context: &Context, name: &'static str) -> (Self, Result<()>) {
-        let part = Part { name, number: context.course().next(), call: None };
+        let part = Part { name, number: context.course().counts().next(), call: None };
         (part, context.course().check(name))
     }
 
@@ -85,7 +85,7 @@ impl Part {
     /// Ends the part, and tells the others of an error unless they know; returns whether they are being told.
     #[inline]
     pub(crate) fn end(&self, context: &Context, error: Option<&Error>) -> bool {
-        context.course().end(self.number);
+        context.course().counts().end(self.number);
         error.is_some_and(|error| self.give_up(context, error))
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use mpj_devices::{Buf, Completion, Leave, Mode, Pattern, Source, Started, Target, Wait};
+use mpj_devices::{Buf, Completion, Leave, Mode, Pattern, Receive, Sent, Source, Started, Target, Wait};
 
 use super::context::Context;
 use super::course::{Call, Course};
@@ -39,6 +39,9 @@ where
 
 /// The bytes that are copied or folded at once, whoever holds the right to make progress: a few microseconds.
 const BRIEF: usize = 32 << 10;
+
+/// Why a span is never more than can be counted.
+const CHECKED: &str = "the area's size was checked";
 
 /// How far a schedule has come.
 #[derive(Debug)]
@@ -147,18 +150,24 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
                 self.at_line = false;
                 self.patience.restart();
             }
-            let next = self.plan.steps.get(self.at).copied();
+            let next = self.plan.steps.get(self.at);
             self.at += 1;
-            match next {
-                Some(Step::Wait) => self.at_line = true,
-                Some(step) if self.is_long(&step) => return Some(Reached::Work(step)),
-                Some(step) => {
-                    if let Err(error) = self.start(step) {
-                        self.fail(error);
-                    }
+            // What a step says is taken out of it where it lies: a step as a whole is moved in odd pieces.
+            let done = match next {
+                Some(&Step::Send { to, from }) => self.send(to, from),
+                Some(&Step::Recv { from, into }) => self.recv(from, into),
+                Some(step @ (Step::Copy { .. } | Step::Fold { .. })) if self.is_long(step) => {
+                    return Some(Reached::Work(*step));
                 }
+                Some(step @ (Step::Copy { .. } | Step::Fold { .. })) => self.work(step),
                 None if self.pending.is_empty() => return Some(Reached::End(Ok(()))),
-                None => self.at_line = true,
+                Some(Step::Wait) | None => {
+                    self.at_line = true;
+                    Ok(())
+                }
+            };
+            if let Err(error) = done {
+                self.fail(error);
             }
         }
     }
@@ -233,37 +242,37 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         Ok(())
     }
 
-    fn start(&mut self, step: Step) -> Result<()> {
+    #[inline]
+    fn send(&mut self, to: u32, from: Span) -> Result<()> {
         let (engine, channel) = (self.context.engine(), self.context.channel());
-        let fault = |fault| Error::fault(self.call.name, fault);
-        match step {
-            Step::Send { to, from } => {
-                let tag = self.call.label.tag(self.call.number);
-                let started = engine
-                    .send(channel, to, tag, self.source(from), Mode::Standard, Leave::Now)
-                    .map_err(fault)?;
-                if let Started::Pending(completion) = started {
-                    self.pending.push(Pending { completion, expected: None });
-                }
-            }
-            Step::Recv { from, into } => {
-                let tag = self.call.label.tag(self.call.number);
-                let (pattern, target) = (Pattern { source: from.cast_signed(), tag }, self.target(into));
-                let expected = Some(Expected { from, bytes: target.bytes() });
-                match engine.recv(channel, pattern, target) {
-                    Ok(Started::Pending(completion)) => self.pending.push(Pending { completion, expected }),
-                    Ok(Started::Done(message)) => judge(&self.call, expected, &Ok(message))?,
-                    Err(fault) => judge(&self.call, expected, &Err(fault))?,
-                }
-            }
-            step => self.work(step)?,
+        let tag = self.call.label.tag(self.call.number);
+        let mut source = self.source(from);
+        let sent = engine.send_from(channel, to, tag, &mut source, Mode::Standard, Leave::Now);
+        if let Sent::Pending(completion) = sent.map_err(|fault| Error::fault(self.call.name, *fault))? {
+            self.pending.push(Pending { completion, expected: None });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn recv(&mut self, from: u32, into: Span) -> Result<()> {
+        let (engine, channel) = (self.context.engine(), self.context.channel());
+        let pattern = Pattern { source: from.cast_signed(), tag: self.call.label.tag(self.call.number) };
+        let buf = self.buf(into);
+        let expected = Some(Expected { from, bytes: buf.bytes().expect(CHECKED) });
+        // SAFETY: the contract of `new`: the span lies in its area, the schedule runs to its end, and its steps do not receive
+        // twice into the same items at once.
+        let receive = unsafe { Receive::of(buf, None, None) }.expect(CHECKED);
+        match engine.post(channel, pattern, receive) {
+            Ok(completion) => self.pending.push(Pending { completion, expected }),
+            Err(fault) => judge(&self.call, expected, &Err(*fault))?,
         }
         Ok(())
     }
 
     /// Runs a local step.
-    pub(super) fn work(&self, step: Step) -> Result<()> {
-        match step {
+    pub(super) fn work(&self, step: &Step) -> Result<()> {
+        match *step {
             Step::Copy { from, into } => self.source(from).copy_items(self.target(into)),
             Step::Fold { from, into, order } => self.fold(from, into, order)?,
             Step::Send { .. } | Step::Recv { .. } | Step::Wait => (),
@@ -287,14 +296,15 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         self.plan.buf(self.own.as_ref(), span)
     }
 
+    #[inline]
     fn source(&self, span: Span) -> Source {
         // SAFETY: the contract of `new`: the span lies in its area, and the schedule runs to its end.
-        unsafe { Source::new(self.buf(span), None) }.expect("the area's size was checked")
+        unsafe { Source::new(self.buf(span), None) }.expect(CHECKED)
     }
 
     fn target(&self, span: Span) -> Target {
         // SAFETY: as for `source`; the steps of one schedule do not receive twice into the same items at once.
-        unsafe { Target::new(self.buf(span), None) }.expect("the area's size was checked")
+        unsafe { Target::new(self.buf(span), None) }.expect(CHECKED)
     }
 
     fn fold(&self, from: Span, into: Span, order: Order) -> Result<()> {
@@ -327,7 +337,7 @@ impl Schedule<'_> {
             match engine.wait_for(self, Self::poll, what) {
                 Reached::End(outcome) => return outcome,
                 Reached::Work(step) => {
-                    if let Err(error) = self.work(step) {
+                    if let Err(error) = self.work(&step) {
                         self.fail(error);
                     }
                 }

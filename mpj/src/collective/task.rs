@@ -268,7 +268,7 @@ impl State {
                     match self.schedule.poll()? {
                         Reached::End(outcome) => return Some(outcome),
                         Reached::Work(step) => {
-                            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.work(step)));
+                            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.work(&step)));
                             let panicked = |_| Err(Error::new(Class::Other, call.name, PANICKED));
                             if let Err(error) = done.unwrap_or_else(panicked) {
                                 self.schedule.fail(error);
@@ -309,7 +309,7 @@ mod tests {
             let apart = world.dup()?;
             for meeting in 1..5 {
                 apart.barrier()?;
-                world.as_raw().collectives().course().skip_to(meeting * MEETING - meeting);
+                world.as_raw().collectives().course().counts().skip_to(meeting * MEETING - meeting);
                 apart.barrier()?;
                 for _ in 0..2 {
                     sum = [0];
