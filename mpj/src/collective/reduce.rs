@@ -6,7 +6,8 @@
 use super::step::{Area, Span, Step};
 use crate::op::Order;
 
-/// A reduction to `root` along a binomial tree. Needs `count` items of own memory, twice.
+/// A reduction to `root` along a binomial tree. A rank that gets nothing sends its own items from where they lie, and the
+/// root combines where the result belongs if the tree ends there; others need `count` items of own memory, twice.
 pub(crate) fn reduce(
     rank: u32,
     size: u32,
@@ -18,30 +19,30 @@ pub(crate) fn reduce(
     // In order of rank from the root on if that may be, else from 0 on with one more message.
     let first = if commutative { root } else { 0 };
     let relative = (rank + size - first) % size;
-    let accumulator = Span::new(Area::TEMP, 0, count);
-    let incoming = Span::new(Area::MORE, 0, count);
-    let mut steps = Vec::with_capacity(3 * (size.ilog2() as usize + 1) + 2);
-    steps.push(Step::Copy { from: mine, into: accumulator });
+    let result = Span::new(Area::RECV, 0, count);
+    let is_end = rank == first && rank == root;
+    let (accumulator, incoming) = if is_end { (Area::RECV, Area::TEMP) } else { (Area::TEMP, Area::MORE) };
+    let (accumulator, incoming) = (Span::new(accumulator, 0, count), Span::new(incoming, 0, count));
+    let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 2);
+    let mut held = mine;
     let mut bit = 1;
     while bit < size {
         if relative & bit != 0 {
-            steps.push(Step::Send { to: (relative - bit + first) % size, from: accumulator });
+            steps.push(Step::Send { to: (relative - bit + first) % size, from: held });
             break;
         }
         if relative + bit < size {
-            let from = (relative + bit + first) % size;
-            steps.extend([
-                Step::Recv { from, into: incoming },
-                Step::Wait,
-                Step::Fold { from: incoming, into: accumulator, order: Order::FromRight },
-            ]);
+            steps.push(Step::Recv { from: (relative + bit + first) % size, into: incoming });
+            steps.extend(copy(held, accumulator));
+            held = accumulator;
+            let fold = Step::Fold { from: incoming, into: accumulator, order: Order::FromRight };
+            steps.extend([Step::Wait, fold]);
         }
         bit *= 2;
     }
-    let result = Span::new(Area::RECV, 0, count);
     match (rank == first, rank == root) {
-        (true, true) => steps.push(Step::Copy { from: accumulator, into: result }),
-        (true, false) => steps.push(Step::Send { to: root, from: accumulator }),
+        (true, true) => steps.extend(copy(held, result)),
+        (true, false) => steps.push(Step::Send { to: root, from: held }),
         (false, true) => steps.extend([Step::Wait, Step::Recv { from: first, into: result }]),
         (false, false) => (),
     }
