@@ -31,6 +31,12 @@ pub const YIELD: Number = Number {
     help: "microseconds a waiting rank polls and yields before it sleeps on its doorbell",
 };
 
+/// Whether so many ranks of this host outnumber its cores.
+pub(crate) fn is_crowded(local: u32) -> bool {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    usize::try_from(local).unwrap_or(usize::MAX) > cores
+}
+
 /// How long to poll and to yield.
 #[derive(Debug)]
 pub(crate) struct Policy {
@@ -56,9 +62,7 @@ const LOOKS: (u32, u32) = (32, 1024);
 impl Policy {
     /// With more ranks than cores a rank that polls keeps the one it waits for from running: it yields at once.
     pub(crate) fn new(config: &Config, local: u32) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let crowded = usize::try_from(local).unwrap_or(usize::MAX) > cores;
-        let spin = if crowded && !config.is_set(&SPIN) { 0 } else { config.number(&SPIN) };
+        let spin = if is_crowded(local) && !config.is_set(&SPIN) { 0 } else { config.number(&SPIN) };
         Policy {
             spin: Duration::from_micros(spin),
             awake: Duration::from_micros(config.number(&YIELD)),

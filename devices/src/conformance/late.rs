@@ -52,7 +52,7 @@ impl Driver for LateDriver {
         let Opened { device, inlet } = self.inner.open(site, config)?;
         let caps = device.caps().clone();
         let get = caps.get.map(|reach| Reach { most: PIECE, ..reach });
-        let lend = Some(Reach { from: 1, most: caps.fragment });
+        let lend = Some(Reach { most: caps.fragment, ..Reach::ANY });
         let caps = Caps { get, lend, registers: true, views: false, ..caps };
         let pending = Pending {
             list: Mutex::default(),

@@ -236,13 +236,16 @@ impl fmt::Debug for View {
 pub struct Reach {
     /// From so many bytes on it is worth it.
     pub from: usize,
+    /// From so many bytes on it is worth it while bodies go both ways between two ranks: then neither has time to share in
+    /// moving what the other sends. Only a [`get`](super::Link::get) asks for it.
+    pub crossing: usize,
     /// The most bytes of one move; longer bodies go in several.
     pub most: usize,
 }
 
 impl Reach {
     /// From the first byte on, however many.
-    pub const ANY: Reach = Reach { from: 1, most: usize::MAX };
+    pub const ANY: Reach = Reach { from: 1, crossing: 1, most: usize::MAX };
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! If the operation fails meanwhile, it ends when the last piece has.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mpj_pool::{Access, Region};
 
@@ -88,6 +89,14 @@ impl Engine {
             None => self.answer(from, channel, Kind::Clear, theirs, op),
         }
         self.recheck(channel, Some(from));
+    }
+
+    /// Whether a peer has yet to get, or to be sent, bodies of this rank's.
+    pub(crate) fn is_sending_to(&self, id: PeerId) -> bool {
+        self.peers.get(id).is_some_and(|peer| {
+            let out = peer.outbox();
+            out.announced > peer.heard.load(Ordering::Relaxed) || !out.streams.is_empty()
+        })
     }
 
     /// Starts a get, for whose target so many bytes were registered.

@@ -210,7 +210,8 @@ impl Driver for IbvDriver {
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, IbvInlet), String> {
     let (shared, lobby) = shared::open(key, site, config)?;
     let eager = config.size(&IBV_EAGER);
-    let get = Reach { from: config.size(&IBV_READ), most: shared.longest_read() };
+    let from = config.size(&IBV_READ);
+    let get = Reach { from, crossing: from, most: shared.longest_read() };
     let caps = Caps { get: Some(get), registers: true, ..Caps::frames(eager, fragment(config)) };
     let registrar = Registrar::new(Arc::clone(&shared.domain));
     let inlet = IbvInlet::new(Arc::clone(&shared), lobby);

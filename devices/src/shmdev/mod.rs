@@ -41,6 +41,7 @@ use crate::ring::{Area, Receivers, RingLink};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
+use crate::wait;
 use bell::Bell;
 use heap::Heap;
 use lending::{Lending, Lent};
@@ -93,11 +94,27 @@ pub const SHM_SINGLE_COPY: Number = Number {
     default: 0,
     range: (0, 1 << 40),
     help: "bytes from which on shmdev has the kernel copy a contiguous message from one rank's memory to the other's; 0 for \
-           never, unless MPJ_PATH=zerocopy asks for it",
+           never, unless MPJ_PATH=zerocopy asks for it; unless set, longer ones than SHM_EAGER while bodies go both ways, or \
+           ranks outnumber cores",
 };
 
 /// The most bytes that the kernel copies in one call: meanwhile the rank does nothing else.
 const AT_ONCE: usize = 1 << 20;
+
+/// For which bodies the kernel copies: where nobody has said so, for those that do not go at once while every core is busy
+/// with another body. Where one is idle, two ranks that each copy half the way at the same time are faster.
+fn single_copies(config: &Config, ranks: u32) -> Reach {
+    let never_if_0 = |from: usize| if from == 0 { usize::MAX } else { from };
+    let (from, crossing) = if config.is_set(&SHM_SINGLE_COPY) {
+        let from = never_if_0(config.size(&SHM_SINGLE_COPY));
+        (from, from)
+    } else if wait::is_crowded(ranks) {
+        (1, 1)
+    } else {
+        (usize::MAX, 1)
+    };
+    Reach { from, crossing, most: AT_ONCE }
+}
 
 /// The driver of `shmdev`.
 #[derive(Debug)]
@@ -138,10 +155,7 @@ impl Driver for ShmDriver {
         let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes, &site.bias));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
         let shown = Shown::new();
-        let get = Window::own(&shown).is_open().then(|| Reach {
-            from: Some(config.size(&SHM_SINGLE_COPY)).filter(|from| *from > 0).unwrap_or(usize::MAX),
-            most: AT_ONCE,
-        });
+        let get = Window::own(&shown).is_open().then(|| single_copies(config, ranks.len()));
         let lending = Lending::new(&segment, index);
         let caps = Caps { get, views: lending.has_pool(), ..Caps::frames(eager, area.fragment()) };
         let heap = Mutex::new(Heap::new(segment.plan()));

@@ -42,6 +42,8 @@ pub(crate) enum Gets {
     Start,
     /// They are made at once, in pieces of [`PIECE`].
     Now,
+    /// They are made at once, and pay only while bodies go both ways.
+    Crossing,
 }
 
 /// A move that was started.
@@ -117,12 +119,15 @@ impl Driver for FakeDriver {
             Gets::None => frames,
             Gets::Fail => Caps { get: Some(Reach::ANY), ..frames },
             Gets::Start => Caps {
-                get: Some(Reach { from: 1, most: PIECE }),
-                lend: Some(Reach { from: LENT, most: FRAGMENT }),
+                get: Some(Reach { most: PIECE, ..Reach::ANY }),
+                lend: Some(Reach { from: LENT, crossing: LENT, most: FRAGMENT }),
                 registers: true,
                 ..frames
             },
-            Gets::Now => Caps { get: Some(Reach { from: 1, most: PIECE }), ..frames },
+            Gets::Now => Caps { get: Some(Reach { most: PIECE, ..Reach::ANY }), ..frames },
+            Gets::Crossing => {
+                Caps { get: Some(Reach { from: usize::MAX, crossing: LENT, most: PIECE }), ..frames }
+            }
         };
         let noted = |what| Noted(what, Arc::clone(&self.0));
         let inlet = FakeInlet { wire: Arc::clone(&self.0), landing: HashMap::new(), _noted: noted("inlet") };
@@ -281,7 +286,7 @@ impl Link for FakeLink {
             unsafe { std::ptr::write_bytes(run, 0xdb, to.len / 2) };
             return Err(PostError::Withdrawn);
         }
-        if self.wire.gets == Gets::Now {
+        if matches!(self.wire.gets, Gets::Now | Gets::Crossing) {
             let bytes: Vec<u8> = (at as usize..at as usize + to.len).map(fetched).collect();
             // SAFETY: the caller's contract.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), run, to.len) };

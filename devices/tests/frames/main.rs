@@ -5,6 +5,7 @@ mod any;
 mod bench;
 mod channels;
 mod credit;
+mod crossing;
 mod device;
 mod ended;
 mod halfway;

@@ -18,15 +18,17 @@ pub(crate) fn allgather(
 ) -> Vec<Step> {
     let block = |r: u32| span(Area::RECV, recv, r);
     let mut steps = Vec::with_capacity(3 * size as usize);
-    steps.extend(send.map(|from| Step::Copy { from, into: block(rank) }));
+    let own = send.map(|from| Step::Copy { from, into: block(rank) });
     let mine = send.unwrap_or_else(|| block(rank));
     if is_direct {
         steps.extend(
             (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: block(from) }),
         );
         steps.extend((1..size).map(|d| (rank + d) % size).map(|to| Step::Send { to, from: mine }));
+        steps.extend(own);
         return steps;
     }
+    steps.extend(own);
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
     for round in 0..size - 1 {
         let (out, back) = ((rank + size - round) % size, (rank + 2 * size - round - 1) % size);

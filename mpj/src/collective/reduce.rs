@@ -56,23 +56,23 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
     let incoming = Span::new(Area::TEMP, 0, count);
     let power = 1 << size.ilog2();
     let extra = size - power;
-    let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1));
-    steps.extend(copy(mine, result));
+    let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 1);
+    // Its own items go out from where they lie, and are copied while messages are on their way.
+    let mut held = mine;
     // The first 2·extra ranks pair up: the odd one of each pair gives its items to the even one and waits.
     let position = if rank < 2 * extra {
         if rank % 2 == 1 {
             steps.extend([
-                Step::Send { to: rank - 1, from: result },
+                Step::Send { to: rank - 1, from: held },
                 Step::Wait,
                 Step::Recv { from: rank - 1, into: result },
             ]);
             return steps;
         }
-        steps.extend([
-            Step::Recv { from: rank + 1, into: incoming },
-            Step::Wait,
-            Step::Fold { from: incoming, into: result, order: Order::FromRight },
-        ]);
+        steps.push(Step::Recv { from: rank + 1, into: incoming });
+        steps.extend(copy(held, result));
+        held = result;
+        steps.extend([Step::Wait, Step::Fold { from: incoming, into: result, order: Order::FromRight }]);
         rank / 2
     } else {
         rank - extra
@@ -84,12 +84,14 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
         let order = if partner < position { Order::FromLeft } else { Order::FromRight };
         steps.extend([
             Step::Recv { from: actual(partner), into: incoming },
-            Step::Send { to: actual(partner), from: result },
-            Step::Wait,
-            Step::Fold { from: incoming, into: result, order },
+            Step::Send { to: actual(partner), from: held },
         ]);
+        steps.extend(copy(held, result));
+        held = result;
+        steps.extend([Step::Wait, Step::Fold { from: incoming, into: result, order }]);
         bit *= 2;
     }
+    steps.extend(copy(held, result));
     if rank < 2 * extra {
         steps.push(Step::Send { to: rank + 1, from: result });
     }
@@ -146,17 +148,20 @@ pub(crate) fn reduce_scatter(
     let span = |area| Span::new(area, 0, count);
     let (result, incoming, higher) = (span(Area::RECV), span(Area::TEMP), span(Area::MORE));
     let mut steps = Vec::with_capacity(4 * size as usize);
-    steps.push(Step::Copy { from: of(rank), into: result });
+    let mut own = Some(Step::Copy { from: of(rank), into: result });
     for round in 1..size {
         let (to, from) = ((rank + round) % size, (rank + size - round) % size);
         let into = if from == size - 1 && from > rank { higher } else { incoming };
         // Blocks of no items go, too: a rank that counts otherwise is waiting for them.
-        steps.extend([Step::Recv { from, into }, Step::Send { to, from: of(to) }, Step::Wait]);
+        steps.extend([Step::Recv { from, into }, Step::Send { to, from: of(to) }]);
+        steps.extend(own.take());
+        steps.push(Step::Wait);
         if into == incoming {
             let into = if from < rank { result } else { higher };
             steps.push(Step::Fold { from: incoming, into, order: Order::FromLeft });
         }
     }
+    steps.extend(own);
     if rank + 1 < size {
         steps.push(Step::Fold { from: higher, into: result, order: Order::FromRight });
     }
