@@ -77,6 +77,8 @@ mod fault;
 mod fence;
 mod group;
 mod header;
+#[allow(unsafe_code, reason = "hints to the processor")]
+mod hint;
 mod hosts;
 mod ibvdev;
 #[allow(unsafe_code, reason = "the user's memory, by pointer, count and type")]

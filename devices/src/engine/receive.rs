@@ -98,6 +98,7 @@ impl Engine {
         if let Some(fault) = channel.broken() {
             return Err(Box::new(fault.clone()));
         }
+        receiving.target().ask_for();
         matching.post(Posted::new(pattern, receiving));
         drop(matching);
         self.recheck(channel, channel.peer(pattern.source.cast_unsigned()));

@@ -10,7 +10,12 @@ use crate::buf::{Buf, BufError};
 use crate::copy;
 use crate::device::Memory;
 use crate::fault::Fault;
+use crate::hint;
 use crate::path::Path;
+
+/// Bytes of a cache line, and how many are asked for where a message is awaited: what comes behind is found by the hardware.
+const LINE: usize = 64;
+const ASKED: usize = 512;
 
 /// Memory to receive into.
 ///
@@ -175,6 +180,17 @@ impl Target {
         }
         // SAFETY: invariant 4.
         unsafe { self.buf.region() }
+    }
+
+    /// Asks for the first lines, which a message will be written to: where they are far away, what is sent after it would
+    /// wait for them.
+    #[inline(always)]
+    pub(crate) fn ask_for(&self) {
+        if self.buf.is_plain() {
+            for at in (0..self.bytes.min(ASKED)).step_by(LINE) {
+                hint::will_write(self.buf.base().wrapping_add(at));
+            }
+        }
     }
 
     /// Lands packed bytes at `position`; bytes beyond the end are dropped. Returns how many landed.

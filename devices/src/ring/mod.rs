@@ -20,7 +20,6 @@
 mod area;
 mod bell;
 mod consumer;
-mod hint;
 mod inlet;
 mod link;
 mod malformed;

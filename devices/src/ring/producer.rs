@@ -3,9 +3,10 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
+use super::Malformed;
 use super::memory::{Form, INLINE, Label, Ring};
-use super::{Malformed, hint};
 use crate::copy;
+use crate::hint;
 use crate::sync::atomic::Ordering;
 
 /// How many cells before its use a cell's line is asked for. Without it every locked instruction after a send waits until
@@ -134,6 +135,6 @@ impl Producer {
         let label = Label { seq, form: form as u8, head: head.len() as u8, length: len as u16 };
         // SYNC ring-seq (release)
         cell.word.store(label.word(), Ordering::Release);
-        hint::will_write(self.ring.cell(self.position + WRITE_AHEAD));
+        hint::will_write(std::ptr::from_ref(self.ring.cell(self.position + WRITE_AHEAD)).cast());
     }
 }

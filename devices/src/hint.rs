@@ -1,8 +1,8 @@
 //! Hints to the cache: they have no effect on memory.
 
-/// Asks for the line at `place` with the right to write it.
-#[inline]
-pub(super) fn will_write<T>(place: &T) {
+/// Asks for the line at `place`, which may be anywhere, with the right to write it.
+#[inline(always)]
+pub(crate) fn will_write(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, whatever the address; processors that do not know it do nothing.
     unsafe {
