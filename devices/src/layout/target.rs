@@ -13,9 +13,9 @@ use crate::fault::Fault;
 use crate::hint;
 use crate::path::Path;
 
-/// Bytes of a cache line, and how many are asked for where a message is awaited: what comes behind is found by the hardware.
+/// Bytes of a cache line, and how many bytes are asked for where a message is awaited: what comes behind is found by the hardware.
 const LINE: usize = 64;
-const ASKED: usize = 512;
+const ASKED: usize = 4096;
 
 /// Memory to receive into.
 ///
