@@ -1,7 +1,7 @@
 //! Receives: the memory to receive into lies in the node of the operation.
 
 use std::fmt;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 
 use super::{Completion, Ender, Outcome, pair};
 use crate::buf::{Buf, BufError};
@@ -31,7 +31,10 @@ impl Receive {
     #[inline(always)]
     pub unsafe fn of(buf: Buf, keep: Option<Keep>, path: Option<Path>) -> Result<Self, BufError> {
         match buf.plain_bytes() {
-            Some(bytes) => Ok(Receive::new(Target::of(buf, bytes, path, keep))),
+            Some(bytes) => {
+                // SAFETY: a target may be written at the place.
+                Ok(Receive::with(|place| unsafe { Target::put(place, buf, bytes, path, keep) }))
+            }
             // SAFETY: the caller's promise.
             None => unsafe { Self::of_any(buf, keep, path) },
         }
@@ -46,13 +49,19 @@ impl Receive {
     }
 
     /// Makes a receive into this memory, which is not moved from now on.
-    #[inline(always)]
     pub fn new(target: Target) -> Self {
+        // SAFETY: a target may be written at the place.
+        Receive::with(|place| unsafe { place.write(target) })
+    }
+
+    /// Makes a receive into memory that `put` writes down, where nobody else does.
+    #[inline(always)]
+    fn with(put: impl FnOnce(*mut Target)) -> Self {
         let (ender, completion) = pair();
         // SAFETY: the node lives until both handles are gone.
         let place = unsafe { &ender.0.as_ref().target };
-        // SAFETY: by invariant 3 of the node nobody uses the place.
-        place.with_mut(|place| unsafe { place.write(MaybeUninit::new(target)) });
+        // By invariant 3 of the node nobody uses the place.
+        place.with_mut(|place| put(place.cast()));
         Receive { receiving: Receiving(ender), completion }
     }
 }

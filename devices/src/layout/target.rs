@@ -59,9 +59,32 @@ impl Target {
     }
 
     /// Takes room of so many bytes, by the invariants.
-    #[inline(always)]
-    pub(crate) fn of(buf: Buf, bytes: usize, path: Option<Path>, keep: Option<Keep>) -> Self {
+    fn of(buf: Buf, bytes: usize, path: Option<Path>, keep: Option<Keep>) -> Self {
         Target { buf, bytes, landed: 0, path, block: None, keep }
+    }
+
+    /// Takes room of so many bytes, by the invariants, and writes that down at `place`: field by field, as a load of several
+    /// that were just stored one by one would wait for them.
+    ///
+    /// # Safety
+    /// A target may be written there.
+    #[inline(always)]
+    pub(crate) unsafe fn put(
+        place: *mut Target,
+        buf: Buf,
+        bytes: usize,
+        path: Option<Path>,
+        keep: Option<Keep>,
+    ) {
+        macro_rules! put {
+            ($($field:ident: $value:expr),*) => {$(
+                // SAFETY: the caller's promise.
+                let field = unsafe { &raw mut (*place).$field };
+                // SAFETY: as above.
+                unsafe { field.write($value) };
+            )*};
+        }
+        put!(buf: buf, bytes: bytes, landed: 0, path: path, block: None, keep: keep);
     }
 
     /// Says by which way messages should come to it, if not by that of all others.
