@@ -142,14 +142,19 @@ pub(crate) struct Waiter<'a> {
     spin: Duration,
     polls: u32,
     since: Option<Instant>,
+    /// Whether it has slept, or might have: whoever wakes it looks once.
+    is_long: bool,
 }
 
 /// Polls between two looks at the clock; a look costs as much as a few polls.
 const POLLS_PER_LOOK: u32 = 32;
 
+/// Yields between two looks at the clock, where every poll yields from the first on: nothing is learned from how long one takes.
+const YIELDS_PER_LOOK: u32 = 8;
+
 impl<'a> Waiter<'a> {
     pub(crate) fn new(policy: &'a Policy) -> Self {
-        Waiter { policy, spin: policy.spin(), polls: 0, since: None }
+        Waiter { policy, spin: policy.spin(), polls: 0, since: None, is_long: false }
     }
 
     /// Returns whether polls follow each other at once: no yield lies between them.
@@ -171,9 +176,14 @@ impl<'a> Waiter<'a> {
 
     #[cold]
     fn look(&mut self) -> Next {
+        if self.policy.spin.is_zero() && !self.is_long && !self.polls.is_multiple_of(YIELDS_PER_LOOK) {
+            std::thread::yield_now();
+            return Next::Poll;
+        }
         let now = Instant::now();
         let waited = now - *self.since.get_or_insert(now);
         if waited >= self.policy.awake {
+            self.is_long = true;
             return Next::Sleep;
         }
         if waited >= self.spin {
