@@ -3,11 +3,11 @@
 /// Asks for the line at `place`, which may be anywhere, with the right to write it.
 #[inline(always)]
 pub(crate) fn will_write(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint, whatever the address; processors that do not know it do nothing.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = place;
 }

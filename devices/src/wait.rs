@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::config::{Config, Number};
+use crate::sys;
 
 /// How long a waiting rank polls before it yields.
 pub const SPIN: Number = Number {
@@ -33,8 +34,7 @@ pub const YIELD: Number = Number {
 
 /// Whether so many ranks of this host outnumber its cores.
 pub(crate) fn is_crowded(local: u32) -> bool {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    usize::try_from(local).unwrap_or(usize::MAX) > cores
+    usize::try_from(local).unwrap_or(usize::MAX) > sys::cores()
 }
 
 /// How long to poll and to yield.
@@ -176,7 +176,8 @@ impl<'a> Waiter<'a> {
 
     #[cold]
     fn look(&mut self) -> Next {
-        if self.policy.spin.is_zero() && !self.is_long && !self.polls.is_multiple_of(YIELDS_PER_LOOK) {
+        let is_brief = !self.is_long && !self.policy.awake.is_zero();
+        if is_brief && self.policy.spin.is_zero() && !self.polls.is_multiple_of(YIELDS_PER_LOOK) {
             std::thread::yield_now();
             return Next::Poll;
         }

@@ -11,7 +11,6 @@
 //! If the operation fails meanwhile, it ends when the last piece has.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use mpj_pool::{Access, Region};
 
@@ -91,12 +90,10 @@ impl Engine {
         self.recheck(channel, Some(from));
     }
 
-    /// Whether a peer has yet to get, or to be sent, bodies of this rank's.
+    /// Whether a peer has yet to get, or to be sent, long bodies of this rank's.
     pub(crate) fn is_sending_to(&self, id: PeerId) -> bool {
-        self.peers.get(id).is_some_and(|peer| {
-            let out = peer.outbox();
-            out.announced > peer.heard.load(Ordering::Relaxed) || !out.streams.is_empty()
-        })
+        let is_sending = |peer: &Peer| peer.bodies.are_there() || !peer.outbox().streams.is_empty();
+        self.peers.get(id).is_some_and(is_sending)
     }
 
     /// Starts a get, for whose target so many bytes were registered.

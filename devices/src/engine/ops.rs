@@ -1,5 +1,6 @@
 //! Operations that wait for an answer of their peer, named by numbers that travel.
 
+use super::peer::Counted;
 use super::slab::Slab;
 use crate::completion::{Completion, Ender, Outcome};
 use crate::device::{Memory, PeerId, Registration};
@@ -11,7 +12,15 @@ use crate::layout::{Envelope, Source, Target};
 pub(crate) enum Op {
     /// A message whose body waits here for [`Kind::Clear`](crate::header::Kind) or
     /// [`Kind::Done`](crate::header::Kind); its peer may be getting it if it is registered.
-    Send { peer: PeerId, source: Source, message: Envelope, registration: Option<Registration>, ender: Ender },
+    Send {
+        peer: PeerId,
+        source: Source,
+        message: Envelope,
+        registration: Option<Registration>,
+        ender: Ender,
+        /// Counts it among the peer's, if it is long.
+        _counted: Option<Counted>,
+    },
     /// An eager message that waits for its match. Its frame holds the memory, and may wait for room at this place of the
     /// peer's outbox.
     Sync { peer: PeerId, message: Envelope, place: u64, ender: Ender },

@@ -1,7 +1,7 @@
 //! What a rank keeps of each peer it has spoken to, made on first use, before the peer is met.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::channel::Channel;
@@ -65,6 +65,34 @@ pub(crate) struct Peer {
     pub(crate) answered: AtomicU64,
     /// Answers of the peer to messages announced to it, in all; written by the holder of the turn.
     pub(crate) heard: AtomicU64,
+    /// Long messages announced to the peer that it has neither got nor asked for.
+    pub(crate) bodies: Bodies,
+}
+
+/// How many bodies wait for something.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Bodies(Arc<AtomicUsize>);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted(Bodies);
+
+impl Bodies {
+    /// Counts one more.
+    pub(crate) fn count(&self) -> Counted {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Counted(self.clone())
+    }
+
+    pub(crate) fn are_there(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Peer {
@@ -92,7 +120,8 @@ impl Peer {
             listed: false,
         };
         let [granted, answered, heard] = [const { AtomicU64::new(0) }; 3];
-        Peer { id, device: OnceLock::new(), outbox: Mutex::new(bias, outbox), granted, answered, heard }
+        let (device, outbox, bodies) = (OnceLock::new(), Mutex::new(bias, outbox), Bodies::default());
+        Peer { id, device, outbox, granted, answered, heard, bodies }
     }
 
     #[inline]

@@ -239,7 +239,8 @@ impl Engine {
         let (exposed, if_crossing) = self.expose(peer, &source);
         let (registration, key) = exposed.unzip();
         self.note_registered(out, registration.as_ref().map_or(0, Registration::bytes));
-        let op = Op::Send { peer: peer.id, source, message, registration, ender };
+        let _counted = (message.bytes > out.caps.eager).then(|| peer.bodies.count());
+        let op = Op::Send { peer: peer.id, source, message, registration, ender, _counted };
         let mut head = head(Kind::Ready, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.announce(message.bytes, if_crossing);

@@ -103,15 +103,16 @@ const AT_ONCE: usize = 1 << 20;
 
 /// For which bodies the kernel copies: where nobody has said so, for those that do not go at once while every core is busy
 /// with another body. Where one is idle, two ranks that each copy half the way at the same time are faster.
-fn single_copies(config: &Config, ranks: u32) -> Reach {
+fn single_copies(config: &Config, ranks: u32, eager: usize) -> Reach {
+    let long = eager.saturating_add(1);
     let never_if_0 = |from: usize| if from == 0 { usize::MAX } else { from };
     let (from, crossing) = if config.is_set(&SHM_SINGLE_COPY) {
         let from = never_if_0(config.size(&SHM_SINGLE_COPY));
         (from, from)
     } else if wait::is_crowded(ranks) {
-        (1, 1)
+        (long, long)
     } else {
-        (usize::MAX, 1)
+        (usize::MAX, long)
     };
     Reach { from, crossing, most: AT_ONCE }
 }
@@ -155,7 +156,7 @@ impl Driver for ShmDriver {
         let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes, &site.bias));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
         let shown = Shown::new();
-        let get = Window::own(&shown).is_open().then(|| single_copies(config, ranks.len()));
+        let get = Window::own(&shown).is_open().then(|| single_copies(config, ranks.len(), eager));
         let lending = Lending::new(&segment, index);
         let caps = Caps { get, views: lending.has_pool(), ..Caps::frames(eager, area.fragment()) };
         let heap = Mutex::new(Heap::new(segment.plan()));

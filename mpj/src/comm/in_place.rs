@@ -12,7 +12,7 @@ impl Intracomm {
     /// [`reduce`](Self::reduce).
     ///
     /// # Errors
-    /// As [`reduce`](Self::reduce).
+    /// As [`reduce`](Self::reduce); the root's own items may be gone then.
     pub fn reduce_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op, root: usize) -> Result<()> {
         let items = buf.recv_buf();
         let send = if self.rank() == root { Buf::in_place() } else { items.clone() };

@@ -66,7 +66,8 @@ pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
 ///
 /// # Errors
 /// As [`bcast`]; [`Class::Op`](crate::Class::Op) if the operation is not defined for the type, [`Class::Count`](crate::Class::Count) or [`Class::Type`](crate::Class::Type) if
-/// the root's buffers differ, [`Class::Buffer`](crate::Class::Buffer) if they overlap, or there is nothing to send elsewhere.
+/// the root's buffers differ, [`Class::Buffer`](crate::Class::Buffer) if they overlap, or there is nothing to send elsewhere. After an
+/// error `recv` may hold a part of the result, and what was in place there is gone.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.

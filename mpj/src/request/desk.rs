@@ -32,7 +32,7 @@ pub(super) struct Desk<'c> {
     /// Which thread has opened the scope, and is in it until the desk is closed.
     owner: usize,
     near: Slots<'c, Open, NEAR>,
-    /// How many operations of the owner there were.
+    /// How many operations of the owner there were, less whole rounds through the places but the first.
     count: AtomicUsize,
     far: Mutex<Far>,
     /// Whether an operation was ever kept in `far`.
@@ -123,8 +123,8 @@ impl<'c> Desk<'c> {
         }
         let count = self.count.load(Ordering::Relaxed);
         let at = count % NEAR;
-        // One that is held for long is not waited for.
-        self.count.store(count.wrapping_add(1), Ordering::Relaxed);
+        // One that is held for long is not waited for. Once all places have been come to, the count says so for ever.
+        self.count.store(if count == 2 * NEAR - 1 { NEAR } else { count + 1 }, Ordering::Relaxed);
         if !self.near.is_free(at) {
             return self.keep_far(Open { completion, about });
         }

@@ -1,5 +1,6 @@
 //! Linux: eventfd, memfd, epoll, membarrier, abstract sockets, memory of other processes.
 
+mod cores;
 mod event;
 pub(crate) mod membarrier;
 mod poll;
@@ -7,6 +8,7 @@ mod remote;
 pub(crate) mod socket;
 mod wakeup;
 
+pub(crate) use cores::cores;
 pub(crate) use event::Event;
 pub(crate) use mpj_pool::{Shared, SharedView};
 pub(crate) use poll::{Interest, Poll, Readiness};

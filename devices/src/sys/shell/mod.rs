@@ -17,6 +17,11 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+/// Returns how many cores this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 /// Several processes can map one memory.
 #[cfg(feature = "conformance")]
 pub(crate) const HAS_SHARED_MEMORY: bool = false;
