@@ -22,7 +22,7 @@ use crate::fault::Fault;
 use crate::header::{Head, Kind};
 use crate::layout::Envelope;
 use crate::liveness::End;
-use crate::matching::{Held, Posted, Unexpected};
+use crate::matching::{Held, Posted, Short, Unexpected};
 use crate::steps::{Step, reach};
 
 /// The sink of one turn.
@@ -130,9 +130,12 @@ impl Delivery<'_> {
     fn on_unjoined(&mut self, from: PeerId, kind: Kind, head: &Head, body: &[u8]) -> Option<()> {
         let engine = self.engine;
         self.copied.add(body.len());
-        let held = engine.hold(body.len(), |room| {
-            room.write_copy_of_slice(body);
-        });
+        let hold = || {
+            engine.hold(body.len(), |room| {
+                room.write_copy_of_slice(body);
+            })
+        };
+        let held = Short::of(body).map_or_else(hold, Held::Here);
         let notify = (kind == Kind::EagerSync).then(|| head.op.get());
         let addressee = self.addressee(from, head)?;
         engine.arrive_held(addressee, from, |rank| envelope(head, rank, body.len()), notify, held)

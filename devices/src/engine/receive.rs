@@ -15,7 +15,7 @@ use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::header::Kind;
 use crate::layout::{Envelope, Target};
-use crate::matching::{Held, Matching, Pattern, Posted, Unexpected};
+use crate::matching::{Held, Matching, Pattern, Posted, Short, Unexpected};
 use crate::path::Path;
 use crate::steps::{Step, reach};
 
@@ -191,13 +191,17 @@ impl Engine {
                 accepted
             }
             body => {
-                if accepted.is_ok()
-                    && let Held::Block(block) = &body
-                {
-                    // SAFETY: the block was filled with the message's bytes when it was held.
-                    #[expect(unsafe_code, reason = "see above")]
-                    let bytes = unsafe { block.as_uninit()[..message.bytes].assume_init_ref() };
-                    receiving.target().land(0, bytes);
+                match &body {
+                    Held::Here(short) if accepted.is_ok() => {
+                        receiving.target().land(0, short.bytes());
+                    }
+                    Held::Block(block) if accepted.is_ok() => {
+                        // SAFETY: the block was filled with the message's bytes when it was held.
+                        #[expect(unsafe_code, reason = "see above")]
+                        let bytes = unsafe { block.as_uninit()[..message.bytes].assume_init_ref() };
+                        receiving.target().land(0, bytes);
+                    }
+                    _ => (),
                 }
                 self.confirm(from, channel, notify);
                 let lost = matches!(body, Held::Lost).then_some(Fault::NoMemory { bytes: message.bytes });
@@ -348,7 +352,8 @@ impl Engine {
             self.confirm(from, channel, notify);
             return true;
         }
-        let body = self.hold(message.bytes, |room: &mut [MaybeUninit<u8>]| copy::fill(room, body));
+        let hold = || self.hold(body.len(), |room: &mut [MaybeUninit<u8>]| copy::fill(room, body));
+        let body = Short::of(body).map_or_else(hold, Held::Here);
         let back = matching.keep(Unexpected { message, from, body, notify });
         drop(matching);
         let refused = back.is_some();

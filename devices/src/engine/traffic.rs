@@ -69,15 +69,15 @@ impl AddAssign for Traffic {
 pub struct Local {
     /// Messages to itself, each copied once, or twice if they came before their receive.
     pub own: Count,
-    /// Bodies copied once more, out of the blocks they waited in, as they had come before their receive.
+    /// Bodies copied once more, out of where they waited, as they had come before their receive.
     pub early: Count,
 }
 
 impl Local {
-    /// Notes the copy of a message that is received out of the block it waited in, if it lies in one.
+    /// Notes the copy of a message that is received out of where it waited, if it waited here.
     #[inline]
     pub(crate) fn note_early(&mut self, early: &Unexpected) {
-        if let Held::Block(_) = early.body {
+        if let Held::Here(_) | Held::Block(_) = early.body {
             self.early.add(early.message.bytes);
         }
     }

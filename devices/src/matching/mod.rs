@@ -24,7 +24,7 @@ use crate::layout::Envelope;
 pub use early::Early;
 pub(crate) use early::EarlyCounts;
 pub(crate) use posted::Posted;
-pub(crate) use unexpected::{Held, Unexpected};
+pub(crate) use unexpected::{Held, Short, Unexpected};
 
 /// Matches every source.
 pub const ANY_SOURCE: i32 = -1;

@@ -22,6 +22,8 @@ pub(crate) struct Unexpected {
 pub(crate) enum Held {
     /// Nowhere: it is empty.
     Empty,
+    /// Here: it is short.
+    Here(Short),
     /// In a block of the pool.
     Block(DefaultBlock),
     /// Still at the sender, as its operation `op`, to be got by `key` if there is one.
@@ -30,6 +32,31 @@ pub(crate) enum Held {
     Local { source: Box<Source>, ender: Ender },
     /// Lost for want of memory.
     Lost,
+}
+
+/// A body of a few bytes, in the entry itself.
+#[derive(Debug)]
+pub(crate) struct Short {
+    len: u8,
+    bytes: [u8; Short::MOST],
+}
+
+impl Short {
+    /// The longest such body: entries are moved, and most messages that are short are no longer.
+    pub(crate) const MOST: usize = 32;
+
+    /// Makes one of these; `None` of more than fit.
+    #[inline(always)]
+    pub(crate) fn of(body: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Short::MOST];
+        bytes.get_mut(..body.len())?.copy_from_slice(body);
+        Some(Short { len: body.len() as u8, bytes })
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
 }
 
 /// The lists of a queue of them.
