@@ -93,9 +93,9 @@ pub const SHM_SINGLE_COPY: Number = Number {
     name: "SHM_SINGLE_COPY",
     default: 0,
     range: (0, 1 << 40),
-    help: "bytes from which on shmdev has the kernel copy a contiguous message from one rank's memory to the other's; 0 for \
-           never, unless MPJ_PATH=zerocopy asks for it; unless set, longer ones than SHM_EAGER while bodies go both ways, or \
-           ranks outnumber cores",
+    help: "bytes from which on shmdev has the kernel copy a contiguous message from one rank's memory to the other's; 0 for those \
+           longer than SHM_EAGER while bodies go both ways or where ranks outnumber cores, and no others but where \
+           MPJ_PATH=zerocopy asks for it",
 };
 
 /// The most bytes that the kernel copies in one call: meanwhile the rank does nothing else.
@@ -105,14 +105,10 @@ const AT_ONCE: usize = 1 << 20;
 /// with another body. Where one is idle, two ranks that each copy half the way at the same time are faster.
 fn single_copies(config: &Config, ranks: u32, eager: usize) -> Reach {
     let long = eager.saturating_add(1);
-    let never_if_0 = |from: usize| if from == 0 { usize::MAX } else { from };
-    let (from, crossing) = if config.is_set(&SHM_SINGLE_COPY) {
-        let from = never_if_0(config.size(&SHM_SINGLE_COPY));
-        (from, from)
-    } else if wait::is_crowded(ranks) {
-        (long, long)
-    } else {
-        (usize::MAX, long)
+    let (from, crossing) = match config.size(&SHM_SINGLE_COPY) {
+        0 if wait::is_crowded(ranks) => (long, long),
+        0 => (usize::MAX, long),
+        from => (from, from),
     };
     Reach { from, crossing, most: AT_ONCE }
 }

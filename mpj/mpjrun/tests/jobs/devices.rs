@@ -30,7 +30,7 @@ fn devices() -> impl Iterator<Item = &'static str> {
 
 /// The steps that a body takes which goes in frames, and what has it go so on any device.
 const IN_PIECES: [Step; 3] = [Step::Cleared, Step::PieceSent, Step::PieceLanded];
-const IN_FRAMES: &str = "-x MPJ_IBV_READ=1099511627776";
+const IN_FRAMES: &str = "-x MPJ_IBV_READ=1099511627776 -x MPJ_SHM_SINGLE_COPY=1099511627776";
 
 fn the_suite_passes_on_processes() {
     for device in devices() {
