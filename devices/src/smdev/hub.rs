@@ -9,6 +9,7 @@ use crate::doorbell::Doorbell;
 use crate::ring::Incoming;
 use crate::smdev::bell::LateBell;
 use crate::smdev::offer::Offers;
+use crate::smdev::together::Together;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
@@ -24,7 +25,7 @@ pub struct Hub {
 #[derive(Debug)]
 pub(super) struct Port {
     bell: OnceLock<Arc<Doorbell>>,
-    /// How much was ever delivered; read without the lock to see whether there is something new.
+    /// How much was ever delivered, or called for; read without the lock to see whether there is something new.
     delivered: AtomicUsize,
     /// What was not collected; nothing any more when the rank has left.
     new: Mutex<Option<News>>,
@@ -35,6 +36,8 @@ pub(super) struct Port {
 pub(super) struct News {
     /// Rings of peers that have connected.
     pub(super) rings: Vec<Incoming<LateBell>>,
+    /// The copies that these make out of this rank's memory.
+    pub(super) copies: Vec<Arc<Together>>,
     /// What peers do not reach any more.
     pub(super) quiet: Vec<Token>,
 }
@@ -67,10 +70,20 @@ impl Hub {
         Ok(Arc::clone(port))
     }
 
-    /// Gives `to` the receiving end of a ring; a rank that has left takes none.
-    pub(super) fn deliver(&self, to: PeerId, ring: Incoming<LateBell>) -> Result<(), String> {
-        self.port(to.0)?.deliver(|news| news.rings.push(ring));
-        Ok(())
+    /// Gives `to` the receiving end of a ring, and what may be copied out of its memory with its help; a rank that has left
+    /// takes none. Returns where it looks for news.
+    pub(super) fn deliver(
+        &self,
+        to: PeerId,
+        ring: Incoming<LateBell>,
+        copies: Arc<Together>,
+    ) -> Result<Arc<Port>, String> {
+        let port = self.port(to.0)?;
+        port.deliver(|news| {
+            news.rings.push(ring);
+            news.copies.push(copies);
+        });
+        Ok(Arc::clone(port))
     }
 
     /// Returns the doorbell of a rank, if it has arrived: before that nobody has to be woken.
@@ -97,7 +110,13 @@ impl Port {
         self.deliver(|news| news.quiet.push(op));
     }
 
-    /// Returns how much was ever delivered.
+    /// Tells the rank, if it looks, that a copy out of its memory has begun.
+    pub(super) fn call(&self) {
+        // SYNC hub-delivered (release)
+        self.delivered.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns how much was ever delivered or called for.
     #[inline]
     pub(super) fn delivered(&self) -> usize {
         // SYNC hub-delivered (acquire)

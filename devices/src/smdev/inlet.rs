@@ -1,9 +1,10 @@
-//! The receiving end for all threads that have sent to this one.
+//! The receiving end for all threads that have sent to this one, and the sender's part of copies that they make.
 
 use std::sync::Arc;
 
 use super::bell::LateBell;
 use super::hub::{News, Port};
+use super::together::Together;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::ring::Incoming;
 
@@ -13,11 +14,14 @@ pub(super) struct SmInlet {
     port: Arc<Port>,
     seen: usize,
     rings: Vec<Incoming<LateBell>>,
+    copies: Vec<Arc<Together>>,
+    /// Whether a piece of one of the copies was left when we looked last.
+    helps: bool,
 }
 
 impl SmInlet {
     pub(super) fn new(port: Arc<Port>) -> Self {
-        SmInlet { port, seen: 0, rings: Vec::new() }
+        SmInlet { port, seen: 0, rings: Vec::new(), copies: Vec::new(), helps: false }
     }
 }
 
@@ -25,10 +29,18 @@ impl SmInlet {
     #[cold]
     fn collect(&mut self, delivered: usize, sink: &mut dyn Sink) -> usize {
         self.seen = delivered;
-        let News { mut rings, quiet } = self.port.collect();
+        let News { mut rings, mut copies, quiet } = self.port.collect();
         self.rings.append(&mut rings);
+        self.copies.append(&mut copies);
         quiet.iter().for_each(|op| sink.quiet(*op));
-        quiet.len()
+        quiet.len() + self.help()
+    }
+
+    /// Copies a piece of each copy that one is left of: no more, as frames wait to be looked at.
+    fn help(&mut self) -> usize {
+        let helped = self.copies.iter().filter(|copy| copy.help()).count();
+        self.helps = helped > 0;
+        helped
     }
 }
 
@@ -43,7 +55,8 @@ unsafe impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         let delivered = self.port.delivered();
-        let news = if delivered == self.seen { 0 } else { self.collect(delivered, sink) };
+        let is_new = delivered != self.seen || self.helps;
+        let news = if is_new { self.collect(delivered, sink) } else { 0 };
         news + self.rings.iter_mut().map(|ring| ring.drain(sink)).sum::<usize>()
     }
 

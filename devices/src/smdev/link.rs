@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::Hub;
 use super::bell::LateBell;
+use super::hub::Port;
+use super::together::{self, Together};
 use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token, View};
 use crate::ring::RingLink;
 
@@ -12,6 +14,10 @@ use crate::ring::RingLink;
 pub(super) struct SmLink {
     pub(super) ring: RingLink<LateBell>,
     pub(super) hub: Arc<Hub>,
+    /// Where the peer looks for news.
+    pub(super) port: Arc<Port>,
+    /// The copies out of the peer's memory.
+    pub(super) copies: Arc<Together>,
 }
 
 /// What names an offer to a peer: its number, and the byte that counts as the first.
@@ -67,8 +73,17 @@ impl Link for SmLink {
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, _op: Token) -> Result<Moved, PostError> {
         let (number, at) = Key::read(key, at)?;
+        let copy = |from: *const u8, to: *mut u8, len| {
+            if len < together::FROM {
+                // SAFETY: `get` has checked both. They belong to different ranks' buffers; should a program make them
+                // overlap, `copy` allows it.
+                return unsafe { std::ptr::copy(from, to, len) };
+            }
+            // SAFETY: as above; the link is ours alone while this call lasts, and so are its copies.
+            unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.port.call()) };
+        };
         // SAFETY: the caller's promise.
-        unsafe { self.hub.offers().get(number, at, to) }?;
+        unsafe { self.hub.offers().get(number, at, to, copy) }?;
         Ok(Moved::Done)
     }
 

@@ -1,14 +1,16 @@
 //! `smdev`: ranks that are threads of one process.
 //!
 //! A short message is one cache line in the [ring](crate::ring) of the pair; up to the eager limit the body goes
-//! through a fragment; above it the receiver copies once, straight from the sender's buffer to its own, whatever the
-//! layout of either ([`get`](crate::device::Link::get)).
+//! through a fragment; above it one copy goes straight from the sender's buffer to the receiver's, whatever the layout of
+//! either ([`get`](crate::device::Link::get)): the receiver makes it, and the sender helps with what is one run at both
+//! ends, if it waits.
 
 mod bell;
 mod hub;
 mod inlet;
 mod link;
 mod offer;
+mod together;
 
 use std::sync::Arc;
 
@@ -28,6 +30,7 @@ use crate::site::Site;
 use bell::LateBell;
 use hub::Port;
 use link::{Key, SmLink};
+use together::Together;
 
 const NAME: &str = "smdev";
 
@@ -129,11 +132,13 @@ unsafe impl Device for SmDevice {
         let ring = Arc::new(Ring::new(CELLS));
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
         let incoming = Incoming::new(from, consumer, bell);
-        self.hub.deliver(peer, incoming).map_err(|why| OpenError { device: NAME, why })?;
+        let copies = Arc::new(Together::default());
+        let port = self.hub.deliver(peer, incoming, Arc::clone(&copies));
+        let port = port.map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
         let bells = Arc::clone(&hub);
         let ring = RingLink::new(ring, Arc::clone(&self.area), LateBell::new(move || bells.bell(peer)));
-        Ok(Box::new(SmLink { ring, hub }))
+        Ok(Box::new(SmLink { ring, hub, port, copies }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]

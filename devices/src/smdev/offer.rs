@@ -135,15 +135,22 @@ impl Offers {
         }
     }
 
-    /// Copies bytes of an offer, beginning with its byte `at`, to all of `to`.
+    /// Copies bytes of an offer, beginning with its byte `at`, to all of `to`; `run` copies where both are one run: so many
+    /// bytes from the first to the second, whose provenance is exposed.
     ///
     /// # Safety
     /// `to` is writable, and nobody else uses it.
-    pub(super) unsafe fn get(&self, number: u64, at: usize, to: Part<'_>) -> Result<(), PostError> {
+    pub(super) unsafe fn get(
+        &self,
+        number: u64,
+        at: usize,
+        to: Part<'_>,
+        run: impl FnOnce(*const u8, *mut u8, usize),
+    ) -> Result<(), PostError> {
         let from = self.open(number, at, to.len)?;
         // SAFETY: invariant 1 keeps the source readable while we count as a reader, and `open` has checked the length;
         // the caller vouches for `to`.
-        let copied = unsafe { copy(from.part(at, to.len, None), to) };
+        let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
         self.close(number);
         copied
     }
@@ -177,12 +184,14 @@ impl Offers {
 ///
 /// # Safety
 /// `from` is readable and does not change, `to` is writable and used by nobody else; both are as long.
-unsafe fn copy(from: Part<'_>, to: Part<'_>) -> Result<(), PostError> {
+unsafe fn copy(
+    from: Part<'_>,
+    to: Part<'_>,
+    run: impl FnOnce(*const u8, *mut u8, usize),
+) -> Result<(), PostError> {
     if let (Some(src), Some(dst)) = (from.run(), to.run()) {
-        let src = std::ptr::with_exposed_provenance::<u8>(src.addr());
-        // SAFETY: the caller's promise. The two belong to different ranks' buffers; should a program make them overlap,
-        // `copy` allows it.
-        unsafe { std::ptr::copy(src, dst, to.len) };
+        let _ = dst.expose_provenance();
+        run(std::ptr::with_exposed_provenance::<u8>(src.addr()), dst, to.len);
         return Ok(());
     }
     if let Some(chain) = from.memory.chain() {

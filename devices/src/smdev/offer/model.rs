@@ -20,7 +20,9 @@ fn read(offers: &Offers, number: u64) -> Option<u8> {
     let mut byte = 0;
     let to = bytes(&raw mut byte);
     // SAFETY: one byte is copied, to a local.
-    unsafe { offers.get(number, 0, to.part(0, 1, None)) }.ok().map(|()| byte)
+    let copy = |from: *const u8, to: *mut u8, _: usize| unsafe { to.write(from.read()) };
+    // SAFETY: the byte is writable, and ours.
+    unsafe { offers.get(number, 0, to.part(0, 1, None), copy) }.ok().map(|()| byte)
 }
 
 /// `readers` threads read while the owner takes the offer back and writes over the byte.

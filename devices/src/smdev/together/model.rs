@@ -1,0 +1,37 @@
+//! Models of copies that the owner of the memory helps with, or not.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::Together;
+
+/// Copies `N` bytes twice while another thread helps `tries` times; the second copy is from and to other memory.
+fn copies_with_help<const N: usize>(tries: usize) {
+    loom::model(move || {
+        let together = Arc::new(Together::default());
+        let helper = {
+            let together = Arc::clone(&together);
+            thread::spawn(move || (0..tries).filter(|_| together.help()).count())
+        };
+        let mut helped = 0;
+        for round in 1..=2 {
+            let from: [u8; N] = std::array::from_fn(|i| 16 * round + i as u8);
+            let mut to = [0; N];
+            let (src, dst) = (from.as_ptr().expose_provenance(), to.as_mut_ptr().expose_provenance());
+            // SAFETY: both have `N` bytes, and stay until it returns; nobody else copies.
+            helped += unsafe { together.copy(src, dst, N, || ()) };
+            assert_eq!(to, from, "all of it when the call returns");
+        }
+        assert_eq!(helper.join().unwrap(), helped, "no piece is helped with after that");
+    });
+}
+
+#[test]
+fn a_helper_copies_no_piece_that_another_has() {
+    copies_with_help::<3>(2);
+}
+
+#[test]
+fn a_helper_that_comes_late_finds_nothing_or_the_next_copy() {
+    copies_with_help::<2>(4);
+}
