@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     /// The same, to be answered by [`Kind::Done`] when matched.
     EagerSync = 3,
     /// A message of `extra` bytes whose body waits at the sender as operation `op`. The frame's own body, if it has one,
-    /// is the key by which the receiver may get it; with [`CROSSING`] in `extra` that pays only if bodies go both ways.
+    /// is the key by which the receiver may get it.
     Ready = 4,
     /// The receiver wants the body of `op`, as data for its operation `extra`.
     Clear = 5,
@@ -39,9 +39,6 @@ pub(crate) enum Kind {
     /// `op` waits for was taken back by its sender. 1: nobody will receive the message `op` that was announced.
     Gone = 9,
 }
-
-/// Set beside the length of an announced message, which is never so large: see [`Kind::Ready`].
-const CROSSING: u64 = 1 << 63;
 
 impl Kind {
     pub(crate) fn from_code(code: u8) -> Option<Self> {
@@ -133,16 +130,6 @@ impl Head {
         } else {
             self.as_bytes()
         }
-    }
-
-    /// Announces so many bytes, and whether the key beside them pays only if bodies go both ways.
-    pub(crate) fn announce(&mut self, bytes: usize, if_crossing: bool) {
-        self.extra.set(bytes as u64 | if if_crossing { CROSSING } else { 0 });
-    }
-
-    /// Returns what was announced.
-    pub(crate) fn announced(&self) -> (u64, bool) {
-        (self.extra.get() & !CROSSING, self.extra.get() & CROSSING != 0)
     }
 
     pub(crate) fn channel(&self) -> usize {

@@ -132,7 +132,7 @@ impl Memory {
     /// Returns the packed bytes `at..at + len` of it, as they are named to a device.
     pub fn part<'a>(&'a self, at: usize, len: usize, registration: Option<&'a Registration>) -> Part<'a> {
         debug_assert!(at.checked_add(len).is_some_and(|end| end <= self.bytes), "a part lies in its memory");
-        Part { memory: self, at, len, registration }
+        Part { memory: self, at, len, registration, crossing: false }
     }
 }
 
@@ -148,6 +148,8 @@ pub struct Part<'a> {
     /// What the device has made of the memory, where it wants its own end registered; see
     /// [`Caps::registers`](super::Caps::registers).
     pub registration: Option<&'a Registration>,
+    /// Whether the peer has bodies of this rank's to move itself: it has no time to share in moving this one.
+    pub crossing: bool,
 }
 
 impl Part<'_> {
@@ -236,16 +238,13 @@ impl fmt::Debug for View {
 pub struct Reach {
     /// From so many bytes on it is worth it.
     pub from: usize,
-    /// From so many bytes on it is worth it while bodies go both ways between two ranks: then neither has time to share in
-    /// moving what the other sends. Only a [`get`](super::Link::get) asks for it.
-    pub crossing: usize,
     /// The most bytes of one move; longer bodies go in several.
     pub most: usize,
 }
 
 impl Reach {
     /// From the first byte on, however many.
-    pub const ANY: Reach = Reach { from: 1, crossing: 1, most: usize::MAX };
+    pub const ANY: Reach = Reach { from: 1, most: usize::MAX };
 }
 
 #[cfg(test)]

@@ -147,10 +147,8 @@ impl Delivery<'_> {
             return Some(());
         }
         reach(Step::AnnouncementSeen, self.engine.site.rank);
-        let (bytes, if_crossing) = head.announced();
-        let (bytes, op) = (usize::try_from(bytes).ok()?, head.op.get());
+        let (bytes, op) = (usize::try_from(head.extra.get()).ok()?, head.op.get());
         let key = if key.is_empty() { None } else { Some(RemoteKey::new(key)?) };
-        let key = key.filter(|_| !if_crossing || self.engine.is_sending_to(from));
         let (channel, rank, checked) = match self.addressee(from, head)? {
             Addressee::Channel { channel, rank, checked } => (channel, rank, checked),
             Addressee::Nobody { context } => {

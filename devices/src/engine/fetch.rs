@@ -21,7 +21,7 @@ use super::ops::{Back, Hands, Op, Recv};
 use super::outbox::{Ended, PIECES};
 use super::peer::{Outbox, Peer};
 use crate::completion::Ender;
-use crate::device::{Device, Memory, Moved, PeerId, PostError, Reach, Registration, RemoteKey};
+use crate::device::{Device, Memory, Moved, Part, PeerId, PostError, Reach, Registration, RemoteKey};
 use crate::header::Kind;
 use crate::layout::{Envelope, Source, Target};
 use crate::path::Path;
@@ -88,12 +88,6 @@ impl Engine {
             None => self.answer(from, channel, Kind::Clear, theirs, op),
         }
         self.recheck(channel, Some(from));
-    }
-
-    /// Whether a peer has yet to get, or to be sent, long bodies of this rank's.
-    pub(crate) fn is_sending_to(&self, id: PeerId) -> bool {
-        let is_sending = |peer: &Peer| peer.bodies.are_there() || !peer.outbox().streams.is_empty();
-        self.peers.get(id).is_some_and(is_sending)
     }
 
     /// Starts a get, for whose target so many bytes were registered.
@@ -176,7 +170,7 @@ impl Engine {
 
     /// Posts the next piece of the first get of an outbox.
     fn post_get(&self, out: &mut Outbox, ended: &mut Vec<Ended>) -> Result<Went, PostError> {
-        let Outbox { id, link, caps, fetches, sent, .. } = out;
+        let Outbox { id, link, caps, fetches, streams, sent, .. } = out;
         let peer = *id;
         let Some(Fetch { channel, op, key, bytes, posted }) = fetches.front_mut() else {
             return Ok(Went::Over);
@@ -185,7 +179,9 @@ impl Engine {
         let len = most.min(*bytes - *posted);
         let lent = if len == 0 { None } else { channel.ops().lend_more(*op, peer, *posted, len) };
         let Some((memory, registration)) = lent else { return Ok(Went::Over) };
-        let to = memory.part(*posted, len, registration.as_ref());
+        let crossing =
+            !streams.is_empty() || self.peers.get(peer).is_some_and(|peer| peer.bodies.are_there());
+        let to = Part { crossing, ..memory.part(*posted, len, registration.as_ref()) };
         let what = Move::Got { channel: Arc::clone(channel), op: *op, peer, len };
         let token = self.note_move(what);
         let begun = self.trace().map(Trace::now);

@@ -13,7 +13,7 @@ use super::ops::Op;
 use super::outbox::cost;
 use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
 use crate::completion::{Completion, Ender, Started, pair};
-use crate::device::{PeerId, PostError, Reach, Registration, RemoteKey};
+use crate::device::{PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{Head, Kind, Short};
 use crate::layout::{Envelope, Source};
@@ -236,14 +236,13 @@ impl Engine {
         (message, source, ender): (Envelope, Source, Ender),
         leave: Leave,
     ) {
-        let (exposed, if_crossing) = self.expose(peer, &source);
-        let (registration, key) = exposed.unzip();
+        let (registration, key) = self.expose(peer, &source).unzip();
         self.note_registered(out, registration.as_ref().map_or(0, Registration::bytes));
         let _counted = (message.bytes > out.caps.eager).then(|| peer.bodies.count());
         let op = Op::Send { peer: peer.id, source, message, registration, ender, _counted };
         let mut head = head(Kind::Ready, channel, &message);
         head.op.set(channel.ops().insert(op));
-        head.announce(message.bytes, if_crossing);
+        head.extra.set(message.bytes as u64);
         out.sent.announced.add(message.bytes);
         let key = key.map(Box::new);
         self.push_frame(
@@ -278,34 +277,27 @@ impl Engine {
     }
 
     /// Lends a body to its receiver, if the device can and the operation owns it; otherwise registers it for its receiver to
-    /// get, if the device can and it pays, or would if bodies went both ways, which is returned then. The key goes with the
-    /// announcement.
-    fn expose(&self, peer: &Peer, source: &Source) -> (Option<(Registration, RemoteKey)>, bool) {
-        let Some((device, memory)) = self.device_of(peer).zip(source.memory()) else { return (None, false) };
+    /// get, if the device can and it pays. The key goes with the announcement.
+    fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
+        let (device, memory) = self.device_of(peer).zip(source.memory())?;
         if let Some(keep) = source.owned() {
             // SAFETY: what is sent is initialised; nobody writes it while there is a copy of what keeps it.
             #[expect(unsafe_code, reason = "see above")]
             let lent = unsafe { device.lend(&memory, keep) };
             if let Some(lent) = lent {
                 let key = device.pack_key(&lent, 0, memory.bytes());
-                return (key.map(|key| (lent, key)), false);
+                return key.map(|key| (lent, key));
             }
         }
-        let (get, path) = (device.caps().get, source.path().unwrap_or(self.path));
-        let if_crossing = !takes(device, get, &memory, path);
-        let crossing = get.map(|reach| Reach { from: reach.crossing, ..reach });
-        if if_crossing && !takes(device, crossing, &memory, path) {
-            return (None, false);
+        if !takes(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {
+            return None;
         }
         // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
         // the receiver has said that it is done, or the device that it cannot reach them.
         #[expect(unsafe_code, reason = "see above")]
-        let registration = unsafe { device.register(&memory, source.region(), Access::READ) };
-        let exposed = registration.ok().and_then(|registration| {
-            let key = device.pack_key(&registration, 0, memory.bytes())?;
-            Some((registration, key))
-        });
-        (exposed, if_crossing)
+        let registration = unsafe { device.register(&memory, source.region(), Access::READ) }.ok()?;
+        let key = device.pack_key(&registration, 0, memory.bytes())?;
+        Some((registration, key))
     }
 
     /// Starts a message that has waited for its peer to be met.

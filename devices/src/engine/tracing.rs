@@ -74,7 +74,7 @@ impl Engine {
         let (name, bytes) = match Kind::from_code(head.short.kind()) {
             Some(Kind::Eager) => ("eager sent", bytes as u64),
             Some(Kind::EagerSync) => ("eager sent, to be confirmed", bytes as u64),
-            Some(Kind::Ready) => ("announced", head.announced().0),
+            Some(Kind::Ready) => ("announced", head.extra.get()),
             _ => return,
         };
         let flow = trace.count_sent(out.id.0);
@@ -251,11 +251,7 @@ impl Delivery<'_> {
             Kind::Eager | Kind::EagerSync => arrival(EAGER, Some(trace.count_arrived(from.0)), bytes),
             Kind::Ready => {
                 trace.expect_body(trace.count_arrived(from.0), context, head.op.get());
-                arrival(
-                    "announcement arrived",
-                    None,
-                    usize::try_from(head.announced().0).unwrap_or(usize::MAX),
-                )
+                arrival("announcement arrived", None, usize::try_from(head.extra.get()).unwrap_or(usize::MAX))
             }
             Kind::Data => arrival(PIECE, None, bytes),
             _ => return None,

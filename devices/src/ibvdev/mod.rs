@@ -211,7 +211,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
     let (shared, lobby) = shared::open(key, site, config)?;
     let eager = config.size(&IBV_EAGER);
     let from = config.size(&IBV_READ);
-    let get = Reach { from, crossing: from, most: shared.longest_read() };
+    let get = Reach { from, most: shared.longest_read() };
     let caps = Caps { get: Some(get), registers: true, ..Caps::frames(eager, fragment(config)) };
     let registrar = Registrar::new(Arc::clone(&shared.domain));
     let inlet = IbvInlet::new(Arc::clone(&shared), lobby);

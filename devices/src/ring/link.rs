@@ -47,6 +47,11 @@ impl<B: Bell> RingLink<B> {
         RingLink { producer: Producer::new(ring), area, borrower, cut: None, bell }
     }
 
+    /// Tells the peer that there is something beside frames to look at.
+    pub(crate) fn call(&mut self) {
+        self.bell.ring();
+    }
+
     /// Sends as many pieces as there is room for; returns whether some are left.
     #[cold]
     fn send_pieces(&mut self) -> Result<bool, Malformed> {

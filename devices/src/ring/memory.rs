@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use super::Owner;
+use super::{Owner, Pieces};
 use crate::device::HEAD_MAX;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::cell::UnsafeCell;
@@ -91,12 +91,21 @@ const GONE: usize = 3;
 ///    `p + 1`, and to the receiver from the moment it reads `seq == p + 1` (acquire) until it stores `taken > p`
 ///    (release).
 /// 2. There is one [`Producer`](super::Producer) and one [`Consumer`](super::Consumer) for the memory of a ring.
-/// 3. `lines` points to `WORDS + mask + 1` lines that were zero at first and live as long as `_owner`.
+/// 3. `lines` points to `WORDS + mask + 1` lines that were zero at first, but for what cells carry, and live as long as
+///    `_owner`.
+/// 4. What lies beside the word of line `GONE` is `Pieces`.
 pub(crate) struct Ring {
     lines: NonNull<Line>,
     mask: u32,
+    /// Loom's words do not fit where the pieces are.
+    #[cfg(loom)]
+    pieces: Pieces,
     _owner: Owner,
 }
+
+#[cfg(not(loom))]
+const _: () =
+    assert!(size_of::<Pieces>() <= INLINE && std::mem::offset_of!(Line, bytes) % align_of::<Pieces>() == 0);
 
 // SAFETY: by invariants 1 and 2 each cell's bytes have one owner at a time, handed over through `seq` and `taken`; by
 // invariant 3 the memory is there.
@@ -129,13 +138,21 @@ impl Ring {
     /// # Safety
     /// Invariants 2 and 3; `cells` is a power of two.
     pub(crate) unsafe fn at(base: NonNull<u8>, cells: u32, owner: Owner) -> Self {
-        Ring { lines: base.cast(), mask: cells - 1, _owner: owner }
+        Ring {
+            lines: base.cast(),
+            mask: cells - 1,
+            #[cfg(loom)]
+            pieces: Pieces::default(),
+            _owner: owner,
+        }
     }
 
     /// Makes a ring in memory of this process.
     pub(crate) fn new(cells: u32) -> Self {
-        let line =
-            |_| Line { word: AtomicU64::new(0), bytes: UnsafeCell::new([MaybeUninit::uninit(); INLINE]) };
+        let line = |at| {
+            let byte = if at < WORDS { MaybeUninit::new(0) } else { MaybeUninit::uninit() };
+            Line { word: AtomicU64::new(0), bytes: UnsafeCell::new([byte; INLINE]) }
+        };
         let lines = std::sync::Arc::new(Lines((0..WORDS + cells as usize).map(line).collect()));
         let base = NonNull::from(&*lines.0).cast::<u8>();
         // SAFETY: the lines are ours, zero where it matters, and kept by the owner; whoever makes the ends vouches
@@ -185,6 +202,21 @@ impl Ring {
     pub(super) fn starve(&self) {
         // SYNC ring-starved (the fences order it)
         self.starved().store(1, Ordering::Relaxed);
+    }
+
+    /// The pieces of the copies that the rank at whose end the ring begins makes out of the memory of the one where it ends.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn pieces(&self) -> &Pieces {
+        let at = self.line(GONE).bytes.with(<*const Bytes>::cast::<Pieces>);
+        // SAFETY: invariants 3 and 4: the words are there, aligned (the assertion above), zero at first, and only used as
+        // atomics.
+        unsafe { &*at }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn pieces(&self) -> &Pieces {
+        &self.pieces
     }
 
     /// Not 0 when the receiver reads no more: neither cells nor fragments.

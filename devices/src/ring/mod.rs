@@ -26,6 +26,7 @@ mod malformed;
 mod memory;
 #[cfg(all(test, loom))]
 mod model;
+mod pieces;
 mod producer;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -37,6 +38,7 @@ pub(crate) use inlet::{Incoming, TURN};
 pub(crate) use link::RingLink;
 pub(crate) use malformed::Malformed;
 pub(crate) use memory::{INLINE, Ring};
+pub(crate) use pieces::{End, Pieces};
 pub(crate) use producer::Producer;
 
 /// What keeps the memory of a ring or an area alive.

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::Place;
 use super::bell::Bell;
 use super::desk::{Desk, set};
+use super::together::Together;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::fence;
-use crate::ring::{Consumer, Incoming, TURN};
+use crate::ring::{self, Consumer, Incoming, Ring, TURN};
 
 /// The most rings that are polled.
 const POLLED: usize = 8;
@@ -21,13 +22,45 @@ pub(super) struct ShmInlet {
     place: Place,
     /// This rank's own.
     desk: Desk,
-    rings: Vec<Incoming<Bell>>,
+    rings: Vec<Entry>,
+    together: Arc<Together>,
     /// By index of the sender.
     senders: Vec<Sender>,
     /// Whether senders set their bits.
     by_calls: bool,
     /// Rings that may not be empty, one bit each: their senders' were set, and they were not found empty since.
     due: Vec<u64>,
+}
+
+/// What comes from one rank: the frames in its ring, and the copies that it makes of this rank's memory.
+#[derive(Debug)]
+struct Entry {
+    incoming: Incoming<Bell>,
+    index: u32,
+    ring: Arc<Ring>,
+    /// The copy that the rank has vouched for.
+    vouched: [u64; 5],
+    /// Tells the rank of pieces that are copied.
+    bell: Bell,
+}
+
+impl Entry {
+    /// Takes what is there, and helps with a copy; returns how much of each there was.
+    #[inline]
+    fn look(&mut self, together: &Together, sink: &mut dyn Sink) -> (usize, usize) {
+        let cells = self.incoming.drain(sink);
+        let helped = if self.ring.pieces().are_left() { self.help(together) } else { 0 };
+        (cells, helped)
+    }
+
+    #[cold]
+    fn help(&mut self, together: &Together) -> usize {
+        let helped = together.help(self.index, self.ring.pieces(), &mut self.vouched);
+        if helped {
+            ring::Bell::ring(&mut self.bell);
+        }
+        usize::from(helped)
+    }
 }
 
 /// What is known of a rank that may send.
@@ -41,12 +74,12 @@ enum Sender {
 }
 
 impl ShmInlet {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: Place, together: Arc<Together>) -> Self {
         let ranks = place.segment.ranks();
         let due = vec![0; ranks.div_ceil(u64::BITS) as usize];
         let senders = vec![Sender::Unknown; ranks as usize];
         let desk = place.segment.desk(place.occupant.index);
-        ShmInlet { place, desk, rings: Vec::new(), senders, by_calls: false, due }
+        ShmInlet { place, desk, rings: Vec::new(), together, senders, by_calls: false, due }
     }
 
     /// Looks what those want who have set a bit of one word; returns the bits of those that have a ring.
@@ -83,8 +116,15 @@ impl ShmInlet {
             }
             Some(Ok(ring)) => {
                 *sender = Sender::Known(self.rings.len());
-                let consumer = Consumer::new(ring, Arc::new(segment.fragments(from)));
-                self.rings.push(Incoming::new(peer, consumer, self.place.bell(from)));
+                let consumer = Consumer::new(Arc::clone(&ring), Arc::new(segment.fragments(from)));
+                let incoming = Incoming::new(peer, consumer, self.place.bell(from));
+                self.rings.push(Entry {
+                    incoming,
+                    index: from,
+                    ring,
+                    vouched: [0; 5],
+                    bell: self.place.bell(from),
+                });
             }
         }
         true
@@ -120,9 +160,9 @@ impl ShmInlet {
                 else {
                     continue;
                 };
-                let cells = self.rings[*ring].drain(sink);
-                moved += cells;
-                if cells < TURN {
+                let (cells, helped) = self.rings[*ring].look(&self.together, sink);
+                moved += cells + helped;
+                if cells < TURN && helped == 0 {
                     self.due[word] &= !(1 << bit);
                 }
             }
@@ -140,8 +180,14 @@ unsafe impl Inlet for ShmInlet {
         }
         let moved = match self.by_calls {
             true => self.answer(sink),
-            false => self.rings.iter_mut().map(|ring| ring.drain(sink)).sum(),
+            false => self
+                .rings
+                .iter_mut()
+                .map(|ring| ring.look(&self.together, sink))
+                .map(|(cells, helped)| cells + helped)
+                .sum(),
         };
+        let moved = moved + self.together.settle(&self.place.segment, sink);
         if moved > 0 {
             self.place.occupant.disarm();
         }
@@ -149,6 +195,15 @@ unsafe impl Inlet for ShmInlet {
     }
 
     fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
-        self.rings.iter_mut().for_each(|ring| ring.bury(peer, sink));
+        self.rings.iter_mut().for_each(|ring| ring.incoming.bury(peer, sink));
+        if let Some(index) = self.place.ranks.index_of(peer.0) {
+            self.together.bury(index);
+        }
+    }
+}
+
+impl Drop for ShmInlet {
+    fn drop(&mut self) {
+        self.together.close(&self.place.segment);
     }
 }

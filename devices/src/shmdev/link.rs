@@ -1,8 +1,11 @@
 //! The sending end: the ring of the pair, what the peer lends, and copies out of its memory.
 
+use std::sync::Arc;
+
 use super::bell::Bell;
 use super::shelf::Shelf;
 use super::single::Window;
+use super::together::{Copies, Together};
 use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token, View};
 use crate::ring::RingLink;
 
@@ -13,6 +16,8 @@ pub(super) struct ShmLink {
     /// The peer's memory, where the system lets this process read it.
     pub(super) window: Option<Window>,
     pub(super) shelf: Shelf,
+    pub(super) together: Arc<Together>,
+    pub(super) copies: Arc<Copies>,
 }
 
 impl Link for ShmLink {
@@ -39,15 +44,16 @@ impl Link for ShmLink {
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
-    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, _op: Token) -> Result<Moved, PostError> {
+    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {
         if Shelf::knows(key) {
             let run = to.run().ok_or(PostError::Unsupported)?;
             // SAFETY: the caller's promise: it is all of `to`.
             return unsafe { self.shelf.copy(key, at, run, to.len) };
         }
         let window = self.window.ok_or(PostError::Unsupported)?;
+        let ShmLink { ring, together, copies, .. } = self;
         // SAFETY: the caller's promise.
-        unsafe { window.copy(key, at, to) }
+        unsafe { together.copy(window, copies, (key, at), to, op, || ring.call()) }
     }
 
     fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {

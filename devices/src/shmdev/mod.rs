@@ -1,9 +1,9 @@
 //! `shmdev`: processes of one host, through one piece of shared memory.
 //!
 //! As in `smdev` a short message is one cache line in the ring of the pair, and longer ones go through fragments: two
-//! copies, pipelined, the sender's into a fragment and the receiver's out of it. Where it is asked for, and the system
-//! allows it, the receiver has the kernel copy a long message out of the sender's memory instead. `README.md` in this
-//! folder says how two ranks meet, what the memory costs and which of the two ways is faster when.
+//! copies, pipelined, the sender's into a fragment and the receiver's out of it. Where the system allows it, the kernel
+//! copies what is longer than a fragment out of the one memory to the other instead, on both ranks' cores at once.
+//! `README.md` in this folder says how two ranks meet, what the memory costs and which of the two ways is faster when.
 //!
 //! Within the segment a rank is its *index* among the ranks of its host; everybody else knows it by its rank in the world.
 
@@ -24,6 +24,7 @@ mod segment;
 #[allow(unsafe_code, reason = "the kernel writes where it is told")]
 mod shelf;
 mod single;
+mod together;
 
 use std::sync::Arc;
 
@@ -50,6 +51,7 @@ use occupant::Occupant;
 use plan::FRAGMENT;
 use shelf::Shelf;
 use single::{Showing, Shown, Window};
+use together::{Copies, Together};
 
 const NAME: &str = "shmdev";
 
@@ -94,23 +96,19 @@ pub const SHM_SINGLE_COPY: Number = Number {
     default: 0,
     range: (0, 1 << 40),
     help: "bytes from which on shmdev has the kernel copy a contiguous message from one rank's memory to the other's; 0 for those \
-           longer than SHM_EAGER while bodies go both ways or where ranks outnumber cores, and no others but where \
-           MPJ_PATH=zerocopy asks for it",
+           longer than SHM_EAGER; where it cannot, they go in pieces",
 };
 
 /// The most bytes that the kernel copies in one call: meanwhile the rank does nothing else.
 const AT_ONCE: usize = 1 << 20;
 
-/// For which bodies the kernel copies: where nobody has said so, for those that do not go at once while every core is busy
-/// with another body. Where one is idle, two ranks that each copy half the way at the same time are faster.
-fn single_copies(config: &Config, ranks: u32, eager: usize) -> Reach {
-    let long = eager.saturating_add(1);
-    let (from, crossing) = match config.size(&SHM_SINGLE_COPY) {
-        0 if wait::is_crowded(ranks) => (long, long),
-        0 => (usize::MAX, long),
-        from => (from, from),
+/// For which bodies the kernel copies: where nobody has said so, for those that do not go at once.
+fn single_copies(config: &Config, eager: usize) -> Reach {
+    let from = match config.size(&SHM_SINGLE_COPY) {
+        0 => eager.saturating_add(1),
+        from => from,
     };
-    Reach { from, crossing, most: AT_ONCE }
+    Reach { from, most: AT_ONCE }
 }
 
 /// The driver of `shmdev`.
@@ -152,13 +150,18 @@ impl Driver for ShmDriver {
         let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes, &site.bias));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
         let shown = Shown::new();
-        let get = Window::own(&shown).is_open().then(|| single_copies(config, ranks.len(), eager));
+        let get = Window::own(&shown).is_open().then(|| single_copies(config, eager));
         let lending = Lending::new(&segment, index);
         let caps = Caps { get, views: lending.has_pool(), ..Caps::frames(eager, area.fragment()) };
         let heap = Mutex::new(Heap::new(segment.plan()));
+        let count = segment.ranks();
         let place = Place { segment, ranks, occupant };
-        let inlet = Box::new(inlet::ShmInlet::new(place.clone()));
-        Ok(Opened { device: Box::new(ShmDevice { place, heap, area, lending, shown, caps }), inlet })
+        let together = Together::new(&shown, count, !wait::is_crowded(count));
+        let inlet = Box::new(inlet::ShmInlet::new(place.clone(), Arc::clone(&together)));
+        Ok(Opened {
+            device: Box::new(ShmDevice { place, heap, area, lending, shown, together, caps }),
+            inlet,
+        })
     }
 }
 
@@ -184,6 +187,7 @@ struct ShmDevice {
     area: Arc<Area>,
     lending: Arc<Lending>,
     shown: Arc<Shown>,
+    together: Arc<Together>,
     caps: Caps,
 }
 
@@ -236,10 +240,12 @@ unsafe impl Device for ShmDevice {
             .ok_or_else(|| refuse(format!("there is a ring to {peer:?} already")))?;
         let bell = self.place.bell(to);
         bell.call();
+        let copies = Copies::new(Arc::clone(&ring), to);
         let ring = RingLink::new(ring, Arc::clone(&self.area), bell);
-        let window = at.0.get(self.card().len()..).and_then(Window::from_card);
+        let window = at.0.get(self.card().len()..).and_then(Window::from_card).filter(Window::is_open);
+        self.together.meet(to, window);
         let shelf = Shelf { segment: Arc::clone(segment), index: to, looker: Arc::clone(occupant) };
-        Ok(Box::new(ShmLink { ring, window: window.filter(Window::is_open), shelf }))
+        Ok(Box::new(ShmLink { ring, window, shelf, together: Arc::clone(&self.together), copies }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
@@ -250,7 +256,7 @@ unsafe impl Device for ShmDevice {
         _access: Access,
     ) -> Result<Registration, RegisterError> {
         let full = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
-        self.shown.show(memory).ok_or(full)
+        self.shown.show(memory).map(Showing::register).ok_or(full)
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {

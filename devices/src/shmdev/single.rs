@@ -40,13 +40,19 @@ impl Shown {
     }
 
     /// Shows memory of one run; `None` if it is none, or too much is shown.
-    pub(super) fn show(self: &Arc<Self>, memory: &Memory) -> Option<Registration> {
+    pub(super) fn show(self: &Arc<Self>, memory: &Memory) -> Option<Showing> {
         let base = memory.run()?.expose_provenance() as u64;
         let number = self.numbers.take()?;
         // What was written to the memory was written before the number was.
         self.places.get(place(number))?.store(number, Ordering::Release);
-        let bytes = memory.bytes();
-        Some(Registration::new(Showing { shown: Arc::clone(self), number, base, bytes }, bytes))
+        Some(Showing { shown: Arc::clone(self), number, base, bytes: memory.bytes() })
+    }
+
+    /// Whether memory is still shown under a number; what was read of it before is as it was shown, then.
+    pub(super) fn stands(&self, number: u64) -> bool {
+        fence(Ordering::Acquire);
+        let there = self.places.get(place(number)).map(|place| place.load(Ordering::Acquire));
+        number != 0 && there == Some(number)
     }
 
     /// Where others find the numbers.
@@ -56,6 +62,22 @@ impl Shown {
 }
 
 impl Showing {
+    /// Stands for these words from now on, where the number stood that nobody was told; returns them and that number.
+    pub(super) fn vouch_for(&self, what: [u64; 4]) -> [u64; 5] {
+        let [a, b, c, d] = what;
+        let words = [a, b, c, d, self.number];
+        if let Some(place) = self.shown.places.get(place(self.number)) {
+            place.store(sum(words), Ordering::Release);
+        }
+        words
+    }
+
+    /// Keeps it with an operation.
+    pub(super) fn register(self) -> Registration {
+        let bytes = self.bytes;
+        Registration::new(self, bytes)
+    }
+
     /// Shows it no longer: whoever reads it from now on finds that out.
     pub(super) fn hide(&self) {
         if let Some(place) = self.shown.places.get(place(self.number)) {
@@ -78,11 +100,17 @@ impl Drop for Showing {
     }
 }
 
+/// Returns a number that others than these words hardly have, and that is not 0.
+fn sum(words: [u64; 5]) -> u64 {
+    let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    words.into_iter().fold(1, mix) | 1
+}
+
 /// What names memory that is shown. As short as it is, it shares the cell of its announcement.
 #[derive(Clone, Copy, Debug)]
-struct Key {
-    number: u64,
-    address: u64,
+pub(super) struct Key {
+    pub(super) number: u64,
+    pub(super) address: u64,
 }
 
 impl Key {
@@ -97,6 +125,14 @@ impl Key {
         let (number, address) = key.as_bytes().split_first_chunk::<8>()?;
         let address = u64::from_le_bytes(address.try_into().ok()?);
         Some(Key { number: u64::from_le_bytes(*number), address }).filter(|key| key.number != 0)
+    }
+
+    pub(super) fn read(key: &RemoteKey) -> Result<Self, PostError> {
+        Key::unpack(key).ok_or_else(|| Key::garbage(key))
+    }
+
+    pub(super) fn garbage(key: &RemoteKey) -> PostError {
+        PostError::Broken(format!("it sent a key that is none of shmdev: {key:?}"))
     }
 }
 
@@ -139,15 +175,38 @@ impl Window {
         copied == Ok(16)
     }
 
+    /// Where the other process has a number, as long as it shows something under it.
+    fn mark(&self, number: u64) -> u64 {
+        self.numbers.wrapping_add(8 * place(number) as u64)
+    }
+
+    /// Whether the other process vouches for these words, of which the last is its number.
+    pub(super) fn vouches_for(&self, words: [u64; 5]) -> bool {
+        let mut found = 0u64;
+        let piece = RemotePiece { to: (&raw mut found).cast(), from: self.mark(words[4]), len: 8 };
+        // SAFETY: the piece is `found`.
+        let copied = unsafe { sys::read_process(self.process, &[piece]) };
+        copied == Ok(8) && found == sum(words)
+    }
+
+    /// Writes `len` bytes of this process, if they are there, to address `to` of the other one; `None` if not all were written.
+    ///
+    /// # Safety
+    /// The other process wants them written there.
+    pub(super) unsafe fn write(&self, to: u64, from: u64, len: usize) -> Option<()> {
+        // SAFETY: the caller's promise.
+        let written = unsafe { sys::write_process(self.process, from, to, len) };
+        (written == Ok(len)).then_some(())
+    }
+
     /// Copies bytes that the other process shows, beginning with byte `at` of what the key names.
     ///
     /// # Safety
     /// `to` is writable, and nobody else uses it.
     pub(super) unsafe fn copy(&self, key: &RemoteKey, at: u64, to: Part<'_>) -> Result<Moved, PostError> {
-        let garbage = || PostError::Broken(format!("it sent a key that is none of shmdev: {key:?}"));
-        let Key { number, address } = Key::unpack(key).ok_or_else(garbage)?;
-        let from = address.checked_add(at).ok_or_else(garbage)?;
-        let mark = self.numbers.wrapping_add(8 * place(number) as u64);
+        let Key { number, address } = Key::read(key)?;
+        let from = address.checked_add(at).ok_or_else(|| Key::garbage(key))?;
+        let mark = self.mark(number);
         let run = to.run().ok_or(PostError::Unsupported)?;
         let mut found = 0u64;
         let pieces = [
@@ -187,8 +246,7 @@ mod tests {
         let window = Window::from_card(&Window::own(&shown).to_card()).unwrap();
         assert!(window.is_open());
         let mut source: Vec<u8> = (0..200).collect();
-        let showing = shown.show(&memory(&mut source)).unwrap();
-        let record = showing.record::<Showing>().unwrap();
+        let record = shown.show(&memory(&mut source)).unwrap();
         assert!(record.key(100, 101).is_none());
         let key = record.key(100, 100).unwrap();
         let mut to = [0u8; 50];
@@ -196,7 +254,7 @@ mod tests {
         assert_eq!(to[..], source[150..]);
         record.hide();
         assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Withdrawn));
-        drop(showing);
+        drop(record);
         // The place is used again, by another number.
         let _again = shown.show(&memory(&mut source)).unwrap();
         assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Withdrawn));

@@ -73,8 +73,9 @@ impl Link for SmLink {
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, _op: Token) -> Result<Moved, PostError> {
         let (number, at) = Key::read(key, at)?;
+        let crossing = to.crossing;
         let copy = |from: *const u8, to: *mut u8, len| {
-            if len < together::FROM {
+            if crossing || len < together::FROM {
                 // SAFETY: `get` has checked both. They belong to different ranks' buffers; should a program make them
                 // overlap, `copy` allows it.
                 return unsafe { std::ptr::copy(from, to, len) };

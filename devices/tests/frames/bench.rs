@@ -90,6 +90,11 @@ impl Bench {
             .collect()
     }
 
+    /// Returns how many pieces were said to cross others.
+    pub(crate) fn crossing(&self) -> usize {
+        self.wire.crossing.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn send(&self, to: u32, data: Vec<u8>, mode: Mode) -> Result<Started, Fault> {
         self.send_on(&self.world, to, data, mode)
     }

@@ -42,8 +42,6 @@ pub(crate) enum Gets {
     Start,
     /// They are made at once, in pieces of [`PIECE`].
     Now,
-    /// They are made at once, and pay only while bodies go both ways.
-    Crossing,
 }
 
 /// A move that was started.
@@ -74,6 +72,8 @@ pub(crate) struct Wire {
     pub(crate) regions: AtomicUsize,
     /// The pieces that were got at once.
     pub(crate) pieces: AtomicUsize,
+    /// Those among them that were said to cross others.
+    pub(crate) crossing: AtomicUsize,
     /// The moves that were started and have not ended.
     pub(crate) moves: Mutex<Vec<Started>>,
     /// The memory that was asked about and is not quiet.
@@ -120,14 +120,11 @@ impl Driver for FakeDriver {
             Gets::Fail => Caps { get: Some(Reach::ANY), ..frames },
             Gets::Start => Caps {
                 get: Some(Reach { most: PIECE, ..Reach::ANY }),
-                lend: Some(Reach { from: LENT, crossing: LENT, most: FRAGMENT }),
+                lend: Some(Reach { from: LENT, most: FRAGMENT }),
                 registers: true,
                 ..frames
             },
             Gets::Now => Caps { get: Some(Reach { most: PIECE, ..Reach::ANY }), ..frames },
-            Gets::Crossing => {
-                Caps { get: Some(Reach { from: usize::MAX, crossing: LENT, most: PIECE }), ..frames }
-            }
         };
         let noted = |what| Noted(what, Arc::clone(&self.0));
         let inlet = FakeInlet { wire: Arc::clone(&self.0), landing: HashMap::new(), _noted: noted("inlet") };
@@ -286,11 +283,12 @@ impl Link for FakeLink {
             unsafe { std::ptr::write_bytes(run, 0xdb, to.len / 2) };
             return Err(PostError::Withdrawn);
         }
-        if matches!(self.wire.gets, Gets::Now | Gets::Crossing) {
+        if self.wire.gets == Gets::Now {
             let bytes: Vec<u8> = (at as usize..at as usize + to.len).map(fetched).collect();
             // SAFETY: the caller's contract.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), run, to.len) };
             self.wire.pieces.fetch_add(1, Ordering::Relaxed);
+            self.wire.crossing.fetch_add(usize::from(to.crossing), Ordering::Relaxed);
             return Ok(Moved::Done);
         }
         assert!(to.registration.is_some(), "this device wants memory registered");

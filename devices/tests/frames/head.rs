@@ -42,9 +42,6 @@ pub(crate) fn ready(channel: u16, op: u64, bytes: u64) -> Vec<u8> {
     head(READY, BYTES as u8, channel, 1, [0, 0, op, bytes])
 }
 
-/// Marks the length of an announced message whose key pays only while bodies go both ways.
-pub(crate) const CROSSING: u64 = 1 << 63;
-
 /// Says that a body which the receiver's operation `op` waits for was taken back.
 pub(crate) fn gone(context: u64, op: u64) -> Vec<u8> {
     head(GONE, 0, 0, 0, [context, 0, op, 0])

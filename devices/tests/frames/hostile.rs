@@ -126,14 +126,11 @@ fn announced_lengths_are_only_numbers() {
         let posted = bench.post_bytes(ANY_SOURCE, 100);
         bench.play([frame(bind(0, WORLD, 1), 0), frame(ready(0, 9, u64::MAX), 8)]);
         let (outcome, memory) = posted.finish().unwrap();
-        assert_eq!(
-            outcome,
-            Err(Fault::Truncated { source: 1, tag: 1, sent: isize::MAX as usize, room: 100 })
-        );
+        assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, sent: usize::MAX, room: 100 }));
         assert_eq!(memory, [0xaa; 100]);
         bench.play([frame(ready(0, 9, u64::MAX), 8), frame(ready(0, 10, 60), 8)]);
         let any = Pattern { source: ANY_SOURCE, tag: 1 };
-        assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, isize::MAX as usize);
+        assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, usize::MAX);
         let (outcome, _) = bench.post_bytes(1, 100).finish().unwrap();
         assert!(matches!(outcome, Err(Fault::Truncated { .. })));
         // A key whose memory was taken back: the body is asked for instead.

@@ -1,4 +1,4 @@
-//! Reading the memory of another process.
+//! Reading and writing the memory of another process.
 
 use super::Errno;
 
@@ -15,13 +15,16 @@ pub(crate) fn own_process() -> u32 {
     std::process::id()
 }
 
-/// Copies pieces out of the memory of a process, each after the one before it; returns how many bytes. They are fewer than
+/// Copies one or two pieces out of the memory of a process, each after the one before it; returns how many bytes. They are fewer than
 /// asked for where memory is missing, and an error where that is so at the first byte.
 ///
 /// # Safety
 /// Where the pieces go is writable, and nobody else uses it.
-pub(crate) unsafe fn read_process(process: u32, pieces: &[RemotePiece; 2]) -> Result<usize, Errno> {
-    if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+pub(crate) unsafe fn read_process<const N: usize>(
+    process: u32,
+    pieces: &[RemotePiece; N],
+) -> Result<usize, Errno> {
+    if N < 2 || cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
         // SAFETY: the caller's promise.
         return unsafe { read_pieces(process, pieces) };
     }
@@ -52,6 +55,28 @@ unsafe fn read_pieces(process: u32, pieces: &[RemotePiece]) -> Result<usize, Err
     let process = libc::pid_t::try_from(process).map_err(|_| Errno::SRCH)?;
     // SAFETY: the kernel writes to `to`, as the caller allows, and reads nothing of this process but the two lists.
     let copied = unsafe { libc::process_vm_readv(process, to.as_ptr(), count, from.as_ptr(), count, 0) };
+    answer(copied)
+}
+
+/// Copies `len` bytes at address `from` of this process to address `to` of another one; returns how many. They are fewer
+/// where memory is missing, on either side, and an error where that is so at the first byte.
+///
+/// # Safety
+/// The other process wants them written there.
+pub(crate) unsafe fn write_process(process: u32, from: u64, to: u64, len: usize) -> Result<usize, Errno> {
+    let piece = |address| {
+        let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
+        Ok(libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: len })
+    };
+    let (from, to) = (piece(from)?, piece(to)?);
+    let process = libc::pid_t::try_from(process).map_err(|_| Errno::SRCH)?;
+    // SAFETY: the kernel writes nothing of this process, and of the other one what the caller vouches for; what is not there
+    // to be read is an error.
+    let copied = unsafe { libc::process_vm_writev(process, &raw const from, 1, &raw const to, 1, 0) };
+    answer(copied)
+}
+
+fn answer(copied: isize) -> Result<usize, Errno> {
     usize::try_from(copied).map_err(|_| {
         let code = std::io::Error::last_os_error().raw_os_error();
         Errno::from_raw_os_error(code.unwrap_or(libc::EIO))

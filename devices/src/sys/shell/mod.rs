@@ -54,8 +54,17 @@ pub(crate) fn own_process() -> u32 {
 
 /// # Safety
 /// None: nothing is copied.
-pub(crate) unsafe fn read_process(_process: u32, pieces: &[RemotePiece; 2]) -> Result<usize, Errno> {
+pub(crate) unsafe fn read_process<const N: usize>(
+    _process: u32,
+    pieces: &[RemotePiece; N],
+) -> Result<usize, Errno> {
     let _ = pieces.map(|RemotePiece { to, from, len }| (to, from, len));
+    Err(Errno::UNSUPPORTED)
+}
+
+/// # Safety
+/// None: nothing is copied.
+pub(crate) unsafe fn write_process(_process: u32, _from: u64, _to: u64, _len: usize) -> Result<usize, Errno> {
     Err(Errno::UNSUPPORTED)
 }
 
