@@ -157,7 +157,9 @@ impl Scene {
         let [ring, loans] = self.rings[input.below(2)].clone();
         let at = match input.below(10) {
             0 => self.desks.start + input.below(self.desks.len() / 8) * 8,
-            1 | 2 => ring.start + input.below(WORDS) * 64,
+            1 => ring.start + input.below(WORDS) * 64,
+            // What says of a copy who makes which piece.
+            2 => ring.start + (WORDS - 1) * 64 + input.below(8) * 8,
             // A cell in use, by the first rounds.
             3..6 => ring.start + (WORDS + input.below(CELLS)) * 64,
             6 => ring.start + (WORDS + input.below(CELLS)) * 64 + input.below(8) * 8,

@@ -38,8 +38,6 @@ struct Entry {
     incoming: Incoming<Bell>,
     index: u32,
     ring: Arc<Ring>,
-    /// The copy that the rank has vouched for.
-    vouched: [u64; 5],
     /// Tells the rank of pieces that are copied.
     bell: Bell,
 }
@@ -55,11 +53,10 @@ impl Entry {
 
     #[cold]
     fn help(&mut self, together: &Together) -> usize {
-        let helped = together.help(self.index, self.ring.pieces(), &mut self.vouched);
-        if helped {
-            ring::Bell::ring(&mut self.bell);
-        }
-        usize::from(helped)
+        let Some(is_copied) = together.help(self.index, self.ring.pieces()) else { return 0 };
+        ring::Bell::ring(&mut self.bell);
+        // What cannot be copied is no news: whoever has written over the words might else keep us busy.
+        usize::from(is_copied)
     }
 }
 
@@ -118,13 +115,7 @@ impl ShmInlet {
                 *sender = Sender::Known(self.rings.len());
                 let consumer = Consumer::new(Arc::clone(&ring), Arc::new(segment.fragments(from)));
                 let incoming = Incoming::new(peer, consumer, self.place.bell(from));
-                self.rings.push(Entry {
-                    incoming,
-                    index: from,
-                    ring,
-                    vouched: [0; 5],
-                    bell: self.place.bell(from),
-                });
+                self.rings.push(Entry { incoming, index: from, ring, bell: self.place.bell(from) });
             }
         }
         true
@@ -171,7 +162,8 @@ impl ShmInlet {
     }
 }
 
-// SAFETY: a ring writes where the sink says, and what it was told of: `ring::consumer`.
+// SAFETY: a ring writes where the sink says, and what it was told of: `ring::consumer`. What `Together` settles was written, or is
+// not written any more; when the inlet is dropped nobody writes any more.
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
@@ -187,7 +179,7 @@ unsafe impl Inlet for ShmInlet {
                 .map(|(cells, helped)| cells + helped)
                 .sum(),
         };
-        let moved = moved + self.together.settle(&self.place.segment, sink);
+        let moved = moved + self.together.settle(sink);
         if moved > 0 {
             self.place.occupant.disarm();
         }
@@ -204,6 +196,6 @@ unsafe impl Inlet for ShmInlet {
 
 impl Drop for ShmInlet {
     fn drop(&mut self) {
-        self.together.close(&self.place.segment);
+        self.together.close();
     }
 }

@@ -60,7 +60,7 @@ pub const SHM_EAGER: Number = Number {
     name: "SHM_EAGER",
     default: FRAGMENT as u64,
     range: (SHORT_BODY as u64, FRAGMENT as u64),
-    help: "bytes up to which shmdev sends a message at once; longer ones are announced and go in pieces of a fragment",
+    help: "bytes up to which shmdev sends a message at once; longer ones are announced, and copied as MPJ_SHM_SINGLE_COPY says",
 };
 
 /// The number of fragments a rank of shmdev owns.
@@ -209,7 +209,8 @@ impl Drop for ShmDevice {
 }
 
 // SAFETY: `Window` and `Shelf` copy all bytes or answer with an error; the one knows whether they were taken back meanwhile, the
-// other takes them first. What is looked at, or copied of, is kept until it is not.
+// other takes them first. What is looked at, or copied of, is kept until it is not. Where a peer writes, `Together` reports the get
+// as moved when it does not write any more.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME

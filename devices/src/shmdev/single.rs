@@ -17,7 +17,8 @@ use crate::sys::{self, RemotePiece};
 /// The memory that one rank shows.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// Each holds the number of what is shown there, or 0.
+    /// Each holds the number of what is shown there, or 0; the last the number under which another rank has shown what this one
+    /// writes to, or 0.
     places: Box<[AtomicU64]>,
     numbers: Numbers,
 }
@@ -34,7 +35,7 @@ pub(super) struct Showing {
 impl Shown {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Shown {
-            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            places: (0..=PLACES).map(|_| AtomicU64::new(0)).collect(),
             numbers: Numbers::new(RandomState::new().hash_one(sys::own_process())),
         })
     }
@@ -48,11 +49,29 @@ impl Shown {
         Some(Showing { shown: Arc::clone(self), number, base, bytes: memory.bytes() })
     }
 
+    /// Says that this rank writes to what another one has shown under a number, as long as `write` takes, which looks first
+    /// whether it still stands.
+    pub(super) fn while_writing<T>(&self, number: u64, write: impl FnOnce() -> T) -> T {
+        let writing = &self.places[PLACES];
+        writing.store(number, Ordering::Relaxed);
+        // Either we see that the other has taken it back, or it sees that we write.
+        fence(Ordering::SeqCst);
+        let written = write();
+        writing.store(0, Ordering::Release);
+        written
+    }
+
     /// Whether memory is still shown under a number; what was read of it before is as it was shown, then.
     pub(super) fn stands(&self, number: u64) -> bool {
         fence(Ordering::Acquire);
         let there = self.places.get(place(number)).map(|place| place.load(Ordering::Acquire));
         number != 0 && there == Some(number)
+    }
+
+    /// What says to which memory this rank writes.
+    #[cfg(test)]
+    pub(super) fn writing(&self) -> &AtomicU64 {
+        &self.places[PLACES]
     }
 
     /// Where others find the numbers.
@@ -62,6 +81,10 @@ impl Shown {
 }
 
 impl Showing {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Stands for these words from now on, where the number stood that nobody was told; returns them and that number.
     pub(super) fn vouch_for(&self, what: [u64; 4]) -> [u64; 5] {
         let [a, b, c, d] = what;
@@ -180,13 +203,31 @@ impl Window {
         self.numbers.wrapping_add(8 * place(number) as u64)
     }
 
-    /// Whether the other process vouches for these words, of which the last is its number.
-    pub(super) fn vouches_for(&self, words: [u64; 5]) -> bool {
+    /// Reads a word of the other process.
+    fn word(&self, from: u64) -> Option<u64> {
         let mut found = 0u64;
-        let piece = RemotePiece { to: (&raw mut found).cast(), from: self.mark(words[4]), len: 8 };
+        let piece = RemotePiece { to: (&raw mut found).cast(), from, len: 8 };
         // SAFETY: the piece is `found`.
         let copied = unsafe { sys::read_process(self.process, &[piece]) };
-        copied == Ok(8) && found == sum(words)
+        (copied == Ok(8)).then_some(found)
+    }
+
+    /// Whether the other process vouches for these words, of which the last is its number.
+    pub(super) fn vouches_for(&self, words: [u64; 5]) -> bool {
+        self.word(self.mark(words[4])) == Some(sum(words))
+    }
+
+    /// Whether the other process still shows what a key names.
+    pub(super) fn shows(&self, key: &RemoteKey) -> bool {
+        Key::unpack(key).is_some_and(|Key { number, .. }| self.word(self.mark(number)) == Some(number))
+    }
+
+    /// Whether the other process may be writing to what this one has shown under a number, and has hidden.
+    pub(super) fn is_writing(&self, number: u64) -> bool {
+        match self.word(self.numbers.wrapping_add(8 * PLACES as u64)) {
+            Some(writing) => writing == number,
+            None => sys::is_process(self.process),
+        }
     }
 
     /// Writes `len` bytes of this process, if they are there, to address `to` of the other one; `None` if not all were written.

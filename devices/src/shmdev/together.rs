@@ -13,9 +13,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-use super::segment::Segment;
 use super::single::{Key, Showing, Shown, Window};
 use crate::device::{Moved, Part, PostError, RemoteKey, Sink, Token};
 use crate::ring::{End, Pieces, Ring};
@@ -45,11 +44,20 @@ pub(super) struct Together {
     shown: Arc<Shown>,
     /// The memory of those that this rank sends to, by index.
     windows: Mutex<Vec<Option<Window>>>,
-    owed: Mutex<Vec<Owed>>,
-    /// How many there are.
+    debts: Mutex<Debts>,
+    /// How many copies are owed.
     is_owed: AtomicUsize,
     /// Whether senders are asked: each has a core, and so does not keep us waiting in the middle of a piece.
     asks: bool,
+}
+
+#[derive(Debug, Default)]
+struct Debts {
+    owed: Vec<Owed>,
+    /// The peers that have died, by index: what they owe is given up as soon as they do not write.
+    buried: Vec<u32>,
+    /// Whether that holds for all peers: this rank takes no more.
+    is_closed: bool,
 }
 
 /// A copy of which the sender has taken pieces that it has yet to copy.
@@ -59,9 +67,18 @@ struct Owed {
     pieces: u32,
     op: Token,
     outcome: Result<(), String>,
-    /// The sender need not be asked for any more.
-    is_buried: bool,
-    _showing: Showing,
+    /// Whether it is to be given up, whatever becomes of the sender.
+    is_void: bool,
+    window: Window,
+    showing: Showing,
+}
+
+impl Owed {
+    /// Lets the sender write no more, unless it does so at this moment; whether it does not.
+    fn is_given_up(&self) -> bool {
+        self.showing.hide();
+        !self.window.is_writing(self.showing.number())
+    }
 }
 
 /// The copies out of one peer's memory.
@@ -81,12 +98,6 @@ impl Copies {
     pub(super) fn new(ring: Arc<Ring>, index: u32) -> Arc<Self> {
         Arc::new(Copies { ring, index, is_owed: AtomicBool::new(false), is_refused: AtomicBool::new(false) })
     }
-
-    /// Once pieces that the peer has taken were dealt with: whether all have been copied.
-    fn are_copied(&self, pieces: u32) -> Option<Result<(), String>> {
-        let are_copied = self.ring.pieces().are_copied(pieces)?;
-        Some(are_copied.then_some(()).ok_or_else(|| "the sender could not write its part".into()))
-    }
 }
 
 impl Together {
@@ -94,7 +105,7 @@ impl Together {
         Arc::new(Together {
             shown: Arc::clone(shown),
             windows: Mutex::new(vec![None; ranks as usize]),
-            owed: Mutex::new(Vec::new()),
+            debts: Mutex::new(Debts::default()),
             is_owed: AtomicUsize::new(0),
             asks,
         })
@@ -137,11 +148,13 @@ impl Together {
         let what = [number, from, run.expose_provenance() as u64, to.len as u64];
         pieces.open(all, showing.vouch_for(what));
         call();
-        let (mut mine, mut outcome) = (0, Ok(Moved::Done));
+        let (mut mine, mut outcome, mut is_void) = (0, Ok(Moved::Done), false);
         while let Some(taken) = pieces.take(End::First, share) {
             if taken.start != mine || taken.end > all {
+                // Somebody has written over the word.
                 pieces.close();
-                return Err(PostError::Broken("it wrote pieces of a copy that make no sense".into()));
+                is_void = true;
+                break;
             }
             mine = taken.end;
             if outcome.is_ok() {
@@ -152,35 +165,52 @@ impl Together {
             }
         }
         let theirs = all - mine;
-        for _ in 0..LOOKS {
-            if let Some(theirs) = copies.are_copied(theirs) {
-                // Who has not taken it back cannot write at all.
-                copies.is_refused.store(theirs.is_err() && outcome.is_ok(), Ordering::Relaxed);
-                return theirs.map_err(|_| PostError::Unsupported).and(outcome);
+        for _ in 0..if is_void { 0 } else { LOOKS } {
+            match pieces.are_copied(theirs) {
+                Some(true) => return outcome,
+                Some(false) => {
+                    // Who has not taken it back cannot write at all.
+                    copies.is_refused.store(outcome.is_ok() && window.shows(key), Ordering::Relaxed);
+                    return outcome.and(Err(PostError::Unsupported));
+                }
+                None => std::hint::spin_loop(),
             }
-            std::hint::spin_loop();
         }
-        copies.is_owed.store(true, Ordering::Relaxed);
         let outcome = outcome.map(drop).map_err(|error| format!("{error:?}"));
-        let copies = Arc::clone(copies);
-        let mut owed = lock(&self.owed);
-        owed.push(Owed { copies, pieces: theirs, op, outcome, is_buried: false, _showing: showing });
-        self.is_owed.store(owed.len(), Ordering::Release);
-        Ok(Moved::Started)
+        self.owe(Owed { copies: Arc::clone(copies), pieces: theirs, op, outcome, is_void, window, showing })
+    }
+
+    /// Leaves a copy to be ended later, if it is owed still.
+    #[cold]
+    fn owe(&self, new: Owed) -> Result<Moved, PostError> {
+        new.copies.is_owed.store(true, Ordering::Relaxed);
+        new.copies.is_refused.fetch_or(new.is_void, Ordering::Relaxed);
+        let op = new.op;
+        let mut debts = lock(&self.debts);
+        debts.owed.push(new);
+        self.is_owed.store(debts.owed.len(), Ordering::Release);
+        // Whoever sleeps was rung before it could see this, or will be.
+        fence(Ordering::SeqCst);
+        let ended = self.take_ended(&mut debts, |it| it == op).pop();
+        match ended {
+            None => Ok(Moved::Started),
+            Some((_, Ok(()))) => Ok(Moved::Done),
+            Some((_, Err(_))) => Err(PostError::Unsupported),
+        }
     }
 
     /// Ends the copies that are owed no more; returns how many.
     #[inline]
-    pub(super) fn settle(&self, segment: &Arc<Segment>, sink: &mut dyn Sink) -> usize {
+    pub(super) fn settle(&self, sink: &mut dyn Sink) -> usize {
         match self.is_owed.load(Ordering::Acquire) {
             0 => 0,
-            _ => self.settle_some(segment, sink),
+            _ => self.settle_some(sink),
         }
     }
 
     #[cold]
-    fn settle_some(&self, segment: &Arc<Segment>, sink: &mut dyn Sink) -> usize {
-        let ended = self.take_ended(segment);
+    fn settle_some(&self, sink: &mut dyn Sink) -> usize {
+        let ended = self.take_ended(&mut lock(&self.debts), |_| true);
         let count = ended.len();
         for (op, outcome) in ended {
             sink.moved(op, outcome);
@@ -188,67 +218,81 @@ impl Together {
         count
     }
 
-    fn take_ended(&self, segment: &Arc<Segment>) -> Vec<(Token, Result<(), String>)> {
+    /// Takes copies out that are owed no more, of those that are meant.
+    fn take_ended(
+        &self,
+        debts: &mut Debts,
+        is_meant: impl Fn(Token) -> bool,
+    ) -> Vec<(Token, Result<(), String>)> {
         let mut ended = Vec::new();
-        let mut owed = lock(&self.owed);
-        owed.retain(|Owed { copies, pieces, op, outcome, is_buried, .. }| {
-            let theirs = copies.are_copied(*pieces).or_else(|| {
-                let is_gone = *is_buried && !segment.is_there(copies.index);
-                is_gone.then(|| Err("the sender is gone".into()))
-            });
-            let Some(theirs) = theirs else { return true };
-            ended.push((*op, outcome.clone().and(theirs)));
-            copies.is_owed.store(false, Ordering::Release);
+        let Debts { owed, buried, is_closed } = debts;
+        owed.retain(|it| {
+            if !is_meant(it.op) {
+                return true;
+            }
+            let pieces = it.copies.ring.pieces();
+            let are_copied = if it.is_void { None } else { pieces.are_copied(it.pieces) };
+            let give_up = it.is_void || *is_closed || buried.contains(&it.copies.index);
+            let outcome = match are_copied {
+                Some(true) => it.outcome.clone(),
+                Some(false) => Err("the sender could not write its part".into()),
+                None if give_up && it.is_given_up() => Err("the sender has not written its part".into()),
+                None => return true,
+            };
+            ended.push((it.op, outcome));
+            it.copies.is_owed.store(false, Ordering::Release);
             false
         });
         self.is_owed.store(owed.len(), Ordering::Release);
         ended
     }
 
-    /// Takes note that a peer has died: what it owes is given up when its process is gone, too.
+    /// Takes note that a peer has died: what it owes is given up.
     pub(super) fn bury(&self, index: u32) {
-        for owed in lock(&self.owed).iter_mut().filter(|owed| owed.copies.index == index) {
-            owed.is_buried = true;
+        let buried = &mut lock(&self.debts).buried;
+        if !buried.contains(&index) {
+            buried.push(index);
         }
     }
 
-    /// Waits until nobody writes to this rank's memory any more.
-    pub(super) fn close(&self, segment: &Arc<Segment>) {
-        for owed in lock(&self.owed).iter_mut() {
-            owed.is_buried = true;
-        }
+    /// Has nobody write to this rank's memory any more; waits for who does at this moment.
+    pub(super) fn close(&self) {
+        lock(&self.debts).is_closed = true;
         let mut round = 0;
         while self.is_owed.load(Ordering::Acquire) > 0 {
-            self.take_ended(segment);
+            self.take_ended(&mut lock(&self.debts), |_| true);
             pause(round);
             round = round.saturating_add(1);
         }
     }
 
-    /// Copies a piece of what a peer copies out of this rank's memory, if one is left; returns whether there was one.
+    /// Copies pieces of what a peer copies out of this rank's memory, if some are left; returns whether it could.
     #[cold]
-    pub(super) fn help(&self, index: u32, pieces: &Pieces, vouched: &mut [u64; 5]) -> bool {
-        let Some(taken) = pieces.take(End::Last, share) else { return false };
-        let are_copied = self.write(index, &taken, pieces.words(), vouched);
-        pieces.count(&taken, are_copied.is_some());
-        true
+    pub(super) fn help(&self, index: u32, pieces: &Pieces) -> Option<bool> {
+        let taken = pieces.take(End::Last, share)?;
+        let are_copied = self.write(index, &taken, pieces.words()).is_some();
+        pieces.count(&taken, are_copied);
+        Some(are_copied)
     }
 
-    /// Writes pieces to the memory of the rank that receives, which has vouched for the words `vouched`; `None` if that cannot
-    /// be, or one of the two has taken its memory back.
-    fn write(&self, index: u32, pieces: &Range<u32>, words: [u64; 5], vouched: &mut [u64; 5]) -> Option<()> {
-        let [number, from, to, len, _] = words;
+    /// Writes pieces to the memory of the rank that receives; `None` if that cannot be, or one of the two has taken its memory
+    /// back.
+    fn write(&self, index: u32, pieces: &Range<u32>, words: [u64; 5]) -> Option<()> {
+        let [number, from, to, len, theirs] = words;
         let window = (*lock(&self.windows).get(index as usize)?)?;
         let at = PIECE as u64 * u64::from(pieces.start);
         let len = len.min(PIECE as u64 * u64::from(pieces.end)).checked_sub(at)? as usize;
-        // What was overwritten nobody vouches for, and neither does another process in the place of one that died.
-        if !self.shown.stands(number) || (*vouched != words && !window.vouches_for(words)) {
-            return None;
-        }
-        *vouched = words;
-        // SAFETY: the rank that receives waits until the piece is counted, as it has shown that memory for.
-        unsafe { window.write(to.checked_add(at)?, from.checked_add(at)?, len) }?;
-        self.shown.stands(number).then_some(())
+        let (to, from) = (to.checked_add(at)?, from.checked_add(at)?);
+        self.shown.while_writing(theirs, || {
+            // What was overwritten or taken back nobody vouches for, and neither does another process in the place of one
+            // that died.
+            if !self.shown.stands(number) || !window.vouches_for(words) {
+                return None;
+            }
+            // SAFETY: the rank that receives has shown that memory for this, and waits while we say that we write.
+            unsafe { window.write(to, from, len) }?;
+            self.shown.stands(number).then_some(())
+        })
     }
 }
 
@@ -257,7 +301,6 @@ mod tests {
     use mpj_datatypes::Primitive;
 
     use super::*;
-    use crate::config::Config;
     use crate::device::{Landing, Memory, PeerId, Registration};
 
     /// What was told of moves that have ended.
@@ -283,7 +326,6 @@ mod tests {
 
     /// Rank 0 receives from rank 1, which shows `source`; both are of this process.
     struct Pair {
-        segment: Arc<Segment>,
         receiver: Arc<Together>,
         sender: Arc<Together>,
         window: Window,
@@ -304,8 +346,7 @@ mod tests {
             let ring = Arc::new(Ring::new(4));
             let copies = Copies::new(Arc::clone(&ring), 1);
             let source = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
-            let segment = Arc::new(Segment::create(2, &Config::default()).unwrap());
-            Pair { segment, receiver, sender, window: Window::own(&theirs), ring, copies, source }
+            Pair { receiver, sender, window: Window::own(&theirs), ring, copies, source }
         }
 
         fn show(&mut self) -> (Registration, RemoteKey) {
@@ -323,7 +364,7 @@ mod tests {
         }
 
         fn help(&self) -> bool {
-            self.sender.help(0, self.ring.pieces(), &mut [0; 5])
+            self.sender.help(0, self.ring.pieces()).is_some()
         }
 
         /// Takes pieces as the sender would, without copying them.
@@ -333,7 +374,7 @@ mod tests {
 
         fn settle(&self) -> Vec<(Token, bool)> {
             let mut told = Told::default();
-            self.receiver.settle(&self.segment, &mut told);
+            self.receiver.settle(&mut told);
             told.0
         }
     }
@@ -365,7 +406,7 @@ mod tests {
         // Meanwhile others are made without help.
         assert_eq!(pair.copy(&key, &mut next, || panic!("nobody is called")), Ok(Moved::Done));
         assert!(next == pair.source);
-        assert!(pair.sender.write(0, &taken, pair.ring.pieces().words(), &mut [0; 5]).is_some());
+        assert!(pair.sender.write(0, &taken, pair.ring.pieces().words()).is_some());
         pair.ring.pieces().count(&taken, true);
         assert_eq!(pair.settle(), [(OP, true)]);
         assert!(to == pair.source);
@@ -412,19 +453,77 @@ mod tests {
                 words = pieces.words();
                 words[wrong] += 4096;
                 let taken = pair.take();
-                assert_eq!(pair.sender.write(0, &taken, words, &mut [0; 5]), None);
+                assert_eq!(pair.sender.write(0, &taken, words), None);
                 pieces.count(&taken, false);
             });
             assert_eq!(moved, Err(PostError::Unsupported), "word {wrong}");
             pair.copies.is_refused.store(false, Ordering::Relaxed);
             // The copy has ended: nobody vouches for it any more.
             words[wrong] -= 4096;
-            assert_eq!(pair.sender.write(0, &(0..1), words, &mut [0; 5]), None);
+            assert_eq!(pair.sender.write(0, &(0..1), words), None);
         }
     }
 
     #[test]
-    fn pieces_that_make_no_sense_end_the_peer() {
+    fn what_a_peer_owes_is_given_up_when_it_has_died_and_does_not_write() {
+        // Whether its death is known before the copy is owed, or after; and whether it writes then.
+        for (early, writes) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut pair = Pair::new(100_001);
+            let (_shown, key) = pair.show();
+            let mut to = vec![0; 100_001];
+            let mut words = [0; 5];
+            let copy = |words: &mut [u64; 5], to: &mut [u8]| {
+                pair.copy(&key, to, || {
+                    pair.take();
+                    *words = pair.ring.pieces().words();
+                    pair.sender.shown.writing().store(if writes { words[4] } else { 0 }, Ordering::SeqCst);
+                    if early {
+                        pair.receiver.bury(1);
+                    }
+                })
+            };
+            let moved = copy(&mut words, &mut to);
+            if early && !writes {
+                assert_eq!(moved, Err(PostError::Unsupported));
+                continue;
+            }
+            assert_eq!(moved, Ok(Moved::Started));
+            pair.receiver.bury(1);
+            if writes {
+                assert_eq!(pair.settle(), [], "it may write yet");
+                pair.sender.shown.writing().store(0, Ordering::SeqCst);
+            }
+            assert_eq!(pair.settle(), [(OP, false)]);
+            assert_eq!(pair.sender.write(0, &(0..1), words), None, "nothing is written any more");
+        }
+    }
+
+    #[test]
+    fn who_closes_waits_for_what_is_being_written() {
+        let mut pair = Pair::new(100_001);
+        let (_shown, key) = pair.show();
+        let mut to = vec![0; 100_001];
+        let mut number = 0;
+        let call = || {
+            pair.take();
+            number = pair.ring.pieces().words()[4];
+        };
+        assert_eq!(pair.copy(&key, &mut to, call), Ok(Moved::Started));
+        let has_written = AtomicBool::new(false);
+        pair.sender.shown.writing().store(number, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                has_written.store(true, Ordering::Release);
+                pair.sender.shown.writing().store(0, Ordering::SeqCst);
+            });
+            pair.receiver.close();
+            assert!(has_written.load(Ordering::Acquire));
+        });
+    }
+
+    #[test]
+    fn pieces_that_make_no_sense_are_not_followed() {
         for (taken, written) in [(2, 25), (0, 1000)] {
             let mut pair = Pair::new(100_001);
             let (_shown, key) = pair.show();
@@ -435,8 +534,9 @@ mod tests {
                 pieces.open(written, pieces.words());
                 let _ = pieces.take(End::First, |_| taken.max(1)).filter(|_| taken > 0);
             });
-            assert!(matches!(moved, Err(PostError::Broken(_))), "{moved:?}");
+            assert_eq!(moved, Err(PostError::Unsupported));
             assert!(!pair.help());
+            assert_eq!(pair.copy(&key, &mut to, || panic!("nobody is called")), Ok(Moved::Done));
         }
     }
 }

@@ -55,6 +55,11 @@ impl Hub {
         self.id
     }
 
+    /// Returns how many ranks meet here.
+    pub(super) fn ranks(&self) -> u32 {
+        self.ports.len() as u32
+    }
+
     pub(super) fn offers(&self) -> &Offers {
         &self.offers
     }

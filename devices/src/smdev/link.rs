@@ -18,6 +18,8 @@ pub(super) struct SmLink {
     pub(super) port: Arc<Port>,
     /// The copies out of the peer's memory.
     pub(super) copies: Arc<Together>,
+    /// Whether the peer is asked to help with them.
+    pub(super) asks: bool,
 }
 
 /// What names an offer to a peer: its number, and the byte that counts as the first.
@@ -73,11 +75,10 @@ impl Link for SmLink {
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, _op: Token) -> Result<Moved, PostError> {
         let (number, at) = Key::read(key, at)?;
-        let crossing = to.crossing;
+        let alone = to.crossing || !self.asks;
         let copy = |from: *const u8, to: *mut u8, len| {
-            if crossing || len < together::FROM {
-                // SAFETY: `get` has checked both. They belong to different ranks' buffers; should a program make them
-                // overlap, `copy` allows it.
+            if alone || len < together::FROM {
+                // SAFETY: `get` has checked both. They belong to different ranks' buffers.
                 return unsafe { std::ptr::copy(from, to, len) };
             }
             // SAFETY: as above; the link is ours alone while this call lasts, and so are its copies.

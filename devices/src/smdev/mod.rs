@@ -27,6 +27,7 @@ use crate::doorbell::Doorbell;
 use crate::header::SHORT_BODY;
 use crate::ring::{Area, Consumer, Fragments, Incoming, Receivers, Ring, RingLink};
 use crate::site::Site;
+use crate::wait;
 use bell::LateBell;
 use hub::Port;
 use link::{Key, SmLink};
@@ -91,8 +92,9 @@ impl Driver for SmDriver {
         let get = Some(Reach { most: COPY, ..Reach::ANY });
         let caps = Caps { get, layouts: true, views: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
+        let asks = !wait::is_crowded(hub.ranks());
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
-        Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, port, area, caps }), inlet })
+        Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, port, area, caps, asks }), inlet })
     }
 }
 
@@ -105,6 +107,8 @@ struct SmDevice {
     port: Arc<Port>,
     area: Arc<Area>,
     caps: Caps,
+    /// Whether senders are asked to help with copies: each has a core, and so does not keep us waiting in the middle of a piece.
+    asks: bool,
 }
 
 // SAFETY: `Offers` copies all bytes or answers with an error, and knows who reads.
@@ -138,7 +142,7 @@ unsafe impl Device for SmDevice {
         let hub = Arc::clone(&self.hub);
         let bells = Arc::clone(&hub);
         let ring = RingLink::new(ring, Arc::clone(&self.area), LateBell::new(move || bells.bell(peer)));
-        Ok(Box::new(SmLink { ring, hub, port, copies }))
+        Ok(Box::new(SmLink { ring, hub, port, copies, asks: self.asks }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]

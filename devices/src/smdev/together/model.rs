@@ -11,7 +11,7 @@ fn copies_with_help<const N: usize>(tries: usize) {
         let together = Arc::new(Together::default());
         let helper = {
             let together = Arc::clone(&together);
-            thread::spawn(move || (0..tries).filter(|_| together.help()).count())
+            thread::spawn(move || (0..tries).filter(|_| together.help()).count() as u32)
         };
         let mut helped = 0;
         for round in 1..=2 {

@@ -15,6 +15,22 @@ pub(crate) fn own_process() -> u32 {
     std::process::id()
 }
 
+/// Whether a process of this number runs, and be it in one of its threads alone; also when the system does not tell.
+pub(crate) fn is_process(process: u32) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let Some(number) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
+    match pidfd_open(number, PidfdFlags::empty()) {
+        // It is ready when the last thread has ended, and be it that nobody has taken note.
+        Ok(process) => {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now)) != Ok(1)
+        }
+        Err(Errno::SRCH) => false,
+        Err(_) => rustix::process::test_kill_process(number) != Err(Errno::SRCH),
+    }
+}
+
 /// Copies one or two pieces out of the memory of a process, each after the one before it; returns how many bytes. They are fewer than
 /// asked for where memory is missing, and an error where that is so at the first byte.
 ///
@@ -81,4 +97,27 @@ fn answer(copied: isize) -> Result<usize, Errno> {
         let code = std::io::Error::last_os_error().raw_os_error();
         Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_runs_no_more_though_nobody_took_note() {
+        assert!(is_process(own_process()));
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert!(is_process(child.id()));
+        drop(child.stdin.take());
+        let start = Instant::now();
+        while is_process(child.id()) {
+            assert!(start.elapsed() < Duration::from_secs(60));
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_process(child.id()));
+    }
 }

@@ -52,6 +52,10 @@ pub(crate) fn own_process() -> u32 {
     0
 }
 
+pub(crate) fn is_process(_process: u32) -> bool {
+    false
+}
+
 /// # Safety
 /// None: nothing is copied.
 pub(crate) unsafe fn read_process<const N: usize>(
