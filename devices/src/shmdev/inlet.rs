@@ -179,7 +179,7 @@ unsafe impl Inlet for ShmInlet {
                 .map(|(cells, helped)| cells + helped)
                 .sum(),
         };
-        let moved = moved + self.together.settle(sink);
+        let moved = moved + self.together.debts().settle(sink);
         if moved > 0 {
             self.place.occupant.disarm();
         }
@@ -189,13 +189,13 @@ unsafe impl Inlet for ShmInlet {
     fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         self.rings.iter_mut().for_each(|ring| ring.incoming.bury(peer, sink));
         if let Some(index) = self.place.ranks.index_of(peer.0) {
-            self.together.bury(index);
+            self.together.debts().bury(index);
         }
     }
 }
 
 impl Drop for ShmInlet {
     fn drop(&mut self) {
-        self.together.close();
+        self.together.debts().close();
     }
 }

@@ -8,6 +8,7 @@
 //! Within the segment a rank is its *index* among the ranks of its host; everybody else knows it by its rank in the world.
 
 mod bell;
+mod debts;
 mod desk;
 mod heap;
 mod inlet;

@@ -8,17 +8,18 @@
 //!   reads the first pieces                            finds its own number and the receiver's: writes the piece
 //!   waits a moment, or is told later      ◄────────── counts it
 //! ```
-//! A piece that the sender has taken may reach the receiver's memory until the sender has counted it, or is gone. So that memory
-//! stays lent until then: the copy is *owed*, and its end comes through the inlet.
+//! A piece that the sender has taken may reach the receiver's memory until the sender has counted it, or is gone. Who waits in
+//! vain for that leaves the copy to `debts`.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::single::{Key, Showing, Shown, Window};
-use crate::device::{Moved, Part, PostError, RemoteKey, Sink, Token};
+use super::debts::{Debts, Owed};
+use super::single::{Key, Shown, Window};
+use crate::device::{Moved, Part, PostError, RemoteKey, Token};
 use crate::ring::{End, Pieces, Ring};
-use crate::sync::{Mutex, lock, pause};
+use crate::sync::{Mutex, lock};
 
 /// Bytes from which on a copy is made together.
 const FROM: usize = 16 << 10;
@@ -44,54 +45,22 @@ pub(super) struct Together {
     shown: Arc<Shown>,
     /// The memory of those that this rank sends to, by index.
     windows: Mutex<Vec<Option<Window>>>,
-    debts: Mutex<Debts>,
-    /// How many copies are owed.
-    is_owed: AtomicUsize,
+    debts: Debts,
     /// Whether senders are asked: each has a core, and so does not keep us waiting in the middle of a piece.
     asks: bool,
-}
-
-#[derive(Debug, Default)]
-struct Debts {
-    owed: Vec<Owed>,
-    /// The peers that have died, by index: what they owe is given up as soon as they do not write.
-    buried: Vec<u32>,
-    /// Whether that holds for all peers: this rank takes no more.
-    is_closed: bool,
-}
-
-/// A copy of which the sender has taken pieces that it has yet to copy.
-#[derive(Debug)]
-struct Owed {
-    copies: Arc<Copies>,
-    pieces: u32,
-    op: Token,
-    outcome: Result<(), String>,
-    /// Whether it is to be given up, whatever becomes of the sender.
-    is_void: bool,
-    window: Window,
-    showing: Showing,
-}
-
-impl Owed {
-    /// Lets the sender write no more, unless it does so at this moment; whether it does not.
-    fn is_given_up(&self) -> bool {
-        self.showing.hide();
-        !self.window.is_writing(self.showing.number())
-    }
 }
 
 /// The copies out of one peer's memory.
 #[derive(Debug)]
 pub(super) struct Copies {
     /// The ring to that peer, which has the words.
-    ring: Arc<Ring>,
+    pub(super) ring: Arc<Ring>,
     /// The peer.
-    index: u32,
+    pub(super) index: u32,
     /// Whether one of them is owed.
-    is_owed: AtomicBool,
+    pub(super) is_owed: AtomicBool,
     /// Whether the peer could not copy a piece: it is not asked again.
-    is_refused: AtomicBool,
+    pub(super) is_refused: AtomicBool,
 }
 
 impl Copies {
@@ -105,10 +74,14 @@ impl Together {
         Arc::new(Together {
             shown: Arc::clone(shown),
             windows: Mutex::new(vec![None; ranks as usize]),
-            debts: Mutex::new(Debts::default()),
-            is_owed: AtomicUsize::new(0),
+            debts: Debts::default(),
             asks,
         })
+    }
+
+    /// The copies that are owed.
+    pub(super) fn debts(&self) -> &Debts {
+        &self.debts
     }
 
     /// Takes note where the memory of a rank is that this one sends to.
@@ -177,93 +150,15 @@ impl Together {
             }
         }
         let outcome = outcome.map(drop).map_err(|error| format!("{error:?}"));
-        self.owe(Owed { copies: Arc::clone(copies), pieces: theirs, op, outcome, is_void, window, showing })
-    }
-
-    /// Leaves a copy to be ended later, if it is owed still.
-    #[cold]
-    fn owe(&self, new: Owed) -> Result<Moved, PostError> {
-        new.copies.is_owed.store(true, Ordering::Relaxed);
-        new.copies.is_refused.fetch_or(new.is_void, Ordering::Relaxed);
-        let op = new.op;
-        let mut debts = lock(&self.debts);
-        debts.owed.push(new);
-        self.is_owed.store(debts.owed.len(), Ordering::Release);
-        // Whoever sleeps was rung before it could see this, or will be.
-        fence(Ordering::SeqCst);
-        let ended = self.take_ended(&mut debts, |it| it == op).pop();
-        match ended {
-            None => Ok(Moved::Started),
-            Some((_, Ok(()))) => Ok(Moved::Done),
-            Some((_, Err(_))) => Err(PostError::Unsupported),
-        }
-    }
-
-    /// Ends the copies that are owed no more; returns how many.
-    #[inline]
-    pub(super) fn settle(&self, sink: &mut dyn Sink) -> usize {
-        match self.is_owed.load(Ordering::Acquire) {
-            0 => 0,
-            _ => self.settle_some(sink),
-        }
-    }
-
-    #[cold]
-    fn settle_some(&self, sink: &mut dyn Sink) -> usize {
-        let ended = self.take_ended(&mut lock(&self.debts), |_| true);
-        let count = ended.len();
-        for (op, outcome) in ended {
-            sink.moved(op, outcome);
-        }
-        count
-    }
-
-    /// Takes copies out that are owed no more, of those that are meant.
-    fn take_ended(
-        &self,
-        debts: &mut Debts,
-        is_meant: impl Fn(Token) -> bool,
-    ) -> Vec<(Token, Result<(), String>)> {
-        let mut ended = Vec::new();
-        let Debts { owed, buried, is_closed } = debts;
-        owed.retain(|it| {
-            if !is_meant(it.op) {
-                return true;
-            }
-            let pieces = it.copies.ring.pieces();
-            let are_copied = if it.is_void { None } else { pieces.are_copied(it.pieces) };
-            let give_up = it.is_void || *is_closed || buried.contains(&it.copies.index);
-            let outcome = match are_copied {
-                Some(true) => it.outcome.clone(),
-                Some(false) => Err("the sender could not write its part".into()),
-                None if give_up && it.is_given_up() => Err("the sender has not written its part".into()),
-                None => return true,
-            };
-            ended.push((it.op, outcome));
-            it.copies.is_owed.store(false, Ordering::Release);
-            false
-        });
-        self.is_owed.store(owed.len(), Ordering::Release);
-        ended
-    }
-
-    /// Takes note that a peer has died: what it owes is given up.
-    pub(super) fn bury(&self, index: u32) {
-        let buried = &mut lock(&self.debts).buried;
-        if !buried.contains(&index) {
-            buried.push(index);
-        }
-    }
-
-    /// Has nobody write to this rank's memory any more; waits for who does at this moment.
-    pub(super) fn close(&self) {
-        lock(&self.debts).is_closed = true;
-        let mut round = 0;
-        while self.is_owed.load(Ordering::Acquire) > 0 {
-            self.take_ended(&mut lock(&self.debts), |_| true);
-            pause(round);
-            round = round.saturating_add(1);
-        }
+        self.debts.owe(Owed {
+            copies: Arc::clone(copies),
+            pieces: theirs,
+            op,
+            outcome,
+            is_void,
+            window,
+            showing,
+        })
     }
 
     /// Copies pieces of what a peer copies out of this rank's memory, if some are left; returns whether it could.
@@ -301,7 +196,7 @@ mod tests {
     use mpj_datatypes::Primitive;
 
     use super::*;
-    use crate::device::{Landing, Memory, PeerId, Registration};
+    use crate::device::{Landing, Memory, PeerId, Registration, Sink};
 
     /// What was told of moves that have ended.
     #[derive(Default)]
@@ -374,7 +269,7 @@ mod tests {
 
         fn settle(&self) -> Vec<(Token, bool)> {
             let mut told = Told::default();
-            self.receiver.settle(&mut told);
+            self.receiver.debts.settle(&mut told);
             told.0
         }
     }
@@ -478,7 +373,7 @@ mod tests {
                     *words = pair.ring.pieces().words();
                     pair.sender.shown.writing().store(if writes { words[4] } else { 0 }, Ordering::SeqCst);
                     if early {
-                        pair.receiver.bury(1);
+                        pair.receiver.debts.bury(1);
                     }
                 })
             };
@@ -488,7 +383,7 @@ mod tests {
                 continue;
             }
             assert_eq!(moved, Ok(Moved::Started));
-            pair.receiver.bury(1);
+            pair.receiver.debts.bury(1);
             if writes {
                 assert_eq!(pair.settle(), [], "it may write yet");
                 pair.sender.shown.writing().store(0, Ordering::SeqCst);
@@ -517,7 +412,7 @@ mod tests {
                 has_written.store(true, Ordering::Release);
                 pair.sender.shown.writing().store(0, Ordering::SeqCst);
             });
-            pair.receiver.close();
+            pair.receiver.debts.close();
             assert!(has_written.load(Ordering::Acquire));
         });
     }

@@ -1,0 +1,138 @@
+//! The copies that senders owe: each has taken pieces of one ([`together`](super::together)) and has yet to copy them. The memory
+//! stays lent until then, and the end of the copy comes through the inlet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+use super::single::{Showing, Window};
+use super::together::Copies;
+use crate::device::{Moved, PostError, Sink, Token};
+use crate::sync::{Mutex, lock, pause};
+
+/// What is owed to one rank.
+#[derive(Debug, Default)]
+pub(super) struct Debts {
+    book: Mutex<Book>,
+    /// How many copies stand in it.
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    owed: Vec<Owed>,
+    /// The peers that have died, by index: what they owe is given up as soon as they do not write.
+    buried: Vec<u32>,
+    /// Whether that holds for all peers: this rank takes no more.
+    is_closed: bool,
+}
+
+/// A copy of which the sender has taken pieces that it has yet to copy.
+#[derive(Debug)]
+pub(super) struct Owed {
+    pub(super) copies: Arc<Copies>,
+    /// How many pieces the sender has taken.
+    pub(super) pieces: u32,
+    pub(super) op: Token,
+    /// What has become of the receiver's.
+    pub(super) outcome: Result<(), String>,
+    /// Whether it is to be given up, whatever becomes of the sender.
+    pub(super) is_void: bool,
+    pub(super) window: Window,
+    pub(super) showing: Showing,
+}
+
+impl Owed {
+    /// Lets the sender write no more, unless it does so at this moment; whether it does not.
+    fn is_given_up(&self) -> bool {
+        self.showing.hide();
+        !self.window.is_writing(self.showing.number())
+    }
+}
+
+impl Debts {
+    /// Leaves a copy to be ended later, if it is owed still.
+    #[cold]
+    pub(super) fn owe(&self, new: Owed) -> Result<Moved, PostError> {
+        new.copies.is_owed.store(true, Ordering::Relaxed);
+        new.copies.is_refused.fetch_or(new.is_void, Ordering::Relaxed);
+        let op = new.op;
+        let mut book = lock(&self.book);
+        book.owed.push(new);
+        self.count.store(book.owed.len(), Ordering::Release);
+        // Whoever sleeps was rung before it could see this, or will be.
+        fence(Ordering::SeqCst);
+        let ended = self.take_ended(&mut book, |it| it == op).pop();
+        match ended {
+            None => Ok(Moved::Started),
+            Some((_, Ok(()))) => Ok(Moved::Done),
+            Some((_, Err(_))) => Err(PostError::Unsupported),
+        }
+    }
+
+    /// Ends the copies that are owed no more; returns how many.
+    #[inline]
+    pub(super) fn settle(&self, sink: &mut dyn Sink) -> usize {
+        match self.count.load(Ordering::Acquire) {
+            0 => 0,
+            _ => self.settle_some(sink),
+        }
+    }
+
+    #[cold]
+    fn settle_some(&self, sink: &mut dyn Sink) -> usize {
+        let ended = self.take_ended(&mut lock(&self.book), |_| true);
+        let count = ended.len();
+        for (op, outcome) in ended {
+            sink.moved(op, outcome);
+        }
+        count
+    }
+
+    /// Takes copies out that are owed no more, of those that are meant.
+    fn take_ended(
+        &self,
+        book: &mut Book,
+        is_meant: impl Fn(Token) -> bool,
+    ) -> Vec<(Token, Result<(), String>)> {
+        let mut ended = Vec::new();
+        let Book { owed, buried, is_closed } = book;
+        owed.retain(|it| {
+            if !is_meant(it.op) {
+                return true;
+            }
+            let pieces = it.copies.ring.pieces();
+            let are_copied = if it.is_void { None } else { pieces.are_copied(it.pieces) };
+            let give_up = it.is_void || *is_closed || buried.contains(&it.copies.index);
+            let outcome = match are_copied {
+                Some(true) => it.outcome.clone(),
+                Some(false) => Err("the sender could not write its part".into()),
+                None if give_up && it.is_given_up() => Err("the sender has not written its part".into()),
+                None => return true,
+            };
+            ended.push((it.op, outcome));
+            it.copies.is_owed.store(false, Ordering::Release);
+            false
+        });
+        self.count.store(owed.len(), Ordering::Release);
+        ended
+    }
+
+    /// Takes note that a peer has died: what it owes is given up.
+    pub(super) fn bury(&self, index: u32) {
+        let buried = &mut lock(&self.book).buried;
+        if !buried.contains(&index) {
+            buried.push(index);
+        }
+    }
+
+    /// Has nobody write to this rank's memory any more; waits for who does at this moment.
+    pub(super) fn close(&self) {
+        lock(&self.book).is_closed = true;
+        let mut round = 0;
+        while self.count.load(Ordering::Acquire) > 0 {
+            self.take_ended(&mut lock(&self.book), |_| true);
+            pause(round);
+            round = round.saturating_add(1);
+        }
+    }
+}
