@@ -81,6 +81,7 @@ mod header;
 mod hint;
 mod hosts;
 mod ibvdev;
+mod later;
 #[allow(unsafe_code, reason = "the user's memory, by pointer, count and type")]
 mod layout;
 mod liveness;
@@ -121,6 +122,7 @@ pub use fault::{Content, Fault};
 pub use group::{Group, Processes};
 pub use hosts::{HostId, HostRanks, Hosts, HostsError};
 pub use ibvdev::IbvDriver;
+pub use later::let_go;
 pub use layout::{Envelope, Keep, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};

@@ -359,9 +359,26 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
             arms!($type, op, from, into, count;
                 Op::Sum => |a, b| a + b,
                 Op::Prod => |a, b| a * b,
-                // A NaN wins over a number whichever side it is on, so that all ranks get the same.
-                Op::Min => |a, b| if b < a || b.is_nan() { b } else { a },
-                Op::Max => |a, b| if b > a || b.is_nan() { b } else { a },
+                // All ranks get the same, whichever side an item is on: a NaN wins over a number, and of the two zeros, which
+                // alone are equal and differ, -0 is less.
+                Op::Min => |a, b| if b < a {
+                    b
+                } else if a < b {
+                    a
+                } else if a == b {
+                    <$type>::from_bits(a.to_bits() | b.to_bits())
+                } else {
+                    <$type>::NAN
+                },
+                Op::Max => |a, b| if b > a {
+                    b
+                } else if a > b {
+                    a
+                } else if a == b {
+                    <$type>::from_bits(a.to_bits() & b.to_bits())
+                } else {
+                    <$type>::NAN
+                },
             )
         };
     }

@@ -41,11 +41,10 @@ pub unsafe trait Inlet: Send + fmt::Debug {
     }
 
     /// Takes note that a peer has died, as others say: its connection may stay open for ever. A body from it that is under
-    /// way ends, by [`Sink::lost`], and what was [got](super::Link::get) of it, by [`Sink::moved`], when nobody writes there any
-    /// more. What has come whole from before the death was handed over by then.
+    /// way ends, by [`Sink::lost`]. What has come whole from before the death was handed over by then.
     ///
     /// A peer that [leaves](super::Link::forget) ends no body: it leaves when all that it has sent has arrived. A device that
-    /// hands over whole frames alone and ends gets at once has nothing to do.
+    /// hands over whole frames alone has nothing to do.
     fn bury(&mut self, _peer: PeerId, _sink: &mut dyn Sink) {}
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::Engine;
 use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
 use super::peer::{Outbox, Peer, Stream, Table, Unsent, Waiting};
-use super::{Engine, lock};
 use crate::biased::MutexGuard;
 use crate::device::PeerId;
 use crate::fault::Fault;
@@ -44,11 +44,10 @@ impl Engine {
         }
     }
 
-    /// Returns the peers that have died in the middle of a body, be it one that this rank gets.
+    /// Returns the peers that have died in the middle of a body.
     pub(super) fn dead_in_a_body(&self, inboxes: &Table<Inbox>) -> Vec<PeerId> {
         let mut dead = self.dead();
-        let is_getting = |peer| lock(&self.moves).is_getting_from(peer);
-        dead.retain(|peer| inboxes.get(*peer).is_some_and(Inbox::has_begun) || is_getting(*peer));
+        dead.retain(|peer| inboxes.get(*peer).is_some_and(Inbox::has_begun));
         dead
     }
 

@@ -199,6 +199,11 @@ impl Engine {
         }))
     }
 
+    /// Returns by which way messages go that do not say so themselves.
+    pub fn path(&self) -> Path {
+        self.path
+    }
+
     /// Returns the pool of this rank. Its blocks lie where the peers of a device can look at them, if there is a device with such
     /// [memory](Device::storage) that has any left; then messages in them need not be copied. Otherwise it is a pool like others.
     pub fn pool(&self) -> &RankPool {

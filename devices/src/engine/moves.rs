@@ -88,11 +88,6 @@ impl Moves {
         })
     }
 
-    /// Whether something is on its way out of a peer's memory.
-    pub(super) fn is_getting_from(&self, id: PeerId) -> bool {
-        self.0.iter().any(|it| matches!(it, Move::Got { peer, .. } if *peer == id))
-    }
-
     /// Takes all of them back: there are no devices any more.
     pub(crate) fn drain(&mut self) -> Vec<Move> {
         self.0.drain()

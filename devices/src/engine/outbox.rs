@@ -16,6 +16,7 @@ use crate::biased::MutexGuard;
 use crate::completion::Ender;
 use crate::device::{Link, Moved, Part, PeerId, PostError};
 use crate::header::{Head, Kind};
+use crate::later;
 use crate::layout::{Envelope, Source};
 use crate::matching::Held;
 use crate::steps::{Step, reach};
@@ -179,7 +180,11 @@ impl Engine {
 
     #[cold]
     fn flush_now(&self) {
-        if self.flush_all(&mut Vec::new(), &mut Vec::new()) > 0 {
+        let hold = later::Hold::begin();
+        let moved = self.flush_all(&mut Vec::new(), &mut Vec::new());
+        drop(hold);
+        later::let_all_go();
+        if moved > 0 {
             self.parking.notify();
         }
         if self.is_busy() {
@@ -221,10 +226,10 @@ impl Engine {
             (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => Some(why),
             (_, left) => {
                 out.unflushed = left.unwrap_or(false);
-                self.note_busy(false, &mut out);
                 None
             }
         };
+        self.note_busy(false, &mut out);
         self.list(&mut out);
         drop(out);
         ended.drain(..).for_each(|ended| ended.end(self));

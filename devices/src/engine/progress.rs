@@ -15,6 +15,7 @@ use crate::completion::{Completion, Outcome, Started};
 use crate::device::{Inlet, PeerId};
 use crate::fault::Fault;
 use crate::fence;
+use crate::later;
 use crate::layout::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{Next, Waiter};
@@ -135,6 +136,7 @@ impl Engine {
             }
             moved
         });
+        later::let_all_go();
         if moved.is_some() {
             // Also if nothing has moved: who has parked meanwhile takes the turn, which this thread may not take again for long.
             self.parking.notify();
@@ -155,6 +157,7 @@ impl Engine {
 
     #[inline]
     fn pass(&self, turn: &mut Turn, look: Look) -> usize {
+        let _hold = later::Hold::begin();
         // What a rank sent before its end arrives before the end is acted on: learn first, then take frames.
         if self.roster.known() != turn.seen {
             self.learn(turn);
@@ -247,6 +250,11 @@ impl Engine {
                 self.parking.notify();
                 waiter.reset();
             }
+            if later::is_due() {
+                drop(turn.take());
+                self.parking.notify();
+                later::let_all_go();
+            }
             if (moved > 0 || std::mem::take(&mut moved_asleep)) && self.tasks.are_open() {
                 self.drive_without(turn.take(), true);
             }
@@ -278,6 +286,9 @@ impl Engine {
                         moved_asleep = moved > 0;
                         moved_asleep || value.is_some()
                     });
+                    if moved_asleep {
+                        self.parking.notify();
+                    }
                     self.ask_for_ends(turn);
                 }
                 // Who had the turn may have given it up before this thread was counted.
@@ -290,6 +301,7 @@ impl Engine {
             if let Some(value) = value {
                 drop(turn);
                 self.parking.notify();
+                later::let_all_go();
                 if moved_asleep && self.tasks.are_open() {
                     self.drive_all(true);
                 }

@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 use super::Engine;
 use super::answers::note_announced;
 use super::channel::Channel;
+use super::failure::end_local;
 use super::fetch::takes;
 use super::ops::Op;
 use super::outbox::cost;
@@ -368,6 +369,12 @@ impl Engine {
         let early = Unexpected { message, from: PeerId(self.site.rank), body, notify: None };
         let back = matching.keep(early);
         drop(matching);
+        // Whoever breaks the channel, or leaves, says so first and then ends what is there.
+        match channel.broken() {
+            Some(fault) => end_local(channel, fault),
+            None if self.is_closed() => end_local(channel, &Fault::Cancelled),
+            None => (),
+        }
         self.rouse();
         match back {
             None => Ok(started),

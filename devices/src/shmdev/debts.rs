@@ -8,6 +8,7 @@ use super::single::{Showing, Window};
 use super::together::Copies;
 use crate::device::{Moved, PostError, Sink, Token};
 use crate::sync::{Mutex, lock, pause};
+use crate::sys;
 
 /// What is owed to one rank.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub(super) struct Debts {
 #[derive(Debug, Default)]
 struct Book {
     owed: Vec<Owed>,
-    /// The peers that have died, by index: what they owe is given up as soon as they do not write.
+    /// The peers that have left or died, by index: what they owe is given up as soon as they do not write.
     buried: Vec<u32>,
     /// Whether that holds for all peers: this rank takes no more.
     is_closed: bool,
@@ -39,13 +40,15 @@ pub(super) struct Owed {
     pub(super) is_void: bool,
     pub(super) window: Window,
     pub(super) showing: Showing,
+    /// The sender's process.
+    pub(super) process: Option<sys::Process>,
 }
 
 impl Owed {
     /// Lets the sender write no more, unless it does so at this moment; whether it does not.
     fn is_given_up(&self) -> bool {
         self.showing.hide();
-        !self.window.is_writing(self.showing.number())
+        !self.window.is_writing(self.showing.number(), self.process.as_ref())
     }
 }
 
@@ -117,7 +120,7 @@ impl Debts {
         ended
     }
 
-    /// Takes note that a peer has died: what it owes is given up.
+    /// Takes note that a peer has left or died: what it owes is given up.
     pub(super) fn bury(&self, index: u32) {
         let buried = &mut lock(&self.book).buried;
         if !buried.contains(&index) {

@@ -129,8 +129,8 @@ impl ShmInlet {
         }
         if self.rings.len() > POLLED {
             self.desk.ask_for_calls();
-            fence::heavy();
-            self.by_calls = true;
+            // Who cannot have the others fence goes on polling: they may miss what it has asked for.
+            self.by_calls = fence::heavy();
             // Who has not seen that has set no bit.
             for (from, sender) in (0u32..).zip(&self.senders) {
                 if let Sender::Known(_) = sender {
@@ -188,9 +188,6 @@ unsafe impl Inlet for ShmInlet {
 
     fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         self.rings.iter_mut().for_each(|ring| ring.incoming.bury(peer, sink));
-        if let Some(index) = self.place.ranks.index_of(peer.0) {
-            self.together.debts().bury(index);
-        }
     }
 }
 

@@ -37,6 +37,7 @@ impl Link for ShmLink {
 
     fn forget(&mut self) {
         self.ring.forget();
+        self.together.debts().bury(self.copies.index);
     }
 
     fn is_settled(&mut self) -> bool {
@@ -61,5 +62,76 @@ impl Link for ShmLink {
             true => self.shelf.view(key, len),
             false => Err(PostError::Unsupported),
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(mpj_portable), not(miri), not(loom)))]
+mod tests {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use mpj_datatypes::Primitive;
+    use mpj_pool::Access;
+
+    use super::super::together::tests::Told;
+    use super::super::{Segment, ShmDriver};
+    use super::*;
+    use crate::config::Config;
+    use crate::device::{Driver, Memory, Opened, PeerId};
+    use crate::doorbell::Doorbell;
+    use crate::hosts::{HostId, Hosts};
+    use crate::ring::End;
+    use crate::site::Site;
+
+    #[test]
+    fn what_a_peer_owes_that_has_left_is_given_up() {
+        if crate::wait::is_crowded(2) {
+            drop(writeln!(
+                std::io::stderr(),
+                "SKIPPED: a peer is asked to help with copies only if it has a core"
+            ));
+            return;
+        }
+        const OP: Token = Token(7);
+        let config = Config::default();
+        let segment = Arc::new(Segment::create(2, &config).unwrap());
+        let ranks = Hosts::one(2).ranks_of(HostId(0));
+        let [receiver, sender] = [0, 1].map(|rank| {
+            let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
+            ShmDriver::new(Arc::clone(&segment), ranks.clone()).open(&site, &config).unwrap()
+        });
+        let Opened { device, mut inlet } = receiver;
+        let mut link = device.connect(PeerId(1), &sender.device.address()).unwrap();
+        let (mut from, mut to) = (vec![1u8; 1 << 20], vec![0u8; 1 << 20]);
+        let [from, to] = [&mut from, &mut to]
+            .map(|it| Memory::new(it.as_mut_ptr(), it.len(), Primitive::Byte.into()).unwrap());
+        // SAFETY: the memory stays until the test ends.
+        let shown = unsafe { sender.device.register(&from, None, Access::READ) }.unwrap();
+        let key = sender.device.pack_key(&shown, 0, from.bytes()).unwrap();
+        let ring = segment.find(0, 1).unwrap().unwrap();
+        // The sender takes a piece, and does no more.
+        let is_taken = AtomicBool::new(false);
+        let moved = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while ring.pieces().take(End::Last, |_| 1).is_none() {
+                    std::hint::spin_loop();
+                }
+                is_taken.store(true, Ordering::Release);
+            });
+            loop {
+                // SAFETY: `to` stays until the test ends, and nobody else writes there.
+                let moved = unsafe { link.get(&key, 0, to.part(0, to.bytes(), None), OP) };
+                if is_taken.load(Ordering::Acquire) {
+                    break moved;
+                }
+            }
+        });
+        assert_eq!(moved, Ok(Moved::Started));
+        let mut told = Told::default();
+        inlet.progress(&mut told);
+        assert_eq!(told.0, [], "it may write yet");
+        link.forget();
+        inlet.progress(&mut told);
+        assert_eq!(told.0, [(OP, false)]);
     }
 }

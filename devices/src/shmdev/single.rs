@@ -204,29 +204,38 @@ impl Window {
     }
 
     /// Reads a word of the other process.
-    fn word(&self, from: u64) -> Option<u64> {
+    fn word(&self, from: u64) -> Result<u64, sys::Errno> {
         let mut found = 0u64;
         let piece = RemotePiece { to: (&raw mut found).cast(), from, len: 8 };
         // SAFETY: the piece is `found`.
-        let copied = unsafe { sys::read_process(self.process, &[piece]) };
-        (copied == Ok(8)).then_some(found)
+        match unsafe { sys::read_process(self.process, &[piece]) }? {
+            8 => Ok(found),
+            _ => Err(sys::Errno::FAULT),
+        }
     }
 
     /// Whether the other process vouches for these words, of which the last is its number.
     pub(super) fn vouches_for(&self, words: [u64; 5]) -> bool {
-        self.word(self.mark(words[4])) == Some(sum(words))
+        self.word(self.mark(words[4])) == Ok(sum(words))
     }
 
     /// Whether the other process still shows what a key names.
     pub(super) fn shows(&self, key: &RemoteKey) -> bool {
-        Key::unpack(key).is_some_and(|Key { number, .. }| self.word(self.mark(number)) == Some(number))
+        Key::unpack(key).is_some_and(|Key { number, .. }| self.word(self.mark(number)) == Ok(number))
+    }
+
+    /// Returns the other process, if there is one.
+    pub(super) fn process(&self) -> Option<sys::Process> {
+        sys::Process::find(self.process)
     }
 
     /// Whether the other process may be writing to what this one has shown under a number, and has hidden.
-    pub(super) fn is_writing(&self, number: u64) -> bool {
+    pub(super) fn is_writing(&self, number: u64, process: Option<&sys::Process>) -> bool {
         match self.word(self.numbers.wrapping_add(8 * PLACES as u64)) {
-            Some(writing) => writing == number,
-            None => sys::is_process(self.process),
+            Ok(writing) => writing == number,
+            // The table is there while anybody writes: the rank is gone, and be it that its process has become another.
+            Err(sys::Errno::FAULT) => false,
+            Err(_) => process.is_some_and(sys::Process::runs),
         }
     }
 

@@ -150,15 +150,8 @@ impl Together {
             }
         }
         let outcome = outcome.map(drop).map_err(|error| format!("{error:?}"));
-        self.debts.owe(Owed {
-            copies: Arc::clone(copies),
-            pieces: theirs,
-            op,
-            outcome,
-            is_void,
-            window,
-            showing,
-        })
+        let (copies, process) = (Arc::clone(copies), window.process());
+        self.debts.owe(Owed { copies, pieces: theirs, op, outcome, is_void, window, showing, process })
     }
 
     /// Copies pieces of what a peer copies out of this rank's memory, if some are left; returns whether it could.
@@ -192,7 +185,7 @@ impl Together {
 }
 
 #[cfg(all(test, target_os = "linux", not(mpj_portable), not(miri), not(loom)))]
-mod tests {
+pub(super) mod tests {
     use mpj_datatypes::Primitive;
 
     use super::*;
@@ -200,7 +193,7 @@ mod tests {
 
     /// What was told of moves that have ended.
     #[derive(Default)]
-    struct Told(Vec<(Token, bool)>);
+    pub(in super::super) struct Told(pub(in super::super) Vec<(Token, bool)>);
 
     // SAFETY: nothing is asked where a body goes.
     unsafe impl Sink for Told {

@@ -21,7 +21,7 @@
 //! * `descriptor`: one by its number, `unblock`: has calls on it fail instead of waiting, for what a library has opened;
 //! * `read_process`: copies out of the memory of another process of the same user, if the system lets it, in the order in
 //!   which the pieces are given; `write_process`: copies into it; `own_process`: by what others name this one;
-//!   `is_process`: whether one of that name runs;
+//!   `Process`: one of that name, which may end;
 //! * `cores`: how many cores the job's processes of this host have among them;
 //! * `now`: the nanoseconds of a clock that never goes back, the same one for all processes of a host; `thread`: this thread's
 //!   number, which no other of the host has while it lives;

@@ -72,8 +72,6 @@ pub(crate) struct Wire {
     pub(crate) regions: AtomicUsize,
     /// The pieces that were got at once.
     pub(crate) pieces: AtomicUsize,
-    /// The peers whose death the inlet was told of.
-    pub(crate) buried: Mutex<Vec<u32>>,
     /// Those among them that were said to cross others.
     pub(crate) crossing: AtomicUsize,
     /// The moves that were started and have not ended.
@@ -401,7 +399,6 @@ unsafe impl Inlet for FakeInlet {
     }
 
     fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
-        lock(&self.wire.buried).push(peer.0);
         if self.landing.remove(&peer.0).is_some() {
             sink.lost(peer, "it died in the middle of a message");
         }

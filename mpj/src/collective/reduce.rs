@@ -1,5 +1,6 @@
 //! Reduce and allreduce. The accumulator is the receive buffer, or own memory where there is none; lower ranks are
-//! always the left operand, so that the result is in order of rank and the same bits on every rank.
+//! always the left operand, so that the result is in order of rank, or from the root on where the operation is commutative, and
+//! the same bits on every rank.
 //!
 //! `mine` is what this rank contributes; `count` is in items of the accumulator, which may be of another shape.
 

@@ -43,8 +43,8 @@ impl Intracomm {
         unsafe { raw::bcast(self.as_raw(), &buf.recv_buf(), number(root)) }
     }
 
-    /// Combines the buffers of all ranks at `root`, element by element, in order of rank (MPI_Reduce). `recv` is used at
-    /// the root alone.
+    /// Combines the buffers of all ranks at `root`, element by element (MPI_Reduce): in order of rank if the operation is not
+    /// commutative. `recv` is used at the root alone.
     ///
     /// # Errors
     /// As [`bcast`](Self::bcast); [`Class::Op`](crate::Class::Op) if the operation is not defined for the elements.
@@ -59,7 +59,8 @@ impl Intracomm {
         unsafe { raw::reduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op, number(root)) }
     }
 
-    /// Combines the buffers of all ranks everywhere, in order of rank, with the same bits on each (MPI_Allreduce).
+    /// Combines the buffers of all ranks everywhere (MPI_Allreduce): in order of rank if the operation is not commutative, and in
+    /// any case with the same bits on each rank, but for those that a NaN carries in a sum or a product.
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce).
@@ -73,8 +74,8 @@ impl Intracomm {
         unsafe { raw::allreduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 
-    /// Combines the buffers of all ranks, element by element, in order of rank, and deals the result out: rank `r` gets
-    /// the next `counts[r]` items (MPI_Reduce_scatter).
+    /// Combines the buffers of all ranks, element by element, in order of rank if the operation is not commutative, and deals
+    /// the result out: rank `r` gets the next `counts[r]` items (MPI_Reduce_scatter).
     ///
     /// ```
     /// # mpj::threads(3, |world| {

@@ -77,9 +77,9 @@ fn receive(comm: &raw::Comm, message: Message) -> Result<(Lent, Status)> {
         unsafe { raw::mrecv(comm, Buf::empty(), message) }.map_err(|error| error.within(CALL))?;
         return Ok(lent(Lying::Nowhere));
     }
-    let message = match comm.path() {
-        Some(Path::Buffered) => message,
-        _ => match comm.engine().recv_lent(message) {
+    let message = match comm.path().unwrap_or(comm.engine().path()) {
+        Path::Buffered => message,
+        Path::Auto | Path::ZeroCopy => match comm.engine().recv_lent(message) {
             Ok(there) => return Ok(lent(Lying::There(there))),
             Err(message) => message,
         },

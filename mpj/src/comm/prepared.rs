@@ -268,7 +268,10 @@ impl Intracomm {
 }
 
 /// A cell for both buffers, and where they lie.
-fn owned<S: SendBuf, R: RecvBuf>(send: S, recv: R) -> (Arc<OwnedCell<(S, R)>>, Buf, Buf) {
+fn owned<S: SendBuf + Send + 'static, R: RecvBuf + Send + 'static>(
+    send: S,
+    recv: R,
+) -> (Arc<OwnedCell<(S, R)>>, Buf, Buf) {
     let cell = OwnedCell::shared((send, recv));
     let (send, recv) = cell.bufs();
     (cell, send, recv)

@@ -65,3 +65,28 @@ fn what_is_not_refused_is_combined() {
         assert_eq!(is_refused, combined == 0, "{op:?} is defined for {} and was not tried", primitive.name());
     }
 }
+
+#[test]
+fn zeros_and_nans_come_out_the_same_whichever_side_they_are_on() {
+    let (datatype, odd) = (Datatype::primitive(Primitive::F64), f64::from_bits(f64::NAN.to_bits() + 7));
+    let pairs = [(0.0, -0.0), (f64::NAN, odd), (odd, 1.0), (-0.0, -0.0), (2.0, -3.0)];
+    for op in [Op::Min, Op::Max, Op::Sum, Op::Prod] {
+        for (a, b) in pairs {
+            let combined = [(a, b), (b, a)].map(|(from, mut into)| {
+                let (from, at): (*const f64, *mut f64) = (&raw const from, &raw mut into);
+                // SAFETY: one value lies at both, and the operation is defined for it.
+                unsafe { op.fold(from.cast(), at.cast(), 1, &datatype, Order::FromLeft) }.unwrap();
+                into
+            });
+            let [one, other] = combined;
+            // What a NaN carries in a sum is the processor's affair.
+            let is_free = matches!(op, Op::Sum | Op::Prod) && one.is_nan();
+            assert!(is_free && other.is_nan() || one.to_bits() == other.to_bits(), "{op:?} of {a} and {b}");
+        }
+    }
+    let (mine, mut zero) = (-0.0f64, 0.0f64);
+    let (from, into): (*const f64, *mut f64) = (&raw const mine, &raw mut zero);
+    // SAFETY: as above.
+    unsafe { Op::Min.fold(from.cast(), into.cast(), 1, &datatype, Order::FromLeft) }.unwrap();
+    assert!(zero.is_sign_negative());
+}

@@ -61,7 +61,7 @@ pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
     unsafe { run(comm, "bcast", || plans::bcast(comm, "bcast", items, root)) }
 }
 
-/// Combines the items of all ranks at `root`, in order of rank; `recv` is used at the root alone, and `send` there only if
+/// Combines the items of all ranks at `root`, in order of rank if `op` is not commutative; `recv` is used at the root alone, and `send` there only if
 /// it is not in place.
 ///
 /// # Errors
@@ -76,7 +76,8 @@ pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) ->
     unsafe { run(comm, "reduce", || plans::reduce(comm, "reduce", send, recv, op, root)) }
 }
 
-/// Combines the items of all ranks everywhere, in order of rank, with the same bits on each.
+/// Combines the items of all ranks everywhere, in order of rank if `op` is not commutative, with the same bits on each rank but
+/// for those that a NaN carries in a sum or a product.
 ///
 /// # Errors
 /// As [`reduce`].
@@ -88,7 +89,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
     unsafe { run(comm, "allreduce", || plans::allreduce(comm, "allreduce", send, recv, op)) }
 }
 
-/// Combines the items of all ranks, in order of rank, and gives rank `r` the next `counts[r]` of the result.
+/// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives rank `r` the next `counts[r]` of the result.
 ///
 /// # Errors
 /// As [`reduce`]; [`Class::Arg`](crate::Class::Arg) for as many counts as there are not ranks, [`Class::Count`](crate::Class::Count) if they are more than is sent.

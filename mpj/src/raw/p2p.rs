@@ -339,9 +339,17 @@ pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Message>> {
 pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: Message) -> Result<Status> {
     const CALL: &str = "mrecv";
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
-    disjoint(CALL, buf.count(), buf.datatype())?;
+    let is_disjoint = disjoint(CALL, buf.count(), buf.datatype());
     // SAFETY: the caller's contract, and we wait.
-    let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error))?;
+    let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error));
+    let target = match is_disjoint.and(target) {
+        Ok(target) => target,
+        // Its sender may be waiting to hear of it.
+        Err(error) => {
+            discard(comm, message);
+            return Err(error);
+        }
+    };
     let completion = comm.engine().recv_message(message, Receive::new(target.by(comm.path())));
     finish(comm, CALL, &completion, |on| Wait::recv(CALL, on, source, tag))
 }

@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::together::{Waitable, Watch};
@@ -16,7 +17,11 @@ use crate::types::{RecvBuf, SendBuf};
 /// 1. From [`send_buf`](Self::send_buf) or [`recv_buf`](Self::recv_buf) until the operation has ended, only the
 ///    operation uses the buffer; afterwards only [`into_inner`](Self::into_inner) does, or [`borrow`](Self::borrow) before
 ///    another one.
-pub(crate) struct OwnedCell<B>(UnsafeCell<B>);
+pub(crate) struct OwnedCell<B> {
+    buf: UnsafeCell<ManuallyDrop<B>>,
+    /// Drops it: an operation may be the last to keep the cell, and end where locks are held.
+    let_go: fn(B),
+}
 
 // SAFETY: invariant 1: no two threads ever use the buffer at once, so that `Send` is enough.
 unsafe impl<B: Send> Sync for OwnedCell<B> {}
@@ -28,8 +33,11 @@ impl<B> fmt::Debug for OwnedCell<B> {
 }
 
 impl<B> OwnedCell<B> {
-    pub(crate) fn new(buf: B) -> Self {
-        OwnedCell(UnsafeCell::new(buf))
+    pub(crate) fn new(buf: B) -> Self
+    where
+        B: Send + 'static,
+    {
+        OwnedCell { buf: UnsafeCell::new(ManuallyDrop::new(buf)), let_go: mpj_devices::let_go }
     }
 
     pub(crate) fn send_buf(&self) -> Buf
@@ -37,7 +45,7 @@ impl<B> OwnedCell<B> {
         B: SendBuf,
     {
         // SAFETY: invariant 1: the operation has not begun.
-        unsafe { &*self.0.get() }.send_buf()
+        unsafe { &*self.buf.get() }.send_buf()
     }
 
     pub(crate) fn recv_buf(&self) -> Buf
@@ -45,11 +53,14 @@ impl<B> OwnedCell<B> {
         B: RecvBuf,
     {
         // SAFETY: invariant 1: the operation has not begun.
-        unsafe { &mut *self.0.get() }.recv_buf()
+        unsafe { &mut *self.buf.get() }.recv_buf()
     }
 
     /// A cell for an operation that keeps it.
-    pub(crate) fn shared(buf: B) -> Arc<Self> {
+    pub(crate) fn shared(buf: B) -> Arc<Self>
+    where
+        B: Send + 'static,
+    {
         Arc::new(OwnedCell::new(buf))
     }
 
@@ -60,11 +71,21 @@ impl<B> OwnedCell<B> {
     #[expect(clippy::mut_from_ref, reason = "the caller's promise makes it the only reference")]
     pub(super) unsafe fn borrow(&self) -> &mut B {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.0.get() }
+        unsafe { &mut *self.buf.get() }
     }
 
     pub(super) fn into_inner(self) -> B {
-        self.0.into_inner()
+        let mut cell = ManuallyDrop::new(self);
+        // SAFETY: the cell is not dropped, and nobody has it.
+        unsafe { ManuallyDrop::take(cell.buf.get_mut()) }
+    }
+}
+
+impl<B> Drop for OwnedCell<B> {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the cell any more.
+        let buf = unsafe { ManuallyDrop::take(self.buf.get_mut()) };
+        (self.let_go)(buf);
     }
 }
 
@@ -72,7 +93,7 @@ impl<S: SendBuf, R: RecvBuf> OwnedCell<(S, R)> {
     /// A buffer to send and one to receive.
     pub(crate) fn bufs(&self) -> (Buf, Buf) {
         // SAFETY: invariant 1: the operation has not begun.
-        let (send, recv) = unsafe { &mut *self.0.get() };
+        let (send, recv) = &mut **unsafe { &mut *self.buf.get() };
         (send.send_buf(), recv.recv_buf())
     }
 }

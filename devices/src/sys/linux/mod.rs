@@ -12,7 +12,7 @@ pub(crate) use cores::cores;
 pub(crate) use event::Event;
 pub(crate) use mpj_pool::{Shared, SharedView};
 pub(crate) use poll::{Interest, Poll, Readiness};
-pub(crate) use remote::{RemotePiece, is_process, own_process, read_process, write_process};
+pub(crate) use remote::{Process, RemotePiece, own_process, read_process, write_process};
 pub(crate) use rustix::io::Errno;
 pub(crate) use wakeup::Wakeup;
 

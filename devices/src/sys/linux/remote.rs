@@ -1,5 +1,9 @@
 //! Reading and writing the memory of another process.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+
 use super::Errno;
 
 /// A piece to copy: `len` bytes at address `from` of the other process, to `to`.
@@ -15,19 +19,31 @@ pub(crate) fn own_process() -> u32 {
     std::process::id()
 }
 
-/// Whether a process of this number runs, and be it in one of its threads alone; also when the system does not tell.
-pub(crate) fn is_process(process: u32) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    let Some(number) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
-    match pidfd_open(number, PidfdFlags::empty()) {
-        // It is ready when the last thread has ended, and be it that nobody has taken note.
-        Ok(process) => {
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now)) != Ok(1)
+/// A process, also when another one has its number.
+#[derive(Debug)]
+pub(crate) struct Process {
+    number: Pid,
+    /// What the system tells of it, if it does.
+    fd: Option<OwnedFd>,
+}
+
+impl Process {
+    /// Finds a process by its number; `None` if there is none.
+    pub(crate) fn find(number: u32) -> Option<Self> {
+        let number = Pid::from_raw(i32::try_from(number).ok()?)?;
+        match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => Some(Process { number, fd: Some(fd) }),
+            Err(Errno::SRCH) => None,
+            Err(_) => Some(Process { number, fd: None }),
         }
-        Err(Errno::SRCH) => false,
-        Err(_) => rustix::process::test_kill_process(number) != Err(Errno::SRCH),
+    }
+
+    /// Whether it runs, and be it in one of its threads alone; also when the system does not tell.
+    pub(crate) fn runs(&self) -> bool {
+        let Some(fd) = &self.fd else { return test_kill_process(self.number) != Err(Errno::SRCH) };
+        // It is ready when the last thread has ended, and be it that nobody has taken note.
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)) != Ok(1)
     }
 }
 
@@ -107,17 +123,18 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_runs_no_more_though_nobody_took_note() {
-        assert!(is_process(own_process()));
+        assert!(Process::find(own_process()).unwrap().runs());
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        assert!(is_process(child.id()));
+        let process = Process::find(child.id()).unwrap();
+        assert!(process.runs());
         drop(child.stdin.take());
         let start = Instant::now();
-        while is_process(child.id()) {
+        while process.runs() {
             assert!(start.elapsed() < Duration::from_secs(60));
             std::thread::yield_now();
         }
         child.wait().unwrap();
-        assert!(!is_process(child.id()));
+        assert!(!process.runs() && Process::find(child.id()).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The errors that `niodev` tells apart, none of which occurs, and the one that does.
+//! The errors that devices tell apart, none of which occurs, and the one that does.
 
 use std::{fmt, io};
 
@@ -19,7 +19,7 @@ macro_rules! errors {
 }
 
 errors! {
-    ACCESS ADDRINUSE ADDRNOTAVAIL AFNOSUPPORT CONNREFUSED CONNRESET HOSTUNREACH INTR MFILE NETDOWN NETUNREACH NFILE
+    ACCESS ADDRINUSE ADDRNOTAVAIL AFNOSUPPORT CONNREFUSED CONNRESET FAULT HOSTUNREACH INTR MFILE NETDOWN NETUNREACH NFILE
     NOBUFS NOMEM PERM PIPE WOULDBLOCK
 }
 

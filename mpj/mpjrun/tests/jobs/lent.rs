@@ -31,6 +31,9 @@ fn messages_are_read_where_they_lie() {
         // No room for blocks: they are copied. With some room, some are.
         ("--dev shmdev -x MPJ_SHM_POOL=0", 3, 0, 0),
         ("--dev shmdev -x MPJ_SHM_POOL=1", 3, 1, 5),
+        // Or it is asked for that they are.
+        ("--dev shmdev --path buffered", 2, 0, 0),
+        ("--dev smdev --ranks-per-process 2 --path buffered", 2, 0, 0),
     ] {
         let ended = run(&format!("-n {ranks} {how}"), "lent");
         assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), ranks, 0), "{how}: {ended:#?}");

@@ -1,0 +1,108 @@
+//! What users have given away is dropped when this thread holds nothing of a rank's: a drop may take long, wait for messages,
+//! and panic.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    /// How often this thread has begun to hold something.
+    static HOLDS: Cell<u32> = const { Cell::new(0) };
+    /// Whether something is to be dropped later.
+    static ANY: Cell<bool> = const { Cell::new(false) };
+    static LATER: RefCell<Vec<Box<dyn Any + Send>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What keeps this thread from dropping what users have given away, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold(());
+
+impl Hold {
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        HOLDS.set(HOLDS.get() + 1);
+        Hold(())
+    }
+}
+
+impl Drop for Hold {
+    #[inline]
+    fn drop(&mut self) {
+        HOLDS.set(HOLDS.get() - 1);
+    }
+}
+
+/// Drops what a user has given away: at once, or, while this thread makes progress for its rank, when it has done so. A
+/// [`Keep`](crate::Keep) whose own drop runs code of others calls it.
+///
+/// A panic of a drop that was put off is told by the panic hook and goes no further: the call that is under way then has nothing
+/// to do with it.
+pub fn let_go<T: Send + 'static>(value: T) {
+    if HOLDS.get() == 0 {
+        return drop(value);
+    }
+    let mut value = Some(value);
+    let kept = LATER.try_with(|later| later.borrow_mut().push(Box::new(value.take())));
+    // A thread that is ending drops `value` here.
+    ANY.set(kept.is_ok());
+}
+
+/// Whether this thread has put something off.
+#[inline]
+pub(crate) fn is_due() -> bool {
+    ANY.get()
+}
+
+/// Drops what this thread has put off, if it holds nothing.
+#[inline]
+pub(crate) fn let_all_go() {
+    if ANY.get() && HOLDS.get() == 0 {
+        drop_all();
+    }
+}
+
+#[cold]
+fn drop_all() {
+    ANY.set(false);
+    while let Some(value) = LATER.with_borrow_mut(Vec::pop) {
+        // The hook has told of a panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    struct Counted(Arc<AtomicU32>, bool);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(!self.1, "wanted");
+        }
+    }
+
+    #[test]
+    fn a_drop_waits_until_nothing_is_held_and_its_panic_hurts_nobody() {
+        let drops = Arc::new(AtomicU32::new(0));
+        let count = || drops.load(Ordering::Relaxed);
+        let outer = Hold::begin();
+        {
+            let _inner = Hold::begin();
+            for panics in [false, true, false] {
+                let_go(Counted(Arc::clone(&drops), panics));
+            }
+        }
+        let_all_go();
+        assert!(count() == 0 && is_due());
+        drop(outer);
+        let_all_go();
+        assert!(count() == 3 && !is_due());
+        let_go(Counted(Arc::clone(&drops), false));
+        assert_eq!(count(), 4);
+    }
+}
