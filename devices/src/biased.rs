@@ -44,7 +44,7 @@ thread_local! {
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns the number of this thread; one that is ending has none, and no bias.
+/// Returns the number of this thread.
 #[inline]
 fn this_thread() -> u64 {
     match THREAD.try_with(Cell::get) {

@@ -38,13 +38,19 @@ impl Drop for Hold {
 /// A panic of a drop that was put off is told by the panic hook and goes no further: the call that is under way then has nothing
 /// to do with it.
 pub fn let_go<T: Send + 'static>(value: T) {
-    if HOLDS.get() == 0 {
+    if !is_holding() {
         return drop(value);
     }
     let mut value = Some(value);
     let kept = LATER.try_with(|later| later.borrow_mut().push(Box::new(value.take())));
     // A thread that is ending drops `value` here.
     ANY.set(kept.is_ok());
+}
+
+/// Whether this thread holds something.
+#[inline]
+pub(crate) fn is_holding() -> bool {
+    HOLDS.get() > 0
 }
 
 /// Whether this thread has put something off.
@@ -56,7 +62,7 @@ pub(crate) fn is_due() -> bool {
 /// Drops what this thread has put off, if it holds nothing.
 #[inline]
 pub(crate) fn let_all_go() {
-    if ANY.get() && HOLDS.get() == 0 {
+    if ANY.get() && !is_holding() {
         drop_all();
     }
 }

@@ -1,11 +1,12 @@
 //! Operations of several steps that the engine drives: by whoever waits, for whatever.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::Member;
 use super::owned::Receiving;
-use crate::Driven;
+use crate::{Driven, Pattern};
 
 /// Messages that go around.
 const ROUNDS: u64 = 50;
@@ -103,6 +104,46 @@ pub(super) fn threads_drive_one_at_a_time(m: &Member) {
             m.send(m.next(), TOKEN, &[1u64]);
         }
         see_the_end(m, &relay);
+    });
+    m.barrier();
+}
+
+/// Waits for a message in its second step.
+#[derive(Debug)]
+struct Waits {
+    member: Member,
+    steps: AtomicU32,
+    has_ended: AtomicBool,
+}
+
+impl Driven for Waits {
+    fn poll(&self) -> bool {
+        if self.steps.fetch_add(1, Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let m = &self.member;
+        assert_eq!(m.recv::<u8>(m.previous() as i32, TOKEN, 1).1, [1]);
+        self.has_ended.store(true, Ordering::SeqCst);
+        true
+    }
+}
+
+/// What a thread waits for may look for messages itself; that drives no step which waits.
+pub(super) fn a_wait_that_looks_for_something_drives_when_it_has_looked(m: &Member) {
+    let waits =
+        Arc::new(Waits { member: m.clone(), steps: AtomicU32::new(0), has_ended: AtomicBool::new(false) });
+    m.barrier();
+    m.engine.drive(&m.world, Arc::clone(&waits) as Arc<dyn Driven>);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            m.send(m.next(), TOKEN, &[1u8]);
+        });
+        m.engine.wait_until(|| {
+            let none = Pattern { source: m.previous() as i32, tag: OVER };
+            assert!(m.engine.iprobe(&m.world, none).unwrap().is_none());
+            waits.has_ended.load(Ordering::SeqCst).then_some(())
+        });
     });
     m.barrier();
 }

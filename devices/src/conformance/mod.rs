@@ -141,6 +141,7 @@ macro_rules! for_each_case {
             threads::a_long_wait_sleeps [2, 3]
             driven::a_wait_for_something_else_drives [2, 3, 5]
             driven::threads_drive_one_at_a_time [2, 3, 5]
+            driven::a_wait_that_looks_for_something_drives_when_it_has_looked [2, 3]
             model::random_traffic [2, 3, 5, 8]
         }
     };

@@ -11,7 +11,7 @@
 //!
 //! `README.md` in this folder tells the life of a message: its states, its frames, and what the end of a rank changes.
 //!
-//! Locks are taken in the order turn, channel, outbox. What is copied under one has a bound that does not depend on the
+//! Locks are taken in the order turn, channel (its matching), outbox, operations of a channel. What is copied under one has a bound that does not depend on the
 //! length of a message:
 //! * Under a channel's, one frame's body: an eager message that no receive waits for, or a piece of a longer one. A message
 //!   to oneself is packed outside, whatever its length.

@@ -111,8 +111,9 @@ impl Turn {
 }
 
 impl Engine {
-    /// Moves what can be moved, once, unless another thread of this rank is at it; never blocks. Returns how many
-    /// frames moved. Who does nothing but ask, again and again in vain, yields the core from time to time.
+    /// Moves what can be moved, once, unless another thread of this rank is at it, and drives what nobody waits for; it waits
+    /// for nobody itself. Returns how many frames moved. Who does nothing but ask, again and again in vain, yields the core
+    /// from time to time.
     pub fn progress(&self) -> usize {
         let moved = self.advance();
         if moved == 0 {
@@ -145,7 +146,8 @@ impl Engine {
         if moved > 0 {
             self.policy.found();
         }
-        if self.tasks.are_open() {
+        // Who waits may look for something else while it has the turn, and drives when it has given that up.
+        if self.tasks.are_open() && !later::is_holding() {
             self.drive_all(moved > 0);
         }
         moved
@@ -258,9 +260,13 @@ impl Engine {
             if (moved > 0 || std::mem::take(&mut moved_asleep)) && self.tasks.are_open() {
                 self.drive_without(turn.take(), true);
             }
-            if let Some(value) = ready(state) {
+            let hold = turn.is_some().then(later::Hold::begin);
+            let value = ready(state);
+            drop(hold);
+            if let Some(value) = value {
                 drop(turn);
                 self.parking.notify();
+                later::let_all_go();
                 return value;
             }
             if moved > 0 || waiter.idle() == Next::Poll {
@@ -282,6 +288,7 @@ impl Engine {
                             fence::heavy();
                             moved = self.pass(turn, Look::All);
                         }
+                        let _hold = later::Hold::begin();
                         value = ready(state);
                         moved_asleep = moved > 0;
                         moved_asleep || value.is_some()

@@ -47,6 +47,9 @@ impl Intracomm {
 
     /// Receives a message into a buffer that is long enough for it (MPI_Recv).
     ///
+    /// Who receives from anybody waits for the others: it ends with an error when all of them have left, also if this rank could
+    /// still send to itself.
+    ///
     /// # Errors
     /// As [`send`](Self::send); [`Class::Truncate`](crate::Class::Truncate) if the message is longer than the buffer and
     /// [`Class::Type`](crate::Class::Type) if it is made of other elements; then nothing was written.
