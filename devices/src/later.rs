@@ -10,6 +10,8 @@ thread_local! {
     static HOLDS: Cell<u32> = const { Cell::new(0) };
     /// Whether something is to be dropped later.
     static ANY: Cell<bool> = const { Cell::new(false) };
+    /// Whether it does so now.
+    static DROPS: Cell<bool> = const { Cell::new(false) };
     static LATER: RefCell<Vec<Box<dyn Any + Send>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -47,16 +49,23 @@ pub fn let_go<T: Send + 'static>(value: T) {
     ANY.set(kept.is_ok());
 }
 
+/// Has what users have given away dropped when the thread goes on, and not while `f` runs.
+#[doc(hidden)]
+pub fn holding<T>(f: impl FnOnce() -> T) -> T {
+    let _hold = Hold::begin();
+    f()
+}
+
 /// Whether this thread holds something.
 #[inline]
 pub(crate) fn is_holding() -> bool {
     HOLDS.get() > 0
 }
 
-/// Whether this thread has put something off.
+/// Whether this thread has put something off that it is not about to drop.
 #[inline]
 pub(crate) fn is_due() -> bool {
-    ANY.get()
+    ANY.get() && !DROPS.get()
 }
 
 /// Drops what this thread has put off, if it holds nothing.
@@ -69,11 +78,18 @@ pub(crate) fn let_all_go() {
 
 #[cold]
 fn drop_all() {
-    ANY.set(false);
-    while let Some(value) = LATER.with_borrow_mut(Vec::pop) {
-        // The hook has told of a panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+    // A drop that waits may have others put off, which come after it: the stack has an end.
+    if DROPS.replace(true) {
+        return;
     }
+    while let Ok(Some(value)) = LATER.try_with(|later| later.borrow_mut().pop()) {
+        // The hook has told of a panic. What it has thrown may panic, too.
+        if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+            std::mem::forget(thrown);
+        }
+    }
+    ANY.set(false);
+    DROPS.set(false);
 }
 
 #[cfg(all(test, not(loom)))]

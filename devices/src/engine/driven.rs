@@ -16,6 +16,7 @@ use hand::Hand;
 
 use super::channel::Channel;
 use super::{Engine, lock};
+use crate::later;
 
 /// How many operations a thread drives at once, each in a step of the one before: its stack has an end.
 const NESTED: u32 = 16;
@@ -93,6 +94,8 @@ impl Engine {
         self.tasks.open.store(list.len(), Ordering::Relaxed);
         drop(list);
         self.drive_one(&task, true);
+        later::holding(|| drop(task));
+        later::let_all_go();
     }
 
     /// Whether this rank takes part in nothing more.
@@ -110,6 +113,9 @@ impl Engine {
         for task in &open {
             self.drive_one(task, is_news);
         }
+        // One that has ended may be nobody else's any more.
+        later::holding(|| drop(open));
+        later::let_all_go();
     }
 
     fn drive_one(&self, task: &Arc<Task>, is_news: bool) {

@@ -13,6 +13,7 @@ use super::peer::{Outbox, Peer, Stream, Table, Unsent, Waiting};
 use crate::biased::MutexGuard;
 use crate::device::PeerId;
 use crate::fault::Fault;
+use crate::later;
 use crate::liveness::{End, Event};
 use crate::matching::{ANY_SOURCE, Held, Pattern, Posted, Unexpected};
 
@@ -164,12 +165,15 @@ impl Engine {
 
     /// Ends everything pending in a channel, and refuses what is new.
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
+        let hold = later::Hold::begin();
         channel.break_with(fault.clone());
         end_posted(channel, |_| true, fault);
         end_local(channel, fault);
         // Before the operations: a frame may still hold an operation's memory.
         self.end_frames(channel, self.peers.iter(), true, fault);
         self.end_ops(channel, |_| Some(fault.clone()));
+        drop(hold);
+        later::let_all_go();
     }
 
     /// Ends the receives from ranks that start no more messages: those they have sent or announced are here.

@@ -23,6 +23,7 @@ use super::peer::{Outbox, Peer};
 use crate::completion::Ender;
 use crate::device::{Device, Memory, Moved, Part, PeerId, PostError, Reach, Registration, RemoteKey};
 use crate::header::Kind;
+use crate::later;
 use crate::layout::{Envelope, Source, Target};
 use crate::path::Path;
 use crate::trace::Trace;
@@ -109,7 +110,10 @@ impl Engine {
             // Who sleeps with the turn goes on with it. A device that has no room rings itself, once there is some.
             self.site.bell.ring();
         }
+        let hold = later::Hold::begin();
         ended.into_iter().for_each(|ended| ended.end(self));
+        drop(hold);
+        later::let_all_go();
         if let Err(error @ PostError::Broken(_)) = result {
             self.broken_link(peer, error);
         }

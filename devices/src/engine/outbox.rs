@@ -183,7 +183,6 @@ impl Engine {
         let hold = later::Hold::begin();
         let moved = self.flush_all(&mut Vec::new(), &mut Vec::new());
         drop(hold);
-        later::let_all_go();
         if moved > 0 {
             self.parking.notify();
         }
@@ -191,6 +190,7 @@ impl Engine {
             // As in `queue_frame`: a thread that sleeps may have looked while this one had the list.
             self.site.bell.ring();
         }
+        later::let_all_go();
     }
 
     /// Moves what waits in every busy outbox; returns how many frames went out.

@@ -137,11 +137,11 @@ impl Engine {
             }
             moved
         });
-        later::let_all_go();
         if moved.is_some() {
             // Also if nothing has moved: who has parked meanwhile takes the turn, which this thread may not take again for long.
             self.parking.notify();
         }
+        later::let_all_go();
         let moved = moved.unwrap_or(0);
         if moved > 0 {
             self.policy.found();
@@ -291,7 +291,7 @@ impl Engine {
                         let _hold = later::Hold::begin();
                         value = ready(state);
                         moved_asleep = moved > 0;
-                        moved_asleep || value.is_some()
+                        moved_asleep || value.is_some() || later::is_due()
                     });
                     if moved_asleep {
                         self.parking.notify();

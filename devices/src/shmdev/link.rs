@@ -121,7 +121,7 @@ mod tests {
             loop {
                 // SAFETY: `to` stays until the test ends, and nobody else writes there.
                 let moved = unsafe { link.get(&key, 0, to.part(0, to.bytes(), None), OP) };
-                if is_taken.load(Ordering::Acquire) {
+                if moved == Ok(Moved::Started) || is_taken.load(Ordering::Acquire) {
                     break moved;
                 }
             }

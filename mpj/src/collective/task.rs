@@ -285,7 +285,7 @@ impl State {
         self.is_told = self.part.end(context, outcome.as_ref().err());
         self.outcome = outcome;
         if !self.runs_again {
-            self.keep = None;
+            mpj_devices::holding(|| self.keep = None);
         }
     }
 }
