@@ -49,6 +49,14 @@ pub fn let_go<T: Send + 'static>(value: T) {
     ANY.set(kept.is_ok());
 }
 
+/// Drops what a panic has thrown, which may be anything of a user's: its own drop may panic, and goes no further either.
+pub fn let_go_of_panic(thrown: Box<dyn Any + Send>) {
+    // What that throws may do so again, and is kept.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
+        std::mem::forget(again);
+    }
+}
+
 /// Has what users have given away dropped when the thread goes on, and not while `f` runs.
 #[doc(hidden)]
 pub fn holding<T>(f: impl FnOnce() -> T) -> T {
@@ -83,9 +91,9 @@ fn drop_all() {
         return;
     }
     while let Ok(Some(value)) = LATER.try_with(|later| later.borrow_mut().pop()) {
-        // The hook has told of a panic. What it has thrown may panic, too.
+        // The hook has told of a panic.
         if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            std::mem::forget(thrown);
+            let_go_of_panic(thrown);
         }
     }
     ANY.set(false);

@@ -122,7 +122,7 @@ pub use fault::{Content, Fault};
 pub use group::{Group, Processes};
 pub use hosts::{HostId, HostRanks, Hosts, HostsError};
 pub use ibvdev::IbvDriver;
-pub use later::{holding, let_go};
+pub use later::{holding, let_go, let_go_of_panic};
 pub use layout::{Envelope, Keep, Source, Target};
 pub use liveness::{Carrier, End, Event, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};

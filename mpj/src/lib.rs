@@ -24,13 +24,17 @@
 //!   one slice at once, for a halo exchange in place (`examples/halo.rs`).
 //! * A [`buffer::Buffer`] holds sections of primitives and serde values; it is sent as any buffer is, and received by
 //!   [`recv_buffer`](Intracomm::recv_buffer). [`Slices`] are several slices as one message.
+//! * A message in memory of [`World::slice`] or [`World::pool`] need not be copied for a rank on the same host: it reads
+//!   it where it lies ([`recv_block`](Intracomm::recv_block)). By which way others go, through blocks or without copies, is the
+//!   library's choice, or the user's: [`Path`], for a job (`mpjrun --path`), a communicator ([`Intracomm::by_path`]) or a call.
 //! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope); several
 //!   are waited for by [`wait_all`], [`wait_any`] and their like, also if they differ ([`Waitable::watch`]).
 //! * Collectives may be started, and waited for in any order ([`Intracomm::ibarrier`]); whoever waits drives them.
 //! * A neighbour that may be missing is an `Option` of a rank ([`PROC_NULL`]).
 //! * Values of any serde type go by [`Intracomm::send_object`].
 //! * A message that does not fit or is of another type, a rank that dies or leaves, a bad argument: an [`Error`] that
-//!   says so. Nothing hangs.
+//!   says so, and no hang. A receive waits for as long as its sender may still send: also for one that has freed the
+//!   communicator and lives on.
 //! * [`raw`] is the same by pointer, count and datatype.
 //! * [`#[mpj::test(ranks = 3)]`](macro@test) makes a test of ranks, and one that hangs says who waits for whom.
 //!
@@ -67,11 +71,14 @@
 //! * Registrations of memory, and the ends of other ranks with their causes, are instants. What [`World::stats`] counts, so
 //!   the copies, are counters.
 //! * `MPJ_TRACE_EVENTS` says how many events a rank keeps; how many more there were is the last event of the rank. They are
-//!   written when a few thousand have come, once a second while others come, and at the end, so that of a rank that was
-//!   killed the last second may be missing.
+//!   written when a few thousand have come, twice a second, and at the end, so that of a rank that was killed the last second
+//!   may be missing.
 //! * Each rank writes `job.json.rankN`. `mpjrun`, or the process that hosts all ranks, joins these when all have ended, and
-//!   removes them. Where nobody does, as when `mpjrun` itself was killed, they stay, and each can be opened as it is.
+//!   removes them. Where nobody does, as when `mpjrun` itself was killed, they stay, and each can be opened as it is: of one
+//!   that was not ended the closing bracket is missing, which readers of traces allow.
 //! * Times are those of the host's monotonic clock, so those of one host compare. Between hosts they do not.
+//! * How much was moved by which device and way, and copied, is also said without a trace: `mpjrun --stats`, `MPJ_STATS=1`,
+//!   [`World::stats`].
 //! * A file that cannot be written is told in a sentence on standard error, and is no failure of the job. Jobs that run at
 //!   once need a file each, and of jobs that run in turn the last one is in the file.
 //!

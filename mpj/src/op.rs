@@ -1,6 +1,7 @@
 //! Reduction operations: MPI's own on every primitive they make sense for, and the user's.
 
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::{fmt, ptr};
 
@@ -58,9 +59,40 @@ pub struct UserOp {
 #[derive(Clone)]
 enum Function {
     /// On items of one type.
-    Typed { fold: Arc<Fold>, name: &'static str, datatype: Datatype },
+    Typed { fold: Given<Fold>, name: &'static str, datatype: Datatype },
     /// On items of any, which it is told.
-    Erased(Arc<Erased>),
+    Erased(Given<Erased>),
+}
+
+/// A function that the user has given away. What it has captured is the user's: it is dropped where that may take long, or
+/// panic, by whoever has the last copy.
+struct Given<F: ?Sized + Send + Sync + 'static>(ManuallyDrop<Arc<F>>);
+
+impl<F: ?Sized + Send + Sync + 'static> Given<F> {
+    fn new(function: Arc<F>) -> Self {
+        Given(ManuallyDrop::new(function))
+    }
+}
+
+impl<F: ?Sized + Send + Sync + 'static> Clone for Given<F> {
+    fn clone(&self) -> Self {
+        Given(self.0.clone())
+    }
+}
+
+impl<F: ?Sized + Send + Sync + 'static> Deref for Given<F> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        &self.0
+    }
+}
+
+impl<F: ?Sized + Send + Sync + 'static> Drop for Given<F> {
+    fn drop(&mut self) {
+        // SAFETY: it is taken here alone, and not touched again.
+        mpj_devices::let_go(unsafe { ManuallyDrop::take(&mut self.0) });
+    }
 }
 
 type Fold = dyn Fn(*const u8, *mut u8, usize, Order) + Send + Sync;
@@ -113,7 +145,10 @@ impl Op {
             }
         };
         let name = std::any::type_name::<T>();
-        Op::User(UserOp { function: Function::Typed { fold: Arc::new(fold), name, datatype }, commutative })
+        Op::User(UserOp {
+            function: Function::Typed { fold: Given::new(Arc::new(fold)), name, datatype },
+            commutative,
+        })
     }
 
     /// Makes an operation of a function on memory, for items of whatever datatype it is called with (`MPI_Op_create`):
@@ -141,7 +176,7 @@ impl Op {
         commutative: bool,
         function: impl Fn(*const u8, *mut u8, usize, &Datatype) + Send + Sync + 'static,
     ) -> Op {
-        Op::User(UserOp { function: Function::Erased(Arc::new(function)), commutative })
+        Op::User(UserOp { function: Function::Erased(Given::new(Arc::new(function))), commutative })
     }
 
     /// Returns whether the order of operands does not matter.
@@ -214,7 +249,7 @@ impl Op {
                 }
                 // SAFETY: the caller's contract.
                 Function::Erased(function) => unsafe {
-                    from_right(function.as_ref(), from, into, count, datatype)?;
+                    from_right(&**function, from, into, count, datatype)?;
                 },
             }
             return Ok(());

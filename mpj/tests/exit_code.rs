@@ -43,6 +43,27 @@ fn program(mode: &str) -> ExitCode {
             patient(&world).expect("the others are there");
             Ok(())
         }),
+        // One that is caught is told, and so is the one that is the cause, also in a second job.
+        "caught" | "twice" => {
+            let once = || {
+                mpj::run_with(four, |world| {
+                    if world.rank() == 0 {
+                        let caught = std::panic::catch_unwind(|| panic!("and is caught"));
+                        assert!(caught.is_err());
+                        world.send(&[0u8], 2, 0).map_err(|error| error.to_string())?;
+                    }
+                    if world.rank() == 2 {
+                        world.recv(&mut [0u8], 0, 0).map_err(|error| error.to_string())?;
+                        panic!("the cause");
+                    }
+                    patient(&world)
+                })
+            };
+            if mode == "twice" {
+                once();
+            }
+            once()
+        }
         "abort" => mpj::run_with(four, |world| {
             if world.rank() == 1 {
                 world.abort(7, "enough");
@@ -118,6 +139,13 @@ fn check() -> ExitCode {
         assert_eq!(output.status.code(), Some(101), "{mode}: {text}");
         assert_eq!(text.matches("panicked at").count(), 1, "one message for one cause: {text}");
         assert!(text.contains(cause), "{mode}: {text}");
+    }
+    for (mode, jobs) in [("caught", 1), ("twice", 2)] {
+        let (output, text) = run(mode);
+        assert_eq!(output.status.code(), Some(101), "{mode}: {text}");
+        for told in ["and is caught", "the cause"] {
+            assert_eq!(text.matches(told).count(), jobs, "{mode}: {text}");
+        }
     }
     let (output, text) = run("unwound");
     assert_eq!(output.status.signal(), Some(6), "the process aborts: {text}");

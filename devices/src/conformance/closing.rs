@@ -47,7 +47,7 @@ pub(super) fn the_last_one_hears_that_all_have_left(m: &Member) {
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
     assert_eq!(m.irecv::<u8>(ANY_SOURCE, ANY_TAG, 8).wait(m).0, Err(gone.clone()));
     assert_eq!(m.engine.probe(&m.world, any), Err(gone.clone()));
-    assert_eq!(m.engine.mprobe(&m.world, any).unwrap_err(), gone);
+    assert_eq!(m.engine.mprobe(&m.world, any, "mprobe").unwrap_err(), gone);
 }
 
 /// A rank that leaves waits until what it has sent is taken, and it can still be received afterwards.

@@ -56,7 +56,7 @@ pub(super) fn a_matched_probe_takes_the_message(m: &Member) {
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
     for len in [0, 8, 1000, m.long()] {
         let sends = [1u64, 2].map(|seed| m.issend(m.next(), 5, bytes(seed, len)));
-        let first = m.engine.mprobe(&m.world, any).unwrap();
+        let first = m.engine.mprobe(&m.world, any, "mprobe").unwrap();
         assert_eq!((first.envelope().source, first.envelope().bytes), (from, len));
         let second = loop {
             if let Some(message) = m.engine.improbe(&m.world, any).unwrap() {

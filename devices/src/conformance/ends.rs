@@ -63,7 +63,7 @@ pub(super) fn a_death_ends_all_that_waits(m: &Member) {
     std::thread::scope(|scope| {
         let probe = |tag| Pattern { source: 0, tag };
         scope.spawn(move || assert_dead(m.engine.probe(&m.world, probe(9)), "probe"));
-        scope.spawn(move || assert_dead(m.engine.mprobe(&m.world, probe(9)), "mprobe"));
+        scope.spawn(move || assert_dead(m.engine.mprobe(&m.world, probe(9), "mprobe"), "mprobe"));
         scope.spawn(move || {
             let any = Pattern { source: ANY_SOURCE, tag: 9 };
             assert_dead(m.engine.probe(&m.world, any), "probe of anybody");

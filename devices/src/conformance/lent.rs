@@ -80,7 +80,7 @@ impl Loan {
 }
 
 fn message(m: &Member, from: u32, tag: i32) -> Message {
-    m.engine.mprobe(&m.world, Pattern { source: from.cast_signed(), tag }).unwrap()
+    m.engine.mprobe(&m.world, Pattern { source: from.cast_signed(), tag }, "mprobe").unwrap()
 }
 
 /// Whether the device to another rank of the channel lets it look at what this one lends.

@@ -156,7 +156,7 @@ impl Engine {
         let bias = Bias::new();
         let site = Site { bias: Arc::clone(&bias), ..site };
         let Openings { opened, refused } = registry.open(&site, config)?;
-        let trace = Trace::open(config, site.rank, &bias);
+        let trace = Trace::open(config, site.rank);
         let path = config.choice(&PATH);
         let (mut devices, mut inlets) = (Vec::new(), Vec::new());
         for one in opened {

@@ -297,8 +297,13 @@ impl Engine {
     ///
     /// # Errors
     /// Why none will ever come.
-    pub fn mprobe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Message, Fault> {
-        let early = self.next_early(channel, pattern, "mprobe")?;
+    pub fn mprobe(
+        &self,
+        channel: &Arc<Channel>,
+        pattern: Pattern,
+        call: &'static str,
+    ) -> Result<Message, Fault> {
+        let early = self.next_early(channel, pattern, call)?;
         Ok(Message { channel: Arc::clone(channel), early })
     }
 

@@ -53,14 +53,6 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Returns the last moment that it tells of.
-    pub(super) fn latest(&self) -> u64 {
-        match self.shape {
-            Shape::Slice { end } => end.0,
-            _ => self.at.0,
-        }
-    }
-
     /// Writes it as a line of an array that goes on.
     pub(super) fn write(&self, rank: u32, out: &mut String) {
         let Event { at, shape, thread, name: [first, second], category, why, .. } = self;

@@ -13,8 +13,8 @@
 //! * Both sides know a flow by the pair of ranks and the message's place in the order of all messages of that pair, which
 //!   they count: frames of a pair keep their order, so nothing of it travels.
 //! * Times are those of the host's monotonic clock, which all processes of a host read alike. Hosts have different ones.
-//! * The buffer is written when it is full, when the last write is a second old, and at the end. So of a rank that was
-//!   killed all but the last second is there.
+//! * The buffer is written when it is full, twice a second by a thread of its own, as a rank that computes or waits records
+//!   nothing for long, and at the end. So of a rank that was killed all but the last second is there.
 //!
 //! A rank that is not traced has no [`Trace`]: it costs a test of a pointer for each message at either side, for each
 //! wait that does not end at once, and for each collective.
@@ -25,7 +25,8 @@ mod parts;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 pub use parts::Parts;
 
@@ -33,7 +34,6 @@ pub(crate) use event::Value;
 use event::{Args, Event, Shape};
 use parts::Part;
 
-use crate::biased::{Bias, Mutex};
 use crate::config::{Config, Number, Text};
 use crate::engine::{Channel, Traffic};
 use crate::sys;
@@ -58,8 +58,8 @@ pub const TRACE_EVENTS: Number = Number {
 /// Events that are kept before they are written.
 const BUFFER: usize = 4096;
 
-/// The longest that an event is kept, as others come.
-const KEPT: u64 = 1_000_000_000;
+/// How often what is kept is written.
+const KEPT: Duration = Duration::from_millis(500);
 
 /// How often counters are recorded, at most.
 const SAMPLES: u64 = 10_000_000;
@@ -79,7 +79,8 @@ thread_local! {
 /// What one rank records.
 pub struct Trace {
     rank: u32,
-    book: Mutex<Book>,
+    /// Under a lock of its own: the thread that writes it now and then is no reason to take the engine's bias away.
+    book: Arc<Mutex<Book>>,
 }
 
 /// A message on its way, as both sides know it.
@@ -100,7 +101,6 @@ struct Book {
     left_out: u64,
     /// The threads that have been named.
     threads: Vec<u32>,
-    written: u64,
     sampled: u64,
     /// How many messages were sent to each rank, and have come from it.
     sent: HashMap<u32, u64>,
@@ -111,7 +111,7 @@ struct Book {
 
 impl Trace {
     /// Begins the trace of a rank, if the user wants one.
-    pub(crate) fn open(config: &Config, rank: u32, bias: &Arc<Bias>) -> Option<Box<Self>> {
+    pub(crate) fn open(config: &Config, rank: u32) -> Option<Box<Self>> {
         let path = config.text(&TRACE);
         if path.is_empty() {
             return None;
@@ -122,13 +122,21 @@ impl Trace {
             room: config.number(&TRACE_EVENTS),
             left_out: 0,
             threads: Vec::new(),
-            written: sys::now(),
             sampled: 0,
             sent: HashMap::new(),
             came: HashMap::new(),
             announced: HashMap::new(),
         };
-        Some(Box::new(Trace { rank, book: Mutex::new(bias, book) }))
+        let book = Arc::new(Mutex::new(book));
+        let kept = Arc::downgrade(&book);
+        // If there can be no such thread a rank that is killed has lost more.
+        let _ =
+            std::thread::Builder::new().name("trace".into()).spawn(move || write_now_and_then(&kept, rank));
+        Some(Box::new(Trace { rank, book }))
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
     }
 
     /// Returns this moment, which is later than the last one of this thread.
@@ -201,7 +209,7 @@ impl Trace {
     /// Whether the counters should be recorded again.
     pub(crate) fn wants_counters(&self) -> bool {
         let now = sys::now();
-        let mut book = self.book.lock();
+        let mut book = self.book();
         // Another thread may have been at it since this one has read the clock.
         let is_due = now.saturating_sub(book.sampled) >= SAMPLES;
         if is_due {
@@ -230,22 +238,22 @@ impl Trace {
 
     /// Counts a message to `to`, in the order in which their first frames are given to the device.
     pub(crate) fn count_sent(&self, to: u32) -> Flow {
-        Flow { from: self.rank, to, order: next(&mut self.book.lock().sent, to) }
+        Flow { from: self.rank, to, order: next(&mut self.book().sent, to) }
     }
 
     /// Counts a message from `from`, in the order in which their first frames arrive.
     pub(crate) fn count_arrived(&self, from: u32) -> Flow {
-        Flow { from, to: self.rank, order: next(&mut self.book.lock().came, from) }
+        Flow { from, to: self.rank, order: next(&mut self.book().came, from) }
     }
 
     /// Keeps a message in mind of which only the announcement has arrived.
     pub(crate) fn expect_body(&self, flow: Flow, context: u64, op: u64) {
-        self.book.lock().announced.insert((flow.from, context, op), flow.order);
+        self.book().announced.insert((flow.from, context, op), flow.order);
     }
 
     /// Returns such a message when its body has arrived, or will not.
     pub(crate) fn body_of(&self, from: u32, context: u64, op: u64) -> Option<Flow> {
-        let order = self.book.lock().announced.remove(&(from, context, op))?;
+        let order = self.book().announced.remove(&(from, context, op))?;
         Some(Flow { from, to: self.rank, order })
     }
 
@@ -275,7 +283,7 @@ impl Trace {
     }
 
     fn keep(&self, event: Event) {
-        self.book.lock().keep(event, self.rank);
+        self.book().keep(event, self.rank);
     }
 
     /// Ends the trace: what is recorded later is lost.
@@ -284,7 +292,7 @@ impl Trace {
     /// Why what was recorded is not all in the file.
     pub(crate) fn end(&self) -> Result<(), String> {
         let now = self.now();
-        let mut book = self.book.lock();
+        let mut book = self.book();
         if book.left_out > 0 {
             let args = [("events", Value::Number(book.left_out))];
             let event =
@@ -316,17 +324,28 @@ impl Book {
             let name = std::thread::current().name().map(Into::into);
             self.events.push(Event { shape: Shape::Thread, why: name, ..event.clone() });
         }
-        let at = event.latest();
         self.events.push(event);
-        if self.events.len() >= BUFFER || at.saturating_sub(self.written) >= KEPT {
+        if self.events.len() >= BUFFER {
             self.write(rank);
         }
     }
 
     fn write(&mut self, rank: u32) {
-        self.written = sys::now();
         self.part.write(rank, &self.events);
         self.events.clear();
+    }
+}
+
+fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes what is kept, until the trace has ended.
+fn write_now_and_then(book: &Weak<Mutex<Book>>, rank: u32) {
+    loop {
+        std::thread::sleep(KEPT);
+        let Some(book) = book.upgrade() else { return };
+        lock(&book).write(rank);
     }
 }
 
@@ -353,9 +372,9 @@ mod tests {
         let mut config = Config::default();
         let path = std::env::temp_dir().join(format!("mpj-trace-{}", std::process::id()));
         config.read(&TRACE, path.to_str().unwrap()).unwrap();
-        let trace = Trace::open(&config, 0, &Bias::new()).unwrap();
+        let trace = Trace::open(&config, 0).unwrap();
         assert!(trace.wants_counters() && !trace.wants_counters());
-        trace.book.lock().sampled = sys::now() + SAMPLES;
+        trace.book().sampled = sys::now() + SAMPLES;
         assert!(!trace.wants_counters());
         drop(trace);
         std::fs::remove_file(path.with_extension("rank0")).unwrap();

@@ -88,6 +88,10 @@ struct Cli {
     /// message, by which protocol and device it goes [default: MPJ_TRACE, or none]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
+    /// Has every rank say at its end what it has moved, by device and way, and how many bytes were copied [default: MPJ_STATS, or
+    /// not]
+    #[arg(long)]
+    stats: bool,
     /// Lists the run-time parameters, with their defaults and ranges, and exits
     #[arg(long)]
     params: bool,

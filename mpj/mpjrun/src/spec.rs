@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mpj::config::{PREFIX, Parameter, Text};
+use mpj::config::{Config, PREFIX, Parameter, Text};
 use mpj_devices::config::PATH;
 use mpj_devices::trace::TRACE;
 use mpj_devices::{HostId, ShmDriver, SmDriver};
@@ -59,8 +59,12 @@ impl JobSpec {
         if !(1..=RANKS).contains(&size) {
             return Err(usage(format!("-n {size} is no number of ranks (1 to {RANKS})")));
         }
+        if let Some(path) = &cli.path {
+            Config::default().read(&PATH, path).map_err(|e| usage(format!("--path {path}: {e}")))?;
+        }
         let path = cli.path.as_ref().map(|path| format!("{PREFIX}{}={path}", PATH.name()));
-        let set: Vec<String> = cli.set.iter().cloned().chain(path).collect();
+        let stats = cli.stats.then(|| format!("{PREFIX}STATS=1"));
+        let set: Vec<String> = cli.set.iter().cloned().chain(path).chain(stats).collect();
         let environment = Environment::new(&set).map_err(usage)?;
         let named = cli.dev.as_deref().unwrap_or_else(|| environment.config.text(&DEV));
         let devices = devices(named).map_err(usage)?;

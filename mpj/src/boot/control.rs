@@ -34,6 +34,8 @@ struct Link {
     neighbours: HostRanks,
     line: Arc<Line>,
     asked: Mutex<Asked>,
+    /// The cards of the ranks here, by rank: they find each other at once.
+    cards: Mutex<HashMap<u32, Vec<u8>>>,
     /// The engines of ranks that have begun.
     engines: Mutex<Vec<(u32, Weak<Engine>)>>,
     roster: Arc<Roster>,
@@ -157,6 +159,7 @@ impl Launched {
             neighbours,
             line,
             asked: Mutex::default(),
+            cards: Mutex::default(),
             engines: Mutex::default(),
             roster,
             hub,
@@ -210,6 +213,10 @@ impl Carrier for Line {
 impl Link {
     fn asked(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cards(&self) -> MutexGuard<'_, HashMap<u32, Vec<u8>>> {
+        self.cards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the launcher; the control thread passes the answer on.
@@ -357,14 +364,21 @@ impl Boot for Launched {
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
-        if let (CARDS, Some((segment, index))) = (key, self.link.shared(self.rank)) {
-            segment.put_card(index, value);
+        if key == CARDS {
+            self.link.cards().insert(self.rank, value.to_vec());
+            if let Some((segment, index)) = self.link.shared(self.rank) {
+                segment.put_card(index, value);
+            }
         }
         let (rank, key, value) = (self.rank, key.to_owned(), value.to_vec());
         self.link.line.mouth.post(&ToLauncher::Put { rank, key, value })
     }
 
     fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
+        let own = if key == CARDS { self.link.cards().get(&rank).cloned() } else { None };
+        if let Some(card) = own {
+            return then(Ok(card));
+        }
         // Cards of those who share the memory lie in it. What has no room there is asked for as of anybody else.
         let shared = self.link.shared(rank).zip(self.link.shared(self.rank)).filter(|_| key == CARDS);
         let Some(((segment, of), (_, asker))) = shared else { return self.link.ask_for(rank, key, then) };

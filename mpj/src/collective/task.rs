@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Buf, Driven, Fault, Keep, Wait};
+use mpj_devices::{Buf, Driven, Fault, Keep, Wait, let_go_of_panic};
 
 use super::context::Context;
 use super::course::{Call, Course};
@@ -269,7 +269,10 @@ impl State {
                         Reached::End(outcome) => return Some(outcome),
                         Reached::Work(step) => {
                             let done = catch_unwind(AssertUnwindSafe(|| self.schedule.work(&step)));
-                            let panicked = |_| Err(Error::new(Class::Other, call.name, PANICKED));
+                            let panicked = |thrown| {
+                                let_go_of_panic(thrown);
+                                Err(Error::new(Class::Other, call.name, PANICKED))
+                            };
                             if let Err(error) = done.unwrap_or_else(panicked) {
                                 self.schedule.fail(error);
                             }

@@ -1,6 +1,6 @@
 //! Messages of `mpj::buffer` between ranks: received into blocks of the right size.
 
-use mpj_buffer::{Buffer, Reading};
+use mpj_buffer::{Buffer, MESSAGE_HEADER, Reading};
 use mpj_datatypes::Primitive;
 use mpj_devices::{Envelope, Message, Taken};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
@@ -44,7 +44,11 @@ impl Intracomm {
         source: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
-        take(self.as_raw(), CALL, source.into().number(), tag.into().number())
+        let (comm, source) = (self.as_raw(), source.into());
+        if source == Source::Null {
+            return of_nobody(comm, mpj_pool::global());
+        }
+        take(comm, CALL, source.number(), tag.into().number())
     }
 
     /// Receives a [`Buffer`] of at most `limit` bytes into a block of `pool`.
@@ -81,8 +85,11 @@ impl Intracomm {
         source: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<(Buffer<P::Block, Reading>, Status)> {
-        let comm = self.as_raw();
-        let message = raw::mprobe_as(comm, CALL, source.into().number(), tag.into().number())?;
+        let (comm, source) = (self.as_raw(), source.into());
+        if source == Source::Null {
+            return of_nobody(comm, pool);
+        }
+        let message = raw::mprobe_as(comm, CALL, source.number(), tag.into().number())?;
         receive_in(comm, CALL, message, pool, limit)
     }
 }
@@ -109,6 +116,14 @@ impl Matched {
         let (comm, message) = self.into_parts(CALL)?;
         receive_in(comm.as_raw(), CALL, message, pool, limit)
     }
+}
+
+/// What comes from nobody: a message of no sections.
+fn of_nobody<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block, Reading>, Status)> {
+    comm.usable(CALL)?;
+    let block = room(CALL, pool, MESSAGE_HEADER, 0, MESSAGE_HEADER)?;
+    let buffer = Buffer::new(block).map_err(|e| Error::new(Class::NoMem, CALL, e.error.to_string()))?;
+    Ok((buffer.commit(), Status::empty()))
 }
 
 /// Receives a message into a block of the global pool, or takes over the one that it has come in.

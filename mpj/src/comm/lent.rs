@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use mpj_buffer::{Buffer, Reading};
-use mpj_datatypes::{Primitive, Receivable};
-use mpj_devices::{Envelope, Message, Path};
+use mpj_datatypes::{Primitive, Receivable, Signature};
+use mpj_devices::{ANY_TAG, Envelope, Message, Path};
 use mpj_pool::{DefaultBlock, RawBuffer};
 
 use super::buffer::room;
@@ -27,7 +27,7 @@ impl Intracomm {
     /// it has arrived. Between threads any memory of one piece will do, between hosts none.
     ///
     /// The sender has its block back when the [`Lent`] is dropped: its request ends then. One that is never dropped keeps the
-    /// block until this rank ends; nobody hangs for it, but who waits for that request.
+    /// block until this rank ends; nobody hangs for it, but who waits for that request, which fails if this rank leaves before.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -50,8 +50,13 @@ impl Intracomm {
     /// # Errors
     /// As [`recv`](Self::recv); [`Class::NoMem`] if there is no block for it.
     pub fn recv_block(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<(Lent, Status)> {
-        let comm = self.as_raw();
-        let message = raw::mprobe_as(comm, CALL, source.into().number(), tag.into().number())?;
+        let (comm, source) = (self.as_raw(), source.into());
+        if source == Source::Null {
+            let (source, signature) = (0, Signature::EMPTY);
+            let envelope = Envelope { source, tag: ANY_TAG, code: 0, signature, bytes: 0 };
+            return comm.usable(CALL).map(|()| (Lent { envelope, lying: Lying::Nowhere }, Status::empty()));
+        }
+        let message = raw::mprobe_as(comm, CALL, source.number(), tag.into().number())?;
         receive(comm, message)
     }
 }

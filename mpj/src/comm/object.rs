@@ -53,7 +53,8 @@ impl Intracomm {
     /// Receives a value.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`Class::Buffer`] if the message is not such a value.
+    /// As [`recv`](Self::recv); [`Class::Buffer`] if the message is not such a value. A source of
+    /// [`PROC_NULL`](crate::PROC_NULL) is refused: nobody sends none.
     pub fn recv_object<T: DeserializeOwned>(
         &self,
         source: impl Into<Source>,

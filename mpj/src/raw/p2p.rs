@@ -311,7 +311,7 @@ pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<Message> {
 
 pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Message> {
     let pattern = pattern(comm, call, source, tag)?;
-    comm.engine().mprobe(comm.p2p(), pattern).map_err(|fault| Error::fault(call, fault))
+    comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
 }
 
 /// Waits for such a message and takes it, received if it has come in a block.

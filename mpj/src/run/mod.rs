@@ -4,13 +4,12 @@ mod launched;
 pub(crate) mod threads;
 mod traced;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::process::ExitCode;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 
-use mpj_devices::Registry;
+use mpj_devices::{Registry, Roster};
 
 pub use launched::init;
 pub use threads::{JobError, threads};
@@ -109,13 +108,12 @@ where
     E: fmt::Display,
     H: FnOnce(&RankBody<'_, E>) -> Result<Vec<JobError>, String>,
 {
-    tell_first_panic_only();
+    keep_consequences_quiet();
     let rank_body = |world: World| {
-        IS_RANK.set(true);
+        let _here = Here::begin(world.boot().deaths());
         f(world)
     };
     let failures = host(&rank_body);
-    IS_RANK.set(false);
     let failures = match failures {
         Ok(failures) => failures,
         Err(why) => {
@@ -133,19 +131,44 @@ pub(crate) fn tell(what: &dyn fmt::Display) {
 }
 
 thread_local! {
-    static IS_RANK: Cell<bool> = const { Cell::new(false) };
+    /// What the rank that runs on this thread knows of the ends of ranks.
+    static ROSTER: RefCell<Option<Arc<Roster>>> = const { RefCell::new(None) };
 }
 
-/// The first rank that panics is the cause; that others then panic over the errors they get is no news.
-fn tell_first_panic_only() {
+/// A rank runs on this thread, until it is dropped.
+struct Here(());
+
+impl Here {
+    fn begin(roster: Arc<Roster>) -> Self {
+        ROSTER.set(Some(roster));
+        Here(())
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        ROSTER.set(None);
+    }
+}
+
+/// The first rank that fails is the cause; that others then panic over the errors they get is no news.
+fn keep_consequences_quiet() {
     static HOOK: Once = Once::new();
-    static TOLD: AtomicBool = AtomicBool::new(false);
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !IS_RANK.get() || !TOLD.swap(true, Ordering::Relaxed) {
+            if !has_job_failed() {
                 usual(info);
             }
         }));
     });
+}
+
+/// Whether this thread runs a rank of a job in which one has failed.
+fn has_job_failed() -> bool {
+    let failed = |roster: &RefCell<Option<Arc<Roster>>>| {
+        roster.try_borrow().is_ok_and(|roster| roster.as_ref().is_some_and(|r| r.first_death().is_some()))
+    };
+    // A thread that is ending runs none.
+    ROSTER.try_with(failed).unwrap_or(false)
 }

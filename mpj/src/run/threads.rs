@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use mpj_devices::{End, Event, Registry, Roster};
+use mpj_devices::{End, Event, Registry, Roster, let_go_of_panic};
 
 use super::Traced;
 use crate::boot::wire::exit_code;
@@ -186,16 +186,18 @@ where
         roster.report(rank, End::Died(cause.as_str().into()));
         Failure { cause, panicked: false }
     })?;
-    let outcome = catch_unwind(AssertUnwindSafe(|| f(world.clone())));
-    let failure = match outcome {
+    // The error is the user's, too: saying what it is, and dropping it, may panic.
+    let run = || f(world.clone()).map_err(|error| format!("returned an error: {error}"));
+    let (failure, thrown) = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => {
             world.leave();
             return Ok(value);
         }
-        Ok(Err(error)) => Failure { cause: format!("returned an error: {error}"), panicked: false },
-        Err(panic) => Failure::panicked(panic.as_ref()),
+        Ok(Err(cause)) => (Failure { cause, panicked: false }, None),
+        Err(panic) => (Failure::panicked(panic.as_ref()), Some(panic)),
     };
     world.die(&failure.cause);
+    thrown.into_iter().for_each(let_go_of_panic);
     Err(failure)
 }
 

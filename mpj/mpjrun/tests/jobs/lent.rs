@@ -27,6 +27,8 @@ fn messages_are_read_where_they_lie() {
         ("--dev shmdev", 2, 4, 6),
         ("--dev shmdev", 5, 4, 6),
         ("--dev shmdev --ranks-per-process 2", 4, 4, 6),
+        // Ranks of one process have each other's cards: also the first one.
+        ("--dev smdev --ranks-per-process 3", 3, 6, 6),
         ("--dev niodev", 3, 0, 0),
         // No room for blocks: they are copied. With some room, some are.
         ("--dev shmdev -x MPJ_SHM_POOL=0", 3, 0, 0),
