@@ -27,8 +27,8 @@ const MOST_THREADS: usize = 256;
 /// Measures messages, collectives, datatypes, pools and codecs
 ///
 /// Rank 0 prints comma-separated lines, as soon as each is known; lines that start with # are remarks. Ranks are
-/// processes when mpjrun has started them and else threads of this process. Every program but hello, matching and tune
-/// draws what it has measured with --svg FILE.
+/// processes when mpjrun has started them and else threads of this process. pingpong (but --what and --threads), coll, ddt,
+/// paths, pools and serde draw what they have measured with --svg FILE.
 ///
 /// Examples:
 ///
@@ -49,16 +49,16 @@ const MOST_THREADS: usize = 256;
 struct Cli {
     #[command(subcommand)]
     program: Program,
-    /// Ranks, as threads of this process [default: 2]. Under mpjrun its number holds
+    /// Ranks, as threads of this process [default: 2]; not for pools and serde. Under mpjrun its number holds
     #[arg(short = 'n', value_name = "RANKS", global = true, value_parser = ranks, allow_negative_numbers = true)]
     ranks: Option<usize>,
-    /// Keeps each rank on a core of its own, if there are enough on this host, as native launchers do
+    /// Keeps each rank on a core of its own, if there are enough on this host, as native launchers do; not for pools and serde
     #[arg(long, global = true)]
     bind: bool,
-    /// Says at the end, as a remark, what rank 0 has moved: messages, bytes and copies, by device and way
+    /// Says at the end, as a remark, what rank 0 has moved: messages, bytes and copies, by device and way; not for pools and serde
     #[arg(long, global = true)]
     stats: bool,
-    /// Draws a picture into this file: medians and their spread, the machine and the date
+    /// Draws a picture into this file: medians and their spread, the machine and the date; not for tune, matching and hello
     #[arg(long, value_name = "FILE", global = true)]
     svg: Option<PathBuf>,
 }
@@ -93,7 +93,8 @@ enum OfRanks {
     /// Messages between two ranks: latency, rate and bandwidth
     ///
     /// PP,variant,bytes,iterations,median us,least us,99 % us,MB/s (half round trips; the same, rotating and freshly
-    /// written buffers); RATE,bytes,window,M messages/s (median),best; BW and BIBW,bytes,window,MB/s
+    /// written buffers); RATE,bytes,window,M messages/s (median),best, and RATE_BI of both ways at once; BW and
+    /// BIBW,bytes,window,MB/s
     ///
     /// With --what instead: WHOLE,what,shape,bytes,median us,least us,ratio (one way, in turns; the ratio is to a slice of as
     /// many bytes, for objects to their parts: encoding, sending a slice, decoding)
@@ -262,8 +263,8 @@ impl OfRanks {
 
     fn run(&self, world: &World, svg: Option<&Path>) -> Result<(), Failure> {
         match self {
-            OfRanks::Pingpong(PingpongArgs { what, ms, .. }) if !what.is_empty() => {
-                perf::whole::run(world, what, *ms)
+            OfRanks::Pingpong(PingpongArgs { what, ms, max_bytes, .. }) if !what.is_empty() => {
+                perf::whole::run(world, what, *ms, *max_bytes)
             }
             OfRanks::Pingpong(PingpongArgs { threads: Some(threads), ms, .. }) => {
                 perf::threads::run(world, *ms, usize::from(*threads))
@@ -312,14 +313,14 @@ fn main() -> ExitCode {
     let program = match program {
         Program::Ranks(program) => program,
         Program::Pools(PoolsArgs { memory_of: Some(chosen), .. }) => {
-            return alone(ranks, bind, || perf::pools::print_memory(&chosen));
+            return alone(ranks, bind || stats, || perf::pools::print_memory(&chosen));
         }
         Program::Pools(args) => {
-            return alone(ranks, bind, || perf::pools::run(&args.options(svg)));
+            return alone(ranks, bind || stats, || perf::pools::run(&args.options(svg)));
         }
         Program::Serde(SerdeArgs { csv, ms, rounds }) => {
             let options = perf::serde::Options { csv, ms, rounds: rounds.into(), svg };
-            return alone(ranks, bind, || perf::serde::run(&options));
+            return alone(ranks, bind || stats, || perf::serde::run(&options));
         }
     };
     if let Some(why) = ranks.and_then(|ranks| program.refuse(ranks)) {
@@ -370,9 +371,9 @@ fn undrawable(program: &Program, path: &Path) -> Option<String> {
 }
 
 /// Runs a program that has no ranks.
-fn alone(ranks: Option<usize>, bind: bool, run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
-    if ranks.is_some() || bind {
-        return refuse("-n and --bind are for programs of ranks");
+fn alone(ranks: Option<usize>, binds_or_counts: bool, run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+    if ranks.is_some() || binds_or_counts {
+        return refuse("-n, --bind and --stats are for programs of ranks");
     }
     match run() {
         Ok(()) => ExitCode::SUCCESS,

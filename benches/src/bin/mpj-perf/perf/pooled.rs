@@ -208,7 +208,7 @@ fn page(entries: &[Entry], storages: &[String]) -> Page {
         });
         Panel::Lines(Lines {
             title: format!("storage {storage}"),
-            x: "elements of the message",
+            x: "size of the elements",
             y: "time, µs",
             curves: curves.collect(),
         })

@@ -167,14 +167,18 @@ struct Figures {
     least: u64,
 }
 
-/// Measures what was asked for, on two ranks.
-pub(crate) fn run(world: &Intracomm, what: &[What], ms: f64) -> Result<(), Failure> {
+fn up_to(max_bytes: usize) -> impl Iterator<Item = usize> {
+    SIZES.into_iter().filter(move |bytes| *bytes <= max_bytes)
+}
+
+/// Measures what was asked for, with elements of at most so many bytes, on two ranks.
+pub(crate) fn run(world: &Intracomm, what: &[What], ms: f64, max_bytes: usize) -> Result<(), Failure> {
     let is_asked = |wanted| what.contains(&wanted);
     let (buffers, blocks) = (is_asked(What::Buffer), is_asked(What::Block));
-    let sizes = if is_asked(What::Slice) || buffers || blocks { 2 * SIZES.len() } else { 0 };
+    let sizes = if is_asked(What::Slice) || buffers || blocks { 2 * up_to(max_bytes).count() } else { 0 };
     let report = Report::new(world, sizes + usize::from(is_asked(What::Object)));
     report.head(world)?;
-    let cases = SIZES.into_iter().flat_map(|bytes| [(bytes, "static", false), (bytes, "chunks", true)]);
+    let cases = up_to(max_bytes).flat_map(|bytes| [(bytes, "static", false), (bytes, "chunks", true)]);
     for (bytes, shape, chunks) in cases.take(sizes) {
         let message = message(bytes, chunks)?;
         let len = message.len();

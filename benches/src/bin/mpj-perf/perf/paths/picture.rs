@@ -7,17 +7,33 @@ use super::{Family, PATHS};
 /// Auto is as good as the better one if it is within this.
 const CLOSE: f64 = 1.05;
 
+/// A message of so many copies' time is near a copy.
+const NEAR: f64 = 8.0;
+
 /// By how much the first is slower than the second, on the average of all sizes.
 fn ratio(ours: &[Point], others: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = ours.iter().zip(others).map(|(point, other)| (point.y / other).ln()).collect();
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// From which size on a message without copies is never slower than one through blocks.
-fn crossing([_, buffered, zero_copy]: &[Vec<Point>; PATHS.len()]) -> Option<f64> {
-    let wins = |(a, b): &(&Point, &Point)| a.y <= b.y;
-    let from = zero_copy.iter().zip(buffered).rev().take_while(wins).last();
-    from.map(|(point, _)| point.x)
+/// Which of the two ways is faster, by more than noise.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Best {
+    /// Without copies, from this size on at every one; at the longest, so many times as fast.
+    ZeroCopy(f64, f64),
+    Blocks,
+    /// Neither, at the longest.
+    Alike,
+}
+
+fn best([_, buffered, zero_copy]: &[Vec<Point>; PATHS.len()]) -> Best {
+    let wins = |(a, b): &(&Point, &Point)| a.y * CLOSE <= b.y;
+    let mut from_the_longest = zero_copy.iter().zip(buffered).rev();
+    match (from_the_longest.clone().take_while(wins).last(), from_the_longest.next()) {
+        (Some((first, _)), Some((zero, block))) => Best::ZeroCopy(first.x, block.y / zero.y),
+        (None, Some((zero, block))) if wins(&(block, zero)) => Best::Blocks,
+        _ => Best::Alike,
+    }
 }
 
 /// Says in a sentence which path is best for a shape, and whether the library chooses it.
@@ -25,26 +41,26 @@ pub(super) fn sentence(family: &Family) -> String {
     let Family { shape, fresh, paths, .. } = family;
     let [auto, buffered, zero_copy] = paths;
     let state = if *fresh { "freshly written" } else { "unmodified" };
-    let cross = match (crossing(paths), zero_copy.last().zip(buffered.last())) {
-        (Some(bytes), Some((zero, block))) => {
+    let cross = match best(paths) {
+        Best::ZeroCopy(bytes, times) => {
             format!(
-                "without copies from {} on, {:.2} × as fast at the end",
-                size(bytes as usize),
-                block.y / zero.y
+                "fastest without copies from {} on, {times:.2} × as fast at the end",
+                size(bytes as usize)
             )
         }
-        _ => "through blocks at every size".to_owned(),
+        Best::Blocks => "fastest through blocks".to_owned(),
+        Best::Alike => "as fast through blocks as without copies".to_owned(),
     };
     let best = buffered.iter().zip(zero_copy).map(|(a, b)| a.y.min(b.y));
     let auto = ratio(auto, best);
     let chosen = if auto <= CLOSE { "as good as the better one" } else { "slower than the better one" };
     let lent = match (family.lent.last(), paths[0].last()) {
         (Some(lent), Some(copied)) => {
-            format!("; lent and read in place, {:.2} × as fast at the end", copied.y / lent.y)
+            format!("; lent and read in place, {:.2} × as fast as auto at the end", copied.y / lent.y)
         }
         _ => String::new(),
     };
-    format!("{shape}, {state}: fastest {cross}; auto is {chosen} ({auto:.2} × its time on the average){lent}")
+    format!("{shape}, {state}: {cross}; auto is {chosen} ({auto:.2} × its time on the average){lent}")
 }
 
 /// A panel for each shape and state, with what it shows as its title.
@@ -62,14 +78,18 @@ pub(super) fn page(device: &str, families: &[Family]) -> Page {
         if !family.lent.is_empty() {
             curves.push(Curve { label: "lent".to_owned(), look: Look::of(3), points: family.lent.clone() });
         }
-        let (label, look) = ("memcpy".to_owned(), Look::of(6).dashed(2));
-        curves.push(Curve { label, look, points: family.memcpy.clone() });
+        // Where a message takes far longer than a copy, the copy says nothing of it.
+        let least = |bytes| family.paths.iter().flatten().find(|point| point.x == bytes).map(|point| point.y);
+        let is_near = |copy: &&Point| least(copy.x).is_some_and(|least| NEAR * copy.y >= least);
+        let points = family.memcpy.iter().filter(is_near).cloned().collect();
+        curves.push(Curve { label: "memcpy".to_owned(), look: Look::of(6).dashed(2), points });
         let Family { shape, fresh, .. } = family;
         let state = if *fresh { "freshly written" } else { "unmodified" };
-        let cross = crossing(&family.paths).map_or_else(
-            || "through blocks is faster at every size".to_owned(),
-            |bytes| format!("without copies is faster from {} on", size(bytes as usize)),
-        );
+        let cross = match best(&family.paths) {
+            Best::ZeroCopy(bytes, _) => format!("without copies is faster from {} on", size(bytes as usize)),
+            Best::Blocks => "through blocks is faster".to_owned(),
+            Best::Alike => "both ways are as fast".to_owned(),
+        };
         Panel::Lines(Lines {
             title: format!("{shape}, {state}: {cross}"),
             x: "size of the message",
@@ -96,10 +116,11 @@ mod tests {
 
     #[test]
     fn a_path_is_better_from_where_it_stays_so() {
-        let cross = |zero| crossing(&[points([1.0; 3]), points([1.0, 2.0, 3.0]), points(zero)]);
-        assert_eq!(cross([0.5, 1.0, 2.0]), Some(64.0));
-        assert_eq!(cross([0.5, 2.5, 2.0]), Some(65536.0));
-        assert_eq!(cross([0.5, 1.0, 3.5]), None);
+        let best = |zero| best(&[points([1.0; 3]), points([1.0, 2.0, 3.0]), points(zero)]);
+        assert_eq!(best([0.5, 1.0, 2.0]), Best::ZeroCopy(64.0, 1.5));
+        assert_eq!(best([0.5, 2.5, 2.0]), Best::ZeroCopy(65536.0, 1.5));
+        assert_eq!(best([0.5, 1.0, 3.5]), Best::Blocks);
+        assert_eq!([2.9, 3.1].map(|last| best([0.5, 1.0, last])), [Best::Alike; 2]);
         assert!((ratio(&points([2.0; 3]), [1.0, 2.0, 4.0].into_iter()) - 1.0).abs() < 1e-9);
     }
 }
