@@ -227,14 +227,19 @@ fn user_code_that_fails_on_one_rank() {
     let refused = "bcast_object: the value's own serde code refused";
     let other = format!("bcast_object: rank 0 failed in {refused}");
     assert_eq!(errors, [refused, &other, &other]);
-    let errors = told(3, |world| {
-        let me = world.rank();
-        let op = Op::user(true, move |a: &u32, b: &u32| if me == 2 { panic!("on purpose") } else { a + b });
-        let calls = || world.allreduce(&[1u32], &mut [0u32], op.clone());
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(calls)).unwrap_or(Ok(()))
-    });
-    for error in errors {
-        assert!(error.contains("rank 2 failed in allreduce: a function of the user's panicked"), "{error}");
+    // Short vectors are combined at rank 0, longer ones on every rank.
+    for (who, count) in [(0, 1), (2, 2000)] {
+        let errors = told(3, |world| {
+            let me = world.rank();
+            let op =
+                Op::user(true, move |a: &u32, b: &u32| if me == who { panic!("on purpose") } else { a + b });
+            let calls = || world.allreduce(&vec![1u32; count], &mut vec![0u32; count], op.clone());
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(calls)).unwrap_or(Ok(()))
+        });
+        let why = format!("rank {who} failed in allreduce: a function of the user's panicked");
+        for error in errors {
+            assert!(error.contains(&why), "{error}");
+        }
     }
 }
 

@@ -122,8 +122,9 @@ impl Engine {
         moved
     }
 
-    /// As [`progress`](Self::progress), for who knows only afterwards whether it has looked in vain.
-    pub(super) fn advance(&self) -> usize {
+    /// As [`progress`](Self::progress), and never yields: for who looks now and then, or knows only afterwards whether it has
+    /// looked in vain.
+    pub fn advance(&self) -> usize {
         let moved = self.take_turn().map(|mut turn| {
             turn.tests = turn.tests.wrapping_add(1);
             if turn.tests.is_multiple_of(TESTS) {

@@ -139,7 +139,7 @@ mod tests {
             ("MPJ_SPIN=fast", "-x MPJ_SPIN=fast is not a number"),
             ("MPJ_SPIN=99999999", "outside"),
             ("MPJ_NIO_HOST=localhost", "-x MPJ_NIO_HOST=localhost is not an address, such as 10.0.0.1"),
-            ("MPJ_ALLREDUCE=rings", "-x MPJ_ALLREDUCE=rings is none of auto, doubling, ring"),
+            ("MPJ_ALLREDUCE=rings", "-x MPJ_ALLREDUCE=rings is none of auto, flat, doubling, ring"),
             ("MPJ_ALLREDUCE_RIGN=3", "did you mean MPJ_ALLREDUCE_RING?"),
             ("MPJ_DEV=token,,ring", "-x MPJ_DEV=token,,ring is not devices, such as auto or shmdev,niodev"),
             ("MPJ_HOST_ID=a,b", "-x MPJ_HOST_ID=a,b is not hosts and how many ranks each has in turn"),

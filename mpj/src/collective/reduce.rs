@@ -50,6 +50,54 @@ pub(crate) fn reduce(
     steps
 }
 
+/// A reduction to `root`, which hears from each other rank (F-MPJ's FT): in order of rank, whatever the operation. Needs
+/// `count` items of own memory for each of them.
+pub(crate) fn reduce_flat(rank: u32, size: u32, root: u32, mine: Span, count: usize) -> Vec<Step> {
+    if rank != root {
+        return vec![Step::Send { to: root, from: mine }];
+    }
+    let result = Span::new(Area::RECV, 0, count);
+    let mut steps = Vec::with_capacity(2 * size as usize + 1);
+    steps.extend(others(rank, size, count).map(|(from, into)| Step::Recv { from, into }));
+    steps.extend(copy(mine, result));
+    steps.push(Step::Wait);
+    let fold = |order| move |(_, from)| Step::Fold { from, into: result, order };
+    let below = rank as usize;
+    steps.extend(others(rank, size, count).take(below).rev().map(fold(Order::FromLeft)));
+    steps.extend(others(rank, size, count).skip(below).map(fold(Order::FromRight)));
+    steps
+}
+
+/// The other ranks, in order, each with an area of own memory.
+pub(crate) fn others(
+    rank: u32,
+    size: u32,
+    count: usize,
+) -> impl DoubleEndedIterator<Item = (u32, Span)> + ExactSizeIterator {
+    let first = Area::TEMP.number() as u32;
+    (0..size as usize - 1).map(move |at| {
+        let at = at as u32;
+        (at + u32::from(at >= rank), Span::new(Area::of(first + at), 0, count))
+    })
+}
+
+/// An allreduce at rank 0, which hears from everybody and tells everybody (F-MPJ's FT, twice). Needs `count` items of own
+/// memory for each other rank.
+pub(crate) fn allreduce_flat(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
+    let result = Span::new(Area::RECV, 0, count);
+    let mut steps = reduce_flat(rank, size, 0, mine, count);
+    if rank == 0 {
+        steps.extend((1..size).map(|to| Step::Send { to, from: result }));
+        return steps;
+    }
+    if mine == result {
+        // In place: its own items have to be on their way before others come there.
+        steps.push(Step::Wait);
+    }
+    steps.push(Step::Recv { from: 0, into: result });
+    steps
+}
+
 /// An allreduce by recursive doubling (F-MPJ's BDE); ranks beyond the largest power of two are folded into their
 /// neighbours first. Needs `count` items of own memory.
 pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {

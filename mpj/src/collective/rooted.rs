@@ -1,4 +1,7 @@
 //! Barrier, broadcast, gather, scatter.
+//!
+//! Few ranks meet at one of them rather than along a tree: nobody waits for a rank that itself waits for another, so that
+//! ranks that share cores take one turn each.
 
 use super::step::{Area, Span, Step};
 
@@ -16,6 +19,26 @@ pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
         distance *= 2;
     }
     steps
+}
+
+/// A barrier at rank 0, which hears from everybody and tells everybody (F-MPJ's FT, twice).
+pub(crate) fn barrier_flat(rank: u32, size: u32) -> Vec<Step> {
+    if rank != 0 {
+        let (into, from) = (Span::NONE, Span::NONE);
+        return vec![Step::Recv { from: 0, into }, Step::Send { to: 0, from }];
+    }
+    let hear = (1..size).map(|from| Step::Recv { from, into: Span::NONE });
+    let tell = (1..size).map(|to| Step::Send { to, from: Span::NONE });
+    hear.chain([Step::Wait]).chain(tell).collect()
+}
+
+/// A broadcast from the root to each other rank (F-MPJ's FT).
+pub(crate) fn bcast_flat(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
+    let whole = Span::new(Area::RECV, 0, count);
+    if rank != root {
+        return vec![Step::Recv { from: root, into: whole }];
+    }
+    (1..size).map(|distance| Step::Send { to: (root + distance) % size, from: whole }).collect()
 }
 
 /// A broadcast along a binomial tree (F-MPJ's MST).

@@ -6,13 +6,35 @@
 use mpj_devices::config::{Choice, Config, Number, Parameter};
 
 /// The parameters of collectives.
-pub(crate) const PARAMETERS: &[&dyn Parameter] =
-    &[&ALLREDUCE, &ALLREDUCE_RING, &ALLGATHER, &ALLGATHER_DIRECT, &ALLTOALL, &ALLTOALL_DIRECT];
+pub(crate) const PARAMETERS: &[&dyn Parameter] = &[
+    &ALLREDUCE,
+    &ALLREDUCE_RING,
+    &ALLGATHER,
+    &ALLGATHER_DIRECT,
+    &ALLTOALL,
+    &ALLTOALL_DIRECT,
+    &FLAT_RANKS,
+    &FLAT_BYTES,
+];
 
-/// How an allreduce goes: whether around a ring.
-const ALLREDUCE: Choice<Option<bool>> = Choice {
+/// How an allreduce goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Allreduce {
+    /// Everybody's items to rank 0, and the result back.
+    Flat,
+    Doubling,
+    Ring,
+}
+
+/// Which of them is forced.
+const ALLREDUCE: Choice<Option<Allreduce>> = Choice {
     name: "ALLREDUCE",
-    values: &[("auto", None), ("doubling", Some(false)), ("ring", Some(true))],
+    values: &[
+        ("auto", None),
+        ("flat", Some(Allreduce::Flat)),
+        ("doubling", Some(Allreduce::Doubling)),
+        ("ring", Some(Allreduce::Ring)),
+    ],
     help: "how allreduce goes; around a ring only with a commutative operation and at least one item a rank; the same \
            for all ranks",
 };
@@ -55,6 +77,23 @@ const ALLTOALL_DIRECT: Number = Number {
     help: "bytes a rank sends up to which alltoall is direct, with MPJ_ALLTOALL=auto; the same for all ranks",
 };
 
+/// Up to how many ranks short vectors go the flat way.
+const FLAT_RANKS: Number = Number {
+    name: "FLAT_RANKS",
+    default: 8,
+    range: (0, 1 << 10),
+    help: "ranks up to which barrier, and bcast, reduce, allreduce and scan of short vectors, go from rank to rank at once \
+           rather than along trees; 0 is never; the same for all ranks",
+};
+
+/// Up to where vectors are short.
+const FLAT_BYTES: Number = Number {
+    name: "FLAT_BYTES",
+    default: 4 << 10,
+    range: (0, 1 << 30),
+    help: "bytes up to which vectors are short in the sense of MPJ_FLAT_RANKS; the same for all ranks",
+};
+
 /// Bytes up to which every rank sends to every other at once unless something else is said.
 const DIRECT: u64 = 64 << 10;
 
@@ -64,12 +103,14 @@ const MOST: u64 = 1 << 48;
 /// What the parameters say, read once for a rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
-    allreduce: Option<bool>,
+    allreduce: Option<Allreduce>,
     allreduce_ring: usize,
     allgather: Option<bool>,
     allgather_direct: usize,
     alltoall: Option<bool>,
     alltoall_direct: usize,
+    flat_ranks: u32,
+    flat_bytes: usize,
 }
 
 impl Tuning {
@@ -81,17 +122,30 @@ impl Tuning {
             allgather_direct: config.size(&ALLGATHER_DIRECT),
             alltoall: config.choice(&ALLTOALL),
             alltoall_direct: config.size(&ALLTOALL_DIRECT),
+            flat_ranks: config.size(&FLAT_RANKS) as u32,
+            flat_bytes: config.size(&FLAT_BYTES),
         }
     }
 
-    /// Whether an allreduce of so many bytes goes around a ring, where it can.
-    pub(crate) fn allreduce_by_ring(&self, bytes: usize) -> bool {
-        self.allreduce.unwrap_or(bytes >= self.allreduce_ring)
+    /// How so many ranks reduce so many bytes for all of them; around a ring only where that can be.
+    pub(crate) fn allreduce(&self, size: u32, bytes: usize, can_ring: bool) -> Allreduce {
+        match self.allreduce {
+            Some(Allreduce::Ring) if !can_ring => Allreduce::Doubling,
+            Some(way) => way,
+            None if can_ring && bytes >= self.allreduce_ring => Allreduce::Ring,
+            None if self.is_flat(size, bytes) => Allreduce::Flat,
+            None => Allreduce::Doubling,
+        }
     }
 
     /// Whether an allgather of so many bytes, of all ranks together, is direct.
     pub(crate) fn allgather_directly(&self, bytes: usize) -> bool {
         self.allgather.unwrap_or(bytes <= self.allgather_direct)
+    }
+
+    /// Whether ranks, so many of them, go from one to the other at once with so many bytes. Two do so along a tree, too.
+    pub(crate) fn is_flat(&self, size: u32, bytes: usize) -> bool {
+        size > 2 && size <= self.flat_ranks && bytes <= self.flat_bytes
     }
 
     /// Whether an alltoall in which each rank sends so many bytes is direct.
@@ -117,22 +171,42 @@ mod tests {
     }
 
     #[test]
+    fn few_ranks_go_directly_with_short_vectors() {
+        let usual = tuned(&[]);
+        assert!(usual.is_flat(3, 0) && usual.is_flat(8, 4 << 10));
+        assert!(!usual.is_flat(2, 0) && !usual.is_flat(9, 0) && !usual.is_flat(8, (4 << 10) + 1));
+        assert!(!tuned(&[(&FLAT_RANKS, "0")]).is_flat(3, 0) && tuned(&[(&FLAT_RANKS, "9")]).is_flat(9, 0));
+        assert!(!tuned(&[(&FLAT_BYTES, "0")]).is_flat(3, 1) && tuned(&[(&FLAT_BYTES, "9")]).is_flat(3, 9));
+    }
+
+    #[test]
     fn sizes_decide_unless_an_algorithm_is_forced() {
         let usual = tuned(&[]);
-        assert!(!usual.allreduce_by_ring((32 << 10) - 1) && usual.allreduce_by_ring(32 << 10));
+        let allreduce = |bytes| usual.allreduce(4, bytes, true);
+        assert_eq!([0, 4 << 10].map(allreduce), [Allreduce::Flat; 2]);
+        assert_eq!([(4 << 10) + 1, (32 << 10) - 1].map(allreduce), [Allreduce::Doubling; 2]);
+        assert_eq!(allreduce(32 << 10), Allreduce::Ring);
+        assert_eq!(usual.allreduce(4, 32 << 10, false), Allreduce::Doubling);
+        assert_eq!([2, 9].map(|size| usual.allreduce(size, 8, true)), [Allreduce::Doubling; 2]);
         assert!(usual.allgather_directly(64 << 10) && !usual.allgather_directly((64 << 10) + 1));
         assert!(usual.alltoall_directly(64 << 10) && !usual.alltoall_directly((64 << 10) + 1));
         let tuned_down = tuned(&[(&ALLREDUCE_RING, "8"), (&ALLGATHER_DIRECT, "8"), (&ALLTOALL_DIRECT, "0")]);
-        assert!(!tuned_down.allreduce_by_ring(7) && tuned_down.allreduce_by_ring(8));
+        assert_eq!([7, 8].map(|n| tuned_down.allreduce(2, n, true)), [Allreduce::Doubling, Allreduce::Ring]);
         assert!(tuned_down.allgather_directly(8) && !tuned_down.allgather_directly(9));
         assert!(tuned_down.alltoall_directly(0) && !tuned_down.alltoall_directly(1));
-        for (ring, direct, long) in [("ring", "direct", "direct"), ("doubling", "ring", "pairs")] {
-            let forced = tuned(&[(&ALLREDUCE, ring), (&ALLGATHER, direct), (&ALLTOALL, long)]);
+        for (name, way, direct, long) in [
+            ("ring", Allreduce::Ring, "direct", "direct"),
+            ("doubling", Allreduce::Doubling, "ring", "pairs"),
+            ("flat", Allreduce::Flat, "ring", "pairs"),
+        ] {
+            let forced = tuned(&[(&ALLREDUCE, name), (&ALLGATHER, direct), (&ALLTOALL, long)]);
             for bytes in [0, 1 << 10, 1 << 40] {
-                assert_eq!(forced.allreduce_by_ring(bytes), ring == "ring");
+                assert_eq!(forced.allreduce(3, bytes, true), way);
                 assert_eq!(forced.allgather_directly(bytes), direct == "direct");
                 assert_eq!(forced.alltoall_directly(bytes), long == "direct");
             }
+            let otherwise = if name == "ring" { Allreduce::Doubling } else { way };
+            assert_eq!(forced.allreduce(3, 8, false), otherwise);
         }
     }
 }

@@ -92,7 +92,7 @@ impl Turn<'_> {
     #[inline]
     fn close(&self) -> Result<()> {
         if self.part.number().is_multiple_of(SELDOM) {
-            self.context.engine().progress();
+            self.context.engine().advance();
         }
         self.part.close(self.context)
     }

@@ -8,6 +8,7 @@ use super::items::{Items, Layout};
 use crate::collective::label::{Label, Operation};
 use crate::collective::plan::{NOTHING, Plan};
 use crate::collective::step::{Area, Span, Step};
+use crate::collective::tuning::Allreduce;
 use crate::collective::{all, reduce as reduction, rooted, scan as prefix};
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
@@ -37,20 +38,25 @@ fn nothing(call: &'static str) -> Error {
 
 #[inline]
 pub(super) fn barrier(comm: &Comm) -> (Label, Plan<'static>) {
-    let steps = rooted::barrier(comm.rank(), comm.size());
-    (Label::new(Operation::Barrier, 0), plan(steps, None, NOTHING))
+    let (rank, size) = (comm.rank(), comm.size());
+    let is_flat = comm.collectives().tuning().is_flat(size, 0);
+    let steps = if is_flat { rooted::barrier_flat(rank, size) } else { rooted::barrier(rank, size) };
+    (Label::new(Operation::Barrier, 0).longer(!is_flat), plan(steps, None, NOTHING))
 }
 
 #[inline]
 pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i32) -> Planned<'a> {
     let root = comm.member(call, Class::Root, root)?;
-    items.packed(call)?;
-    if comm.rank() != root {
+    let bytes = items.packed(call)?;
+    let (rank, size, count) = (comm.rank(), comm.size(), items.count());
+    if rank != root {
         items.receivable(call)?;
     }
-    let steps = rooted::bcast(comm.rank(), comm.size(), root, items.count());
+    let is_flat = comm.collectives().tuning().is_flat(size, bytes);
+    let flat_or_tree = if is_flat { rooted::bcast_flat } else { rooted::bcast };
     // The root's steps only send.
-    Ok((Label::new(Operation::Bcast, root as usize), plan(steps, None, items)))
+    let steps = flat_or_tree(rank, size, root, count);
+    Ok((Label::new(Operation::Bcast, root as usize).longer(!is_flat), plan(steps, None, items)))
 }
 
 pub(super) fn reduce<'a>(
@@ -70,10 +76,13 @@ pub(super) fn reduce<'a>(
         send.combine(call, op)?;
         (send.whole(Area::SEND), send)
     };
-    items.packed(call)?;
-    let count = items.count();
-    let steps = reduction::reduce(comm.rank(), comm.size(), root, mine, count, op.is_commutative());
-    let label = Label::reduction(Operation::Reduce, root as usize, op);
+    let (rank, size, count, bytes) = (comm.rank(), comm.size(), items.count(), items.packed(call)?);
+    let is_flat = comm.collectives().tuning().is_flat(size, bytes);
+    let steps = match is_flat {
+        true => reduction::reduce_flat(rank, size, root, mine, count),
+        false => reduction::reduce(rank, size, root, mine, count, op.is_commutative()),
+    };
+    let label = Label::reduction(Operation::Reduce, root as usize, op).longer(!is_flat);
     // Only the root's steps write to the receive buffer.
     Ok((label, plan(steps, send, items).with_temp(count).with_op(op)))
 }
@@ -89,16 +98,18 @@ pub(super) fn allreduce<'a>(
     let send = send.given();
     let mine = check_reduction(call, send, recv, op)?;
     let (rank, size, count, bytes) = (comm.rank(), comm.size(), recv.count(), recv.packed(call)?);
-    let ring = size > 1
-        && op.is_commutative()
-        && count >= size as usize
-        && comm.collectives().tuning().allreduce_by_ring(bytes);
-    let (steps, temp) = if ring {
-        (reduction::allreduce_ring(rank, size, mine, count), reduction::ring_block(0, size, count).1)
-    } else {
-        (reduction::allreduce_doubling(rank, size, mine, count), count)
+    let can_ring = size > 1 && op.is_commutative() && count >= size as usize;
+    let way = comm.collectives().tuning().allreduce(size, bytes, can_ring);
+    let (steps, temp) = match way {
+        Allreduce::Flat => (reduction::allreduce_flat(rank, size, mine, count), count),
+        Allreduce::Doubling => (reduction::allreduce_doubling(rank, size, mine, count), count),
+        Allreduce::Ring => {
+            (reduction::allreduce_ring(rank, size, mine, count), reduction::ring_block(0, size, count).1)
+        }
     };
-    let label = Label::reduction(Operation::Allreduce, bytes, op).longer(ring);
+    // A third way is told from the others as another length is.
+    let choice = bytes.saturating_add(usize::from(way == Allreduce::Flat));
+    let label = Label::reduction(Operation::Allreduce, choice, op).longer(way == Allreduce::Ring);
     Ok((label, plan(steps, send, recv).with_temp(temp).with_op(op)))
 }
 
@@ -132,8 +143,11 @@ pub(super) fn scan<'a>(
 ) -> Planned<'a> {
     let send = send.given();
     let mine = check_reduction(call, send, recv, op)?;
-    let steps = prefix::scan(comm.rank(), comm.size(), mine, recv.count());
-    let label = Label::reduction(Operation::Scan, recv.packed(call)?, op);
+    let bytes = recv.packed(call)?;
+    let is_flat = comm.collectives().tuning().is_flat(comm.size(), bytes);
+    let flat_or_doubling = if is_flat { prefix::scan_flat } else { prefix::scan };
+    let steps = flat_or_doubling(comm.rank(), comm.size(), mine, recv.count());
+    let label = Label::reduction(Operation::Scan, bytes, op).longer(!is_flat);
     Ok((label, plan(steps, send, recv).with_temp(recv.count()).with_op(op)))
 }
 

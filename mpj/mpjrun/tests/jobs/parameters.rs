@@ -38,7 +38,7 @@ pub(crate) fn ways(world: &World) -> Result<(), Error> {
 
 fn a_forced_algorithm_is_taken() {
     for (set, messages) in [
-        ("", 2),
+        ("-x MPJ_FLAT_RANKS=0", 2),
         ("-x MPJ_ALLREDUCE=ring -x MPJ_ALLGATHER=ring -x MPJ_ALLTOALL=pairs", 6),
         ("-x MPJ_ALLREDUCE_RING=0 -x MPJ_ALLGATHER_DIRECT=0 -x MPJ_ALLTOALL_DIRECT=0", 6),
         (
@@ -53,12 +53,24 @@ fn a_forced_algorithm_is_taken() {
             "{set}"
         );
     }
+    for set in ["", "-x MPJ_FLAT_RANKS=0 -x MPJ_ALLREDUCE=flat"] {
+        let mut ended = run(&format!("-n 4 {set}"), "ways");
+        ended.out.sort_unstable();
+        // Rank 0 tells the three that have told it.
+        let took = [1, 1, 1, 3].map(|messages| format!("allreduce took {messages}"));
+        assert_eq!((ended.code, ended.out), (Some(0), took.to_vec()), "{set}");
+    }
 }
 
 fn ranks_that_force_different_algorithms_are_told() {
-    for (call, way) in [("allreduce", "ring"), ("allgather", "ring"), ("alltoall", "pairs")] {
-        let name = format!("MPJ_{}", call.to_uppercase());
-        let script = format!("[ $MPJ_RANK = 1 ] && export {name}={way}; exec $RANKS rank ways");
+    for (call, set) in [
+        ("allreduce", "MPJ_ALLREDUCE=ring"),
+        ("allreduce", "MPJ_ALLREDUCE=doubling"),
+        ("allreduce", "MPJ_FLAT_RANKS=0"),
+        ("allgather", "MPJ_ALLGATHER=ring"),
+        ("alltoall", "MPJ_ALLTOALL=pairs"),
+    ] {
+        let script = format!("[ $MPJ_RANK = 1 ] && export {set}; exec $RANKS rank ways");
         let ended = run_sh("-n 3", &script);
         assert_eq!(ended.code, Some(1), "{ended:#?}");
         assert!(ended.err.iter().any(|line| line.contains(call)), "{call}: {ended:#?}");
@@ -100,7 +112,7 @@ fn every_parameter_is_listed() {
     for line in [
         "MPJ_SPIN=20 (number, 0 to 1000000)",
         "MPJ_NIO_HOST=127.0.0.1 (text, an address, such as 10.0.0.1)",
-        "MPJ_ALLREDUCE=auto (one of auto, doubling, ring)",
+        "MPJ_ALLREDUCE=auto (one of auto, flat, doubling, ring)",
         "MPJ_ALLREDUCE_RING=32768 (number, 0 to",
         "MPJ_DEV=auto (text, ",
         "MPJ_TEST_TIMEOUT=60s (text, ",

@@ -53,6 +53,22 @@ fn barriers_take_as_many_rounds_as_there_are_doublings() {
 }
 
 #[test]
+fn barriers_at_one_rank_send_two_messages_a_rank() {
+    for size in SIZES {
+        let steps = |rank| rooted::barrier_flat(rank, size);
+        let report = simulate("flat barrier", size, steps, |_| Areas::new());
+        // Nobody is told before all have said that they are there.
+        let at = |wanted: fn(&Step) -> bool| steps(0).iter().position(wanted);
+        let (line, told) =
+            (at(|step| matches!(step, Step::Wait)), at(|step| matches!(step, Step::Send { .. })));
+        assert!(size == 1 || line < told);
+        let messages = |step: &Step| matches!(step, Step::Send { .. });
+        let sent: usize = (0..size).map(|rank| steps(rank).into_iter().filter(messages).count()).sum();
+        assert_eq!((sent, report.rounds), (2 * (size as usize - 1), 2 * (size - 1)));
+    }
+}
+
+#[test]
 fn broadcasts_reach_everybody_in_as_many_rounds_as_there_are_doublings() {
     const COUNT: usize = 3;
     for size in SIZES {
@@ -64,6 +80,10 @@ fn broadcasts_reach_everybody_in_as_many_rounds_as_there_are_doublings() {
             let report = simulate("bcast", size, |rank| rooted::bcast(rank, size, root, COUNT), areas);
             assert!((0..size).all(|rank| received(&report, rank) == own(root, COUNT)));
             assert_eq!(report.rounds, ceil_log2(size));
+            let steps = |rank| rooted::bcast_flat(rank, size, root, COUNT);
+            let report = simulate("flat bcast", size, steps, areas);
+            assert!((0..size).all(|rank| received(&report, rank) == own(root, COUNT)));
+            assert_eq!(report.rounds, size - 1);
         }
     }
 }
@@ -81,6 +101,45 @@ fn reductions_are_in_order_of_rank() {
                 let first = if commutative { root } else { 0 };
                 assert!((0..COUNT).all(|item| received(&report, root)[item] == combined(item, first, size)));
                 assert!(report.rounds <= ceil_log2(size) + u32::from(first != root));
+            }
+        }
+    }
+}
+
+/// The areas of a rank that receives from each other rank into one of its own: `others` of them.
+fn with_rooms(rank: u32, in_place: bool, others: u32, count: usize) -> Vec<Vec<Option<Term>>> {
+    let lent = match in_place {
+        true => [vec![], own(rank, count)],
+        false => [own(rank, count), empty(count)],
+    };
+    lent.into_iter().chain((0..others).map(|_| empty(count))).collect()
+}
+
+#[test]
+fn flat_reductions_are_in_order_of_rank_also_in_place() {
+    const COUNT: usize = 2;
+    for size in SIZES {
+        for in_place in [false, true] {
+            let mine = Span::new(if in_place { Area::RECV } else { Area::SEND }, 0, COUNT);
+            for root in roots(size) {
+                let steps = |rank| reduce::reduce_flat(rank, size, root, mine, COUNT);
+                let rooms = |rank| if rank == root { size - 1 } else { 0 };
+                let areas = |rank| with_rooms(rank, in_place, rooms(rank), COUNT);
+                let report = simulate("flat reduce", size, steps, areas);
+                assert!((0..COUNT).all(|item| received(&report, root)[item] == combined(item, 0, size)));
+                assert_eq!(report.rounds, size - 1);
+            }
+            let steps = |rank| reduce::allreduce_flat(rank, size, mine, COUNT);
+            let rooms = |rank| if rank == 0 { size - 1 } else { 0 };
+            let areas = |rank| with_rooms(rank, in_place, rooms(rank), COUNT);
+            let report = simulate("flat allreduce", size, steps, areas);
+            for rank in 0..size {
+                assert!((0..COUNT).all(|item| received(&report, rank)[item] == combined(item, 0, size)));
+            }
+            let steps = |rank| scan::scan_flat(rank, size, mine, COUNT);
+            let report = simulate("flat scan", size, steps, |rank| with_rooms(rank, in_place, rank, COUNT));
+            for rank in 0..size {
+                assert!((0..COUNT).all(|item| received(&report, rank)[item] == combined(item, 0, rank + 1)));
             }
         }
     }
