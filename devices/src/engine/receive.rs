@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use mpj_pool::{DefaultBlock, RawBuffer};
+use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use super::channel::Channel;
 use super::fetch::Announced;
@@ -116,8 +116,8 @@ impl Engine {
         completion
     }
 
-    /// Receives a message taken by a matched probe without a copy: by taking over the block of the global pool that it
-    /// fills from the first byte on, as it came before its receive.
+    /// Receives a message taken by a matched probe in a block of the global pool that it fills from the first byte on: the one
+    /// into which it came, as it was before its receive, so that it is not copied; one of a few bytes in a block made for it.
     ///
     /// # Errors
     /// The message back if its body lies elsewhere, or it has none.
@@ -144,17 +144,19 @@ impl Engine {
         channel: &Channel,
         mut early: Unexpected,
     ) -> Result<(Envelope, DefaultBlock), Unexpected> {
-        match std::mem::replace(&mut early.body, Held::Empty) {
-            Held::Block(block) => {
-                self.release_early(&early);
-                self.confirm(early.from, channel, early.notify);
-                Ok((early.message, block))
-            }
-            body => {
-                early.body = body;
-                Err(early)
-            }
-        }
+        // What gives its room back is the body that it came with.
+        let block = match &early.body {
+            Held::Here(short) => in_block(short.bytes()).inspect(|_| lock(&self.left).note_early(&early)),
+            Held::Block(_) => match std::mem::replace(&mut early.body, Held::Empty) {
+                Held::Block(block) => Some(block),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some(block) = block else { return Err(early) };
+        self.release_early(&early);
+        self.confirm(early.from, channel, early.notify);
+        Ok((early.message, block))
     }
 
     /// Gives a message that came early to its receive.
@@ -367,4 +369,11 @@ impl Engine {
         }
         refused
     }
+}
+
+/// Copies a short body into a block of the global pool, if there is one.
+fn in_block(body: &[u8]) -> Option<DefaultBlock> {
+    let mut block = mpj_pool::global().alloc(body.len()).ok()?;
+    copy::fill(&mut block.as_uninit_mut()[..body.len()], body);
+    Some(block)
 }

@@ -42,15 +42,19 @@ impl Envelope {
 
     /// Whether the message may be received as a part of so many items of a type that are no fewer bytes.
     pub(super) fn fits(&self, datatype: &Datatype, count: usize) -> bool {
-        let packed = Primitive::Packed;
+        let (packed, wanted) = (Primitive::Packed, datatype.homogeneous());
         let same = || {
+            // Of one primitive on both sides no signature is needed.
+            if let (Some(sent), Some(wanted)) = (Primitive::from_code(self.code), wanted) {
+                return sent == wanted && self.bytes.is_multiple_of(sent.size());
+            }
             let Some(sent) = self.full_signature() else { return false };
             // What so many bytes are here: a count from outside is compared, not used.
             let leaves = datatype.leaves_in(count, self.bytes);
             let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
             expected == Some(sent)
         };
-        let wild = self.code == packed as u8 || datatype.homogeneous() == Some(packed);
+        let wild = self.code == packed as u8 || wanted == Some(packed);
         self.bytes == 0 || wild || same()
     }
 

@@ -66,7 +66,7 @@ fn ranks_that_force_different_algorithms_are_told() {
     for (call, set) in [
         ("allreduce", "MPJ_ALLREDUCE=ring"),
         ("allreduce", "MPJ_ALLREDUCE=doubling"),
-        ("allreduce", "MPJ_FLAT_RANKS=0"),
+        ("allreduce", "MPJ_FLAT_BYTES=0"),
         ("allgather", "MPJ_ALLGATHER=ring"),
         ("alltoall", "MPJ_ALLTOALL=pairs"),
     ] {
