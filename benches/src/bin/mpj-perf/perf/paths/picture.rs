@@ -7,8 +7,8 @@ use super::{Family, PATHS};
 /// Auto is as good as the better one if it is within this.
 const CLOSE: f64 = 1.05;
 
-/// A message of so many copies' time is near a copy.
-const NEAR: f64 = 8.0;
+/// From so many bytes on a copy is drawn: of shorter messages it takes next to no part.
+const COPIES: f64 = 4096.0;
 
 /// By how much the first is slower than the second, on the average of all sizes.
 fn ratio(ours: &[Point], others: impl Iterator<Item = f64>) -> f64 {
@@ -78,11 +78,10 @@ pub(super) fn page(device: &str, families: &[Family]) -> Page {
         if !family.lent.is_empty() {
             curves.push(Curve { label: "lent".to_owned(), look: Look::of(3), points: family.lent.clone() });
         }
-        // Where a message takes far longer than a copy, the copy says nothing of it.
-        let least = |bytes| family.paths.iter().flatten().find(|point| point.x == bytes).map(|point| point.y);
-        let is_near = |copy: &&Point| least(copy.x).is_some_and(|least| NEAR * copy.y >= least);
-        let points = family.memcpy.iter().filter(is_near).cloned().collect();
-        curves.push(Curve { label: "memcpy".to_owned(), look: Look::of(6).dashed(2), points });
+        let points: Vec<Point> = family.memcpy.iter().filter(|copy| copy.x >= COPIES).cloned().collect();
+        if !points.is_empty() {
+            curves.push(Curve { label: "memcpy".to_owned(), look: Look::of(6).dashed(2), points });
+        }
         let Family { shape, fresh, .. } = family;
         let state = if *fresh { "freshly written" } else { "unmodified" };
         let cross = match best(&family.paths) {
