@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::doorbell::Doorbell;
@@ -74,6 +74,7 @@ pub trait Carrier: Send + Sync + fmt::Debug {
 #[derive(Debug, Default)]
 pub struct Roster {
     known: AtomicUsize,
+    has_death: AtomicBool,
     events: Mutex<Events>,
     bells: Mutex<Vec<Arc<Doorbell>>>,
     carrier: OnceLock<Arc<dyn Carrier>>,
@@ -117,6 +118,11 @@ impl Roster {
         self.known.load(Ordering::Acquire)
     }
 
+    /// Returns whether any rank has died; without a lock, also in the middle of a panic.
+    pub fn has_death(&self) -> bool {
+        self.has_death.load(Ordering::Relaxed)
+    }
+
     /// Returns the events after the first `seen`.
     pub fn since(&self, seen: usize) -> Vec<Event> {
         let events = self.events();
@@ -146,8 +152,7 @@ impl Roster {
             if !events.push(event.clone()) {
                 return;
             }
-            // SYNC roster-known (release)
-            self.known.store(events.all.len(), Ordering::Release);
+            self.note(&events);
         }
         // Others' loggers are called without the lock.
         if let End::Died(cause) = event.end {
@@ -164,10 +169,16 @@ impl Roster {
             for rank in ranks {
                 events.push(Event { rank, end: End::Died(Arc::clone(&cause)) });
             }
-            // SYNC roster-known (release)
-            self.known.store(events.all.len(), Ordering::Release);
+            self.note(&events);
         }
         self.wake();
+    }
+
+    /// Lets those know who look without the lock.
+    fn note(&self, events: &Events) {
+        self.has_death.store(!events.deaths.is_empty(), Ordering::Relaxed);
+        // SYNC roster-known (release)
+        self.known.store(events.all.len(), Ordering::Release);
     }
 
     fn wake(&self) {

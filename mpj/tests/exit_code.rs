@@ -83,6 +83,21 @@ fn program(mode: &str) -> ExitCode {
             })
         }
         "unwound" => mpj::run_with(Launch::threads(2), |world| unwound(&world)),
+        // The process ends by a panic of a rank although another one has failed: no panic is quiet then.
+        "unwound-late" => mpj::run_with(Launch::threads(3), |world| {
+            let pair = world.split(Some(u32::from(world.rank() == 2)), 0)?.expect("a color");
+            if world.rank() == 2 {
+                return Err(pair.send(&[0u8], 5, 0).expect_err("no such rank"));
+            }
+            while !world.boot().deaths().has_death() {
+                std::thread::yield_now();
+            }
+            if world.rank() == 1 {
+                // What rank 0 sends ends while that waits.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            unwound(&pair)
+        }),
         "none" => mpj::run_with(Launch::threads(0), |world| world.barrier()),
         _ => ExitCode::from(99),
     }
@@ -96,7 +111,7 @@ fn patient(world: &World) -> Result<(), String> {
 
 /// A panic in the middle of a blocking call, by the drop of a buffer that was given away: it must not give the call's own
 /// buffer back while messages come.
-fn unwound(world: &World) -> mpj::Result<()> {
+fn unwound(world: &mpj::Intracomm) -> mpj::Result<()> {
     struct Grenade;
     impl Drop for Grenade {
         fn drop(&mut self) {
@@ -147,9 +162,11 @@ fn check() -> ExitCode {
             assert_eq!(text.matches(told).count(), jobs, "{mode}: {text}");
         }
     }
-    let (output, text) = run("unwound");
-    assert_eq!(output.status.signal(), Some(6), "the process aborts: {text}");
-    assert!(text.contains("on purpose"), "{text}");
+    for mode in ["unwound", "unwound-late"] {
+        let (output, text) = run(mode);
+        assert_eq!(output.status.signal(), Some(6), "the process aborts: {mode}: {text}");
+        assert!(text.contains("on purpose"), "{mode}: {text}");
+    }
     is_refused_below_another_launcher();
     ExitCode::SUCCESS
 }

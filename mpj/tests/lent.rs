@@ -58,3 +58,18 @@ fn who_waits_for_a_block_hears_that_its_receiver_has_left(world: mpj::World) -> 
     }
     Ok(())
 }
+
+#[mpj::test(ranks = 2)]
+fn what_comes_from_nobody_is_empty(world: mpj::World) -> mpj::Result<()> {
+    let (lent, status) = world.recv_block(None, 0)?;
+    assert!(lent.is_empty() && !lent.is_lent() && status.source().is_none());
+    assert_eq!(lent.view::<f64>()?, [0.0; 0]);
+    assert!(lent.into_buffer().expect_err("it is none").to_string().contains("nobody"));
+    for (message, status) in
+        [world.recv_buffer(None, 0)?, world.recv_buffer_in(mpj::pool::global(), 0, mpj::PROC_NULL, 0)?]
+    {
+        assert!(status.source().is_none() && message.sections().next().is_none());
+    }
+    assert_eq!(world.recv_object::<u8>(None, 0).unwrap_err().class(), mpj::Class::Rank);
+    Ok(())
+}

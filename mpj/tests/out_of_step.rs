@@ -61,6 +61,23 @@ fn later(error: &str) -> &str {
     error.split_once(": ").expect("a call and why").1
 }
 
+/// Ranks that take different ways, as their lengths are on either side of a limit: none waits for what nobody sends.
+#[test]
+fn lengths_of_different_ways_are_an_error_everywhere() {
+    for size in [3, 4, 8] {
+        for (odd, counts) in [0, size - 1].into_iter().flat_map(|odd| {
+            [[512, 528], [528, 512], [1, 525], [525, 1], [512, 4096], [4096, 1], [600, 4096], [4097, 4096]]
+                .map(|counts| (odd, counts))
+        }) {
+            let errors = told(size, |world| {
+                let len = counts[usize::from(world.rank() == odd)];
+                world.allreduce(&vec![1u64; len], &mut vec![0u64; len], Op::Sum)
+            });
+            assert!(errors.iter().all(|error| error.contains("allreduce")), "{size} {counts:?}: {errors:?}");
+        }
+    }
+}
+
 /// Says which rank, which call, both lengths.
 #[test]
 fn an_error_names_who_sent_what() {

@@ -120,7 +120,7 @@ impl Engine {
     /// into which it came, as it was before its receive, so that it is not copied; one of a few bytes in a block made for it.
     ///
     /// # Errors
-    /// The message back if its body lies elsewhere, or it has none.
+    /// The message back if its body lies elsewhere, or there is no block.
     pub fn recv_block(&self, message: Message) -> Result<DefaultBlock, Message> {
         let Message { channel, early } = message;
         self.take_over(&channel, early).map(|(_, block)| block).map_err(|early| Message { channel, early })

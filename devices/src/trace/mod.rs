@@ -99,6 +99,7 @@ struct Book {
     /// How many events more are kept, and how many were not.
     room: u64,
     left_out: u64,
+    is_over: bool,
     /// The threads that have been named.
     threads: Vec<u32>,
     sampled: u64,
@@ -121,6 +122,7 @@ impl Trace {
             events: Vec::with_capacity(BUFFER),
             room: config.number(&TRACE_EVENTS),
             left_out: 0,
+            is_over: false,
             threads: Vec::new(),
             sampled: 0,
             sent: HashMap::new(),
@@ -300,6 +302,7 @@ impl Trace {
             book.events.push(event);
         }
         book.room = 0;
+        book.is_over = true;
         book.write(self.rank);
         book.part.close(self.rank)
     }
@@ -345,7 +348,11 @@ fn write_now_and_then(book: &Weak<Mutex<Book>>, rank: u32) {
     loop {
         std::thread::sleep(KEPT);
         let Some(book) = book.upgrade() else { return };
-        lock(&book).write(rank);
+        let mut book = lock(&book);
+        if book.is_over {
+            return;
+        }
+        book.write(rank);
     }
 }
 

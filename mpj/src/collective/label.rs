@@ -88,6 +88,9 @@ const NAMES: [&str; 16] = [
 /// The largest prime below 2^7: choices that differ by less than it never look alike.
 const CHOICES: u64 = 127;
 
+/// The largest prime below 2^6, for choices beside which a bit travels.
+const FEWER: u64 = 61;
+
 /// An operation, whether it goes the way for long messages, and a digest of what all ranks must choose alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Label(u16);
@@ -103,6 +106,13 @@ impl Label {
     pub(crate) fn reduction(operation: Operation, choice: usize, op: &Op) -> Self {
         let choice = choice as u64 % CHOICES + 11 * u64::from(op.code());
         Label::new(operation, choice as usize)
+    }
+
+    /// Labels an allreduce, which has two ways for short messages: one that is flat never looks like one that is not, whatever
+    /// the lengths are, as of two ranks that go different ways each might wait for what the other does not send.
+    pub(crate) fn allreduce(bytes: usize, op: &Op, is_flat: bool) -> Self {
+        let choice = (bytes as u64 % FEWER + 11 * u64::from(op.code())) % FEWER;
+        Label::new(Operation::Allreduce, (choice | u64::from(is_flat) << 6) as usize)
     }
 
     /// Says that it goes the way for long messages.
@@ -183,6 +193,22 @@ mod tests {
         assert_eq!(meetings, [MEETING, 2 * MEETING, 3 * MEETING]);
         // Numbers wrap: those of all ranks alike.
         assert!(is_meeting(MEETING.wrapping_neg()));
+    }
+
+    #[test]
+    fn the_ways_of_an_allreduce_are_told_apart_whatever_it_reduces() {
+        let ops = [Op::Sum, Op::Prod, Op::Bxor, Op::user(false, |a: &u8, _| *a)];
+        let labels = |is_flat: bool| {
+            let of = move |op: &Op| {
+                (0..1000).map(|bytes| Label::allreduce(bytes, op, is_flat)).collect::<Vec<_>>()
+            };
+            ops.iter().flat_map(of).collect::<Vec<_>>()
+        };
+        let (flat, not) = (labels(true), labels(false));
+        assert!(flat.iter().all(|label| !not.contains(label) && label.to_string() == "allreduce"));
+        let label = |bytes, op| Label::allreduce(bytes, op, true);
+        assert!((1..61).all(|more| label(8, &Op::Sum) != label(8 + more, &Op::Sum)));
+        assert!(ops[1..].iter().all(|op| label(8, &Op::Sum) != label(8, op)));
     }
 
     #[test]

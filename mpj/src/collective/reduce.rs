@@ -51,41 +51,55 @@ pub(crate) fn reduce(
 }
 
 /// A reduction to `root`, which hears from each other rank (F-MPJ's FT): in order of rank, whatever the operation. Needs
-/// `count` items of own memory for each of them.
-pub(crate) fn reduce_flat(rank: u32, size: u32, root: u32, mine: Span, count: usize) -> Vec<Step> {
+/// `count` items of own memory, for each of them if they come `apart`.
+pub(crate) fn reduce_flat(
+    rank: u32,
+    size: u32,
+    root: u32,
+    mine: Span,
+    count: usize,
+    apart: bool,
+) -> Vec<Step> {
     if rank != root {
         return vec![Step::Send { to: root, from: mine }];
     }
-    let result = Span::new(Area::RECV, 0, count);
-    let mut steps = Vec::with_capacity(2 * size as usize + 1);
-    steps.extend(others(rank, size, count).map(|(from, into)| Step::Recv { from, into }));
-    steps.extend(copy(mine, result));
-    steps.push(Step::Wait);
-    let fold = |order| move |(_, from)| Step::Fold { from, into: result, order };
-    let below = rank as usize;
-    steps.extend(others(rank, size, count).take(below).rev().map(fold(Order::FromLeft)));
-    steps.extend(others(rank, size, count).skip(below).map(fold(Order::FromRight)));
+    let (below, above) = ((0..rank).rev(), rank + 1..size);
+    let others = below.map(|from| (from, Order::FromLeft)).chain(above.map(|from| (from, Order::FromRight)));
+    let mut steps = Vec::with_capacity(3 * size as usize);
+    hear(&mut steps, others, (mine, count), apart);
     steps
 }
 
-/// The other ranks, in order, each with an area of own memory.
-pub(crate) fn others(
-    rank: u32,
-    size: u32,
-    count: usize,
-) -> impl DoubleEndedIterator<Item = (u32, Span)> + ExactSizeIterator {
-    let first = Area::TEMP.number() as u32;
-    (0..size as usize - 1).map(move |at| {
-        let at = at as u32;
-        (at + u32::from(at >= rank), Span::new(Area::of(first + at), 0, count))
-    })
+/// Hears from ranks, and combines what they give with this rank's own items where the result belongs, in the order in which
+/// they are named: all at once, each in an area of its own, or, where that would take too much memory, one after the other.
+pub(crate) fn hear(
+    steps: &mut Vec<Step>,
+    ranks: impl Iterator<Item = (u32, Order)> + Clone,
+    (mine, count): (Span, usize),
+    apart: bool,
+) {
+    let (first, result) = (Area::TEMP.number() as u32, Span::new(Area::RECV, 0, count));
+    let areas = (0..).map(|at| Span::new(Area::of(first + if apart { at } else { 0 }), 0, count));
+    let ranks = ranks.zip(areas);
+    let recv = |((from, _), into)| Step::Recv { from, into };
+    let fold = |((_, order), from)| Step::Fold { from, into: result, order };
+    if apart {
+        steps.extend(ranks.clone().map(recv));
+    }
+    steps.extend(copy(mine, result));
+    if apart {
+        steps.push(Step::Wait);
+        steps.extend(ranks.map(fold));
+    } else {
+        steps.extend(ranks.flat_map(|rank| [recv(rank), Step::Wait, fold(rank)]));
+    }
 }
 
-/// An allreduce at rank 0, which hears from everybody and tells everybody (F-MPJ's FT, twice). Needs `count` items of own
-/// memory for each other rank.
-pub(crate) fn allreduce_flat(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
+/// An allreduce at rank 0, which hears from everybody and tells everybody (F-MPJ's FT, twice). Needs own memory as
+/// [`reduce_flat`] does.
+pub(crate) fn allreduce_flat(rank: u32, size: u32, mine: Span, count: usize, apart: bool) -> Vec<Step> {
     let result = Span::new(Area::RECV, 0, count);
-    let mut steps = reduce_flat(rank, size, 0, mine, count);
+    let mut steps = reduce_flat(rank, size, 0, mine, count, apart);
     if rank == 0 {
         steps.extend((1..size).map(|to| Step::Send { to, from: result }));
         return steps;

@@ -1,6 +1,6 @@
 //! Scan: rank `r` gets the combination of ranks 0 to `r`.
 
-use super::reduce::{copy, others};
+use super::reduce::{copy, hear};
 use super::step::{Area, Span, Step};
 use crate::op::Order;
 
@@ -31,23 +31,15 @@ pub(crate) fn scan(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> 
     steps
 }
 
-/// A scan in which each rank hears from all before it (F-MPJ's FT, from every rank). Needs `count` items of own memory for
-/// each of them.
-pub(crate) fn scan_flat(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
-    let result = Span::new(Area::RECV, 0, count);
-    let before = || others(rank, size, count).take(rank as usize);
-    let mut steps = Vec::with_capacity((size + rank) as usize + 1);
-    steps.extend(before().map(|(from, into)| Step::Recv { from, into }));
+/// A scan in which each rank hears from all before it (F-MPJ's FT, from every rank). Needs `count` items of own memory, for
+/// each of them if they come `apart`.
+pub(crate) fn scan_flat(rank: u32, size: u32, mine: Span, count: usize, apart: bool) -> Vec<Step> {
+    let mut steps = Vec::with_capacity((size + 2 * rank) as usize + 2);
     steps.extend((rank + 1..size).map(|to| Step::Send { to, from: mine }));
-    steps.extend(copy(mine, result));
-    if rank > 0 {
+    if rank > 0 && mine.area == Area::RECV {
         // What is in place is not written to while it is sent.
         steps.push(Step::Wait);
-        steps.extend(before().rev().map(|(_, from)| Step::Fold {
-            from,
-            into: result,
-            order: Order::FromLeft,
-        }));
     }
+    hear(&mut steps, (0..rank).rev().map(|from| (from, Order::FromLeft)), (mine, count), apart);
     steps
 }

@@ -12,7 +12,7 @@ use mpj_pool::{DefaultBlock, RawBuffer};
 
 use super::buffer::room;
 use super::{Intracomm, Matched};
-use crate::endpoint::{Source, Tag};
+use crate::endpoint::{PROC_NULL_NUMBER, Source, Tag};
 use crate::error::{Class, Error, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
@@ -52,9 +52,7 @@ impl Intracomm {
     pub fn recv_block(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<(Lent, Status)> {
         let (comm, source) = (self.as_raw(), source.into());
         if source == Source::Null {
-            let (source, signature) = (0, Signature::EMPTY);
-            let envelope = Envelope { source, tag: ANY_TAG, code: 0, signature, bytes: 0 };
-            return comm.usable(CALL).map(|()| (Lent { envelope, lying: Lying::Nowhere }, Status::empty()));
+            return comm.usable(CALL).map(|()| (Lent::of_nobody(), Status::empty()));
         }
         let message = raw::mprobe_as(comm, CALL, source.number(), tag.into().number())?;
         receive(comm, message)
@@ -128,6 +126,15 @@ enum Lying {
 }
 
 impl Lent {
+    /// What comes from nobody.
+    fn of_nobody() -> Self {
+        let (source, signature) = (PROC_NULL_NUMBER.cast_unsigned(), Signature::EMPTY);
+        Lent {
+            envelope: Envelope { source, tag: ANY_TAG, code: 0, signature, bytes: 0 },
+            lying: Lying::Nowhere,
+        }
+    }
+
     /// Returns whether it lies in its sender's memory, so that it was not copied.
     pub fn is_lent(&self) -> bool {
         matches!(self.lying, Lying::There(_))
@@ -187,9 +194,12 @@ impl Lent {
     /// ```
     ///
     /// # Errors
-    /// [`Class::Buffer`] if it is none, or of a newer format.
+    /// [`Class::Buffer`] if it is none, as one of nobody, or of a newer format.
     pub fn into_buffer(self) -> Result<LentBuffer> {
         let (source, len) = (self.envelope.source, self.len());
+        if source == PROC_NULL_NUMBER.cast_unsigned() {
+            return Err(Error::new(Class::Buffer, "into_buffer", "nobody (PROC_NULL) has sent it"));
+        }
         // SAFETY: all bytes of the message are initialised.
         let buffer = unsafe { super::buffer::read("into_buffer", LentBlock(self), source, len) }?;
         Ok(LentBuffer(buffer))

@@ -36,6 +36,11 @@ fn nothing(call: &'static str) -> Error {
     Error::new(Class::Buffer, call, "only the root's items are in place")
 }
 
+/// Whether memory for as many items is no more than their bytes, so that there may be some for each rank.
+fn lies_close(items: &Buf) -> bool {
+    items.pieces().is_none() && items.datatype().is_contiguous()
+}
+
 #[inline]
 pub(super) fn barrier(comm: &Comm) -> (Label, Plan<'static>) {
     let (rank, size) = (comm.rank(), comm.size());
@@ -79,7 +84,7 @@ pub(super) fn reduce<'a>(
     let (rank, size, count, bytes) = (comm.rank(), comm.size(), items.count(), items.packed(call)?);
     let is_flat = comm.collectives().tuning().is_flat(size, bytes);
     let steps = match is_flat {
-        true => reduction::reduce_flat(rank, size, root, mine, count),
+        true => reduction::reduce_flat(rank, size, root, mine, count, lies_close(items)),
         false => reduction::reduce(rank, size, root, mine, count, op.is_commutative()),
     };
     let label = Label::reduction(Operation::Reduce, root as usize, op).longer(!is_flat);
@@ -101,15 +106,13 @@ pub(super) fn allreduce<'a>(
     let can_ring = size > 1 && op.is_commutative() && count >= size as usize;
     let way = comm.collectives().tuning().allreduce(size, bytes, can_ring);
     let (steps, temp) = match way {
-        Allreduce::Flat => (reduction::allreduce_flat(rank, size, mine, count), count),
+        Allreduce::Flat => (reduction::allreduce_flat(rank, size, mine, count, lies_close(recv)), count),
         Allreduce::Doubling => (reduction::allreduce_doubling(rank, size, mine, count), count),
         Allreduce::Ring => {
             (reduction::allreduce_ring(rank, size, mine, count), reduction::ring_block(0, size, count).1)
         }
     };
-    // A third way is told from the others as another length is.
-    let choice = bytes.saturating_add(usize::from(way == Allreduce::Flat));
-    let label = Label::reduction(Operation::Allreduce, choice, op).longer(way == Allreduce::Ring);
+    let label = Label::allreduce(bytes, op, way == Allreduce::Flat).longer(way == Allreduce::Ring);
     Ok((label, plan(steps, send, recv).with_temp(temp).with_op(op)))
 }
 
@@ -145,8 +148,11 @@ pub(super) fn scan<'a>(
     let mine = check_reduction(call, send, recv, op)?;
     let bytes = recv.packed(call)?;
     let is_flat = comm.collectives().tuning().is_flat(comm.size(), bytes);
-    let flat_or_doubling = if is_flat { prefix::scan_flat } else { prefix::scan };
-    let steps = flat_or_doubling(comm.rank(), comm.size(), mine, recv.count());
+    let (rank, size, count) = (comm.rank(), comm.size(), recv.count());
+    let steps = match is_flat {
+        true => prefix::scan_flat(rank, size, mine, count, lies_close(recv)),
+        false => prefix::scan(rank, size, mine, count),
+    };
     let label = Label::reduction(Operation::Scan, bytes, op).longer(!is_flat);
     Ok((label, plan(steps, send, recv).with_temp(recv.count()).with_op(op)))
 }

@@ -1,5 +1,7 @@
 //! Waits that a panic must not leave: those for operations that use memory of the caller.
 
+use crate::run::tell_quiet;
+
 /// Runs `wait`, which returns when no operation uses the caller's memory any more. If it panics, the process ends.
 ///
 /// To unwind would give the memory back while others read and write it. What runs in such a wait is this library and the
@@ -22,6 +24,7 @@ impl Drop for Abort {
         reason = "a use of freed memory is worse than the end of the process"
     )]
     fn drop(&mut self) {
+        tell_quiet();
         std::process::abort();
     }
 }

@@ -133,6 +133,8 @@ pub(crate) fn tell(what: &dyn fmt::Display) {
 thread_local! {
     /// What the rank that runs on this thread knows of the ends of ranks.
     static ROSTER: RefCell<Option<Arc<Roster>>> = const { RefCell::new(None) };
+    /// The last panic that was not told.
+    static QUIET: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// A rank runs on this thread, until it is dropped.
@@ -151,23 +153,34 @@ impl Drop for Here {
     }
 }
 
-/// The first rank that fails is the cause; that others then panic over the errors they get is no news.
+/// The first rank that fails is the cause; that others then panic over the errors they get is no news, unless the process ends
+/// by it.
 fn keep_consequences_quiet() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !has_job_failed() {
+            if has_job_failed() {
+                let _ = QUIET.try_with(|quiet| quiet.replace(Some(info.to_string())));
+            } else {
                 usual(info);
             }
         }));
     });
 }
 
+/// Says which panic this thread was quiet about last, as the process ends by it.
+#[cold]
+pub(crate) fn tell_quiet() {
+    if let Ok(Some(panic)) = QUIET.try_with(|quiet| quiet.try_borrow_mut().ok()?.take()) {
+        tell(&panic);
+    }
+}
+
 /// Whether this thread runs a rank of a job in which one has failed.
 fn has_job_failed() -> bool {
     let failed = |roster: &RefCell<Option<Arc<Roster>>>| {
-        roster.try_borrow().is_ok_and(|roster| roster.as_ref().is_some_and(|r| r.first_death().is_some()))
+        roster.try_borrow().is_ok_and(|roster| roster.as_ref().is_some_and(|roster| roster.has_death()))
     };
     // A thread that is ending runs none.
     ROSTER.try_with(failed).unwrap_or(false)

@@ -106,41 +106,42 @@ fn reductions_are_in_order_of_rank() {
     }
 }
 
-/// The areas of a rank that receives from each other rank into one of its own: `others` of them.
-fn with_rooms(rank: u32, in_place: bool, others: u32, count: usize) -> Vec<Vec<Option<Term>>> {
+/// The areas of a rank that receives from others into one of its own, or into one for each.
+fn with_rooms(rank: u32, in_place: bool, others: u32, apart: bool, count: usize) -> Vec<Vec<Option<Term>>> {
     let lent = match in_place {
         true => [vec![], own(rank, count)],
         false => [own(rank, count), empty(count)],
     };
-    lent.into_iter().chain((0..others).map(|_| empty(count))).collect()
+    let rooms = if apart { others } else { others.min(1) };
+    lent.into_iter().chain((0..rooms).map(|_| empty(count))).collect()
 }
 
 #[test]
 fn flat_reductions_are_in_order_of_rank_also_in_place() {
     const COUNT: usize = 2;
     for size in SIZES {
-        for in_place in [false, true] {
+        for (in_place, apart) in [(false, false), (false, true), (true, false), (true, true)] {
             let mine = Span::new(if in_place { Area::RECV } else { Area::SEND }, 0, COUNT);
+            let all = |report: &Report, rank: u32, len: u32| {
+                (0..COUNT).all(|item| received(report, rank)[item] == combined(item, 0, len))
+            };
             for root in roots(size) {
-                let steps = |rank| reduce::reduce_flat(rank, size, root, mine, COUNT);
+                let steps = |rank| reduce::reduce_flat(rank, size, root, mine, COUNT, apart);
                 let rooms = |rank| if rank == root { size - 1 } else { 0 };
-                let areas = |rank| with_rooms(rank, in_place, rooms(rank), COUNT);
+                let areas = |rank| with_rooms(rank, in_place, rooms(rank), apart, COUNT);
                 let report = simulate("flat reduce", size, steps, areas);
-                assert!((0..COUNT).all(|item| received(&report, root)[item] == combined(item, 0, size)));
+                assert!(all(&report, root, size));
                 assert_eq!(report.rounds, size - 1);
             }
-            let steps = |rank| reduce::allreduce_flat(rank, size, mine, COUNT);
+            let steps = |rank| reduce::allreduce_flat(rank, size, mine, COUNT, apart);
             let rooms = |rank| if rank == 0 { size - 1 } else { 0 };
-            let areas = |rank| with_rooms(rank, in_place, rooms(rank), COUNT);
+            let areas = |rank| with_rooms(rank, in_place, rooms(rank), apart, COUNT);
             let report = simulate("flat allreduce", size, steps, areas);
-            for rank in 0..size {
-                assert!((0..COUNT).all(|item| received(&report, rank)[item] == combined(item, 0, size)));
-            }
-            let steps = |rank| scan::scan_flat(rank, size, mine, COUNT);
-            let report = simulate("flat scan", size, steps, |rank| with_rooms(rank, in_place, rank, COUNT));
-            for rank in 0..size {
-                assert!((0..COUNT).all(|item| received(&report, rank)[item] == combined(item, 0, rank + 1)));
-            }
+            assert!((0..size).all(|rank| all(&report, rank, size)));
+            let steps = |rank| scan::scan_flat(rank, size, mine, COUNT, apart);
+            let areas = |rank| with_rooms(rank, in_place, rank, apart, COUNT);
+            let report = simulate("flat scan", size, steps, areas);
+            assert!((0..size).all(|rank| all(&report, rank, rank + 1)));
         }
     }
 }
