@@ -14,7 +14,7 @@ use std::path::Path;
 
 pub use crate::engine::{BUDGET, CREDIT};
 pub use crate::ibvdev::{
-    IBV_DEPTH, IBV_DEVICE, IBV_EAGER, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_READ, IBV_SL,
+    IBV_DEPTH, IBV_DEVICE, IBV_EAGER, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_READ, IBV_REGISTER, IBV_SL,
 };
 pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
 pub use crate::path::PATH;
@@ -54,6 +54,7 @@ pub const PARAMETERS: &[&dyn Parameter] = &[
     &IBV_SL,
     &IBV_EAGER,
     &IBV_READ,
+    &IBV_REGISTER,
     &IBV_DEPTH,
     &CONF,
     &TRACE,

@@ -69,8 +69,10 @@ pub struct Caps {
     /// Whether [`Link::get`] and [`Link::put`] move memory of any layout, and chains; otherwise they are used for one run
     /// alone.
     pub layouts: bool,
-    /// Whether they, and [`Link::post_lent`], want their own end of a move registered.
-    pub registers: bool,
+    /// Whether they, and [`Link::post_lent`], want their own end of a move registered, and from how many bytes on it pays to
+    /// register memory that lies in no region of a pool, for one operation. Shorter bodies go through a block of the global
+    /// pool, and those of a layout that is not moved, unless a path was chosen.
+    pub registers: Option<usize>,
     /// Whether peers can [look at](Link::view) memory that this rank [lends](Device::lend), where it lies.
     pub views: bool,
 }
@@ -79,7 +81,7 @@ impl Caps {
     /// What a device can do that moves frames and no memory.
     pub const fn frames(eager: usize, fragment: usize) -> Self {
         let (get, put, lend) = (None, None, None);
-        Caps { eager, fragment, get, put, lend, layouts: false, registers: false, views: false }
+        Caps { eager, fragment, get, put, lend, layouts: false, registers: None, views: false }
     }
 }
 

@@ -102,7 +102,7 @@ fn exchange(m: &Member, bytes: &mut [u8], region: Option<&Region>, round: u8) {
     } else {
         bytes.fill(0xee);
     }
-    let buf = Buf::new(bytes.as_mut_ptr(), LEN, Datatype::of::<u8>()).in_region(region);
+    let buf = Buf::new(bytes.as_mut_ptr(), bytes.len(), Datatype::of::<u8>()).in_region(region);
     m.barrier();
     if m.rank == 0 {
         // SAFETY: the bytes are borrowed for longer than the operation, which is waited for.
@@ -115,7 +115,7 @@ fn exchange(m: &Member, bytes: &mut [u8], region: Option<&Region>, round: u8) {
         let pattern = Pattern { source: 0, tag: round.into() };
         let received = m.engine.recv(&m.world, pattern, target).unwrap();
         m.engine.wait(received).unwrap();
-        assert!(bytes.iter().copied().eq(content(round)), "round {round}");
+        assert!(bytes.iter().copied().eq(content(round).take(bytes.len())), "round {round}");
     }
 }
 
@@ -181,6 +181,54 @@ fn pooled(m: &Member) {
     drop(child);
 }
 
+/// What is shorter than a registration pays for, or not in one piece, goes through blocks of the global pool, which the device
+/// knows; and of room that is longer than its message only as much is registered as the message takes.
+fn apart(m: &Member) {
+    let (mut pages, before) = (Pages::new(), traffic(m));
+    for part in 1..4 {
+        exchange(m, &mut pages.bytes()[..LEN >> (part + 2)], None, part);
+    }
+    let known = traffic(m);
+    assert!(known.registered.number - before.registered.number <= 1, "the pool's region alone: {known:?}");
+
+    let apart = Datatype::of::<u8>().vector(LEN / 4, 2, 4).unwrap();
+    let bytes = pages.bytes();
+    bytes.iter_mut().zip(content(4)).for_each(|(byte, new)| *byte = if m.rank == 0 { new } else { 0xee });
+    let sent = || content(4).enumerate().map(|(at, byte)| if at % 4 < 2 { byte } else { 0xee });
+    let buf = Buf::new(bytes.as_mut_ptr(), 1, apart);
+    m.barrier();
+    if m.rank == 0 {
+        // SAFETY: the bytes are borrowed for longer than the operation, which is waited for.
+        let source = unsafe { Source::new(buf, None) }.unwrap();
+        let sent = m.engine.send(&m.world, 1, 4, source, Mode::Standard, Leave::Soon).unwrap();
+        m.engine.wait(sent).unwrap();
+    } else {
+        // SAFETY: as above, and nobody looks at them meanwhile.
+        let target = unsafe { Target::new(buf, None) }.unwrap();
+        let received = m.engine.recv(&m.world, Pattern { source: 0, tag: 4 }, target).unwrap();
+        m.engine.wait(received).unwrap();
+        assert!(bytes.iter().copied().eq(sent()));
+    }
+    let then = traffic(m);
+    assert!(then.copied.bytes - known.copied.bytes < 100, "the block was read, not copied: {then:?}");
+
+    let part = LEN / 2;
+    if m.rank == 0 {
+        let bytes: Vec<u8> = content(5).take(part).collect();
+        m.send(1, 5, &bytes);
+    } else {
+        let bytes = pages.bytes();
+        // SAFETY: as above.
+        let target = unsafe { Target::new(Buf::new(bytes.as_mut_ptr(), LEN, Datatype::of::<u8>()), None) };
+        let received = m.engine.recv(&m.world, Pattern { source: 0, tag: 5 }, target.unwrap()).unwrap();
+        m.engine.wait(received).unwrap();
+        assert!(bytes[..part].iter().copied().eq(content(5).take(part)));
+        let last = traffic(m);
+        assert_eq!(last.registered.bytes - then.registered.bytes, part as u64, "{last:?}");
+    }
+    m.barrier();
+}
+
 /// A process that waits for its end.
 struct Child {
     pid: libc::pid_t,
@@ -235,6 +283,11 @@ macro_rules! tests {
 }
 
 tests! { smdev shmdev niodev ibvdev }
+
+#[test]
+fn ibvdev_registers_no_more_of_the_programs_memory_than_pays() {
+    run("ibvdev", &Case { name: "apart", ranks: &[2], run: apart });
+}
 
 /// Counts warnings that say what to do about locked memory.
 struct Warnings(AtomicUsize);

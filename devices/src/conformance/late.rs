@@ -22,6 +22,9 @@ use crate::site::Site;
 /// The most bytes of a piece of a get.
 const PIECE: usize = 24_000;
 
+/// From how many bytes on memory in no pool is got straight: the sizes that are tested lie on both sides.
+const OWN: usize = 100_000;
+
 /// The most looks that a move waits.
 const LOOKS: u64 = 40;
 
@@ -53,7 +56,7 @@ impl Driver for LateDriver {
         let caps = device.caps().clone();
         let get = caps.get.map(|reach| Reach { most: PIECE, ..reach });
         let lend = Some(Reach { most: caps.fragment, ..Reach::ANY });
-        let caps = Caps { get, lend, registers: true, views: false, ..caps };
+        let caps = Caps { get, lend, registers: Some(OWN), views: false, ..caps };
         let pending = Pending {
             list: Mutex::default(),
             state: AtomicU64::new(self.seed * 1000 + u64::from(site.rank) + 1),

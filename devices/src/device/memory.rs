@@ -5,7 +5,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use mpj_datatypes::Datatype;
+use mpj_datatypes::{Datatype, Primitive};
 
 use crate::buf::{Buf, Chain};
 
@@ -90,6 +90,14 @@ impl Memory {
     pub fn new(base: *mut u8, count: usize, datatype: Datatype) -> Option<Self> {
         let bytes = datatype.packed_size(count).ok()?;
         Some(Memory { base, count, datatype, bytes, chain: None })
+    }
+
+    /// Describes what a message of so many bytes takes of it, where that is a part that can be told: of one run.
+    pub(crate) fn of_message(self, bytes: usize) -> Self {
+        if bytes >= self.bytes || self.run().is_none() {
+            return self;
+        }
+        Memory { count: bytes, datatype: Primitive::Byte.into(), bytes, ..self }
     }
 
     /// Describes the items of a buffer.

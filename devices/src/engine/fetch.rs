@@ -63,13 +63,17 @@ const AT_ONCE: usize = 1 << 20;
 
 impl Engine {
     /// Gets the body of an announced message that was accepted: by a move, or by asking for it.
-    pub(crate) fn fetch(&self, announced: &Announced<'_>, target: Target, ender: Ender) {
+    pub(crate) fn fetch(&self, announced: &Announced<'_>, mut target: Target, ender: Ender) {
         let Announced { channel, from, message, op: theirs, key } = *announced;
         let peer = self.peer(from).ok();
         // Of nothing there is no move.
         let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
-            Some((key, peer, prepare(device, &target)?))
+            let path = target.path().unwrap_or(self.path);
+            if wants_block(device, &target.memory()?, message.bytes, target.region(), path) {
+                target.take_block(message.bytes);
+            }
+            Some((key, peer, prepare(device, &target, message.bytes)?))
         });
         // The operation has the only copy: it is dropped with it, before the memory goes back.
         let (get, registration) = match get {
@@ -256,10 +260,28 @@ pub(super) fn takes(device: &dyn Device, reach: Option<Reach>, memory: &Memory, 
     pays && (device.caps().layouts || memory.run().is_some())
 }
 
-/// Makes the memory of a receive ready for a get, which pays where the sender has thought so; `None` if it cannot be got
-/// into.
-fn prepare(device: &dyn Device, target: &Target) -> Option<Option<Registration>> {
-    let memory = target.memory()?;
+/// The longest body that goes through a block without being asked to: who sends more has better uses for as much memory.
+const LONGEST_BLOCK: usize = 16 << 20;
+
+/// Whether a body of so many bytes that a device may move goes through a block of the pool first, or comes to one: where its memory would have to be
+/// registered for this operation alone, and that takes longer than a copy; or where the device does not move its layout.
+pub(super) fn wants_block(
+    device: &dyn Device,
+    memory: &Memory,
+    bytes: usize,
+    region: Option<&Region>,
+    path: Path,
+) -> bool {
+    let caps = device.caps();
+    let Some(own) = caps.registers.filter(|_| bytes <= LONGEST_BLOCK) else { return false };
+    let is_moved = caps.layouts || memory.run().is_some();
+    !is_moved || (path == Path::Auto && region.is_none() && bytes < own)
+}
+
+/// Makes the memory of a receive ready for the get of so many bytes, which pays where the sender has thought so; `None` if it
+/// cannot be got into.
+fn prepare(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
+    let memory = target.memory()?.of_message(bytes);
     if !takes(device, device.caps().get, &memory, Path::ZeroCopy) {
         return None;
     }
@@ -280,7 +302,7 @@ unsafe fn register_local(
     memory: &Memory,
     region: Option<&Region>,
 ) -> Option<Option<Registration>> {
-    if !device.caps().registers {
+    if device.caps().registers.is_none() {
         return Some(None);
     }
     // SAFETY: the caller's promise.

@@ -110,6 +110,8 @@ pub struct Engine {
     pub(crate) path: Path,
     /// Whether such messages go by no path of their own, and none is recorded.
     is_plain: bool,
+    /// Whether there is a device that wants memory registered.
+    registers: bool,
     pub(crate) credit: Credit,
     /// How many outboxes have something waiting.
     pub(crate) busy: AtomicUsize,
@@ -171,6 +173,7 @@ impl Engine {
             policy: Policy::new(config, site.local),
             path,
             is_plain: path == Path::Auto && trace.is_none(),
+            registers: devices.iter().any(|device| device.caps().registers.is_some()),
             peers: Table::new(site.size),
             turn: biased::Mutex::new(&bias, Turn::new(inlets, site.size)),
             credit: Credit::new(config, site.size),

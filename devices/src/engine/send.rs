@@ -9,12 +9,12 @@ use super::Engine;
 use super::answers::note_announced;
 use super::channel::Channel;
 use super::failure::end_local;
-use super::fetch::takes;
+use super::fetch::{takes, wants_block};
 use super::ops::Op;
 use super::outbox::cost;
 use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
 use crate::completion::{Completion, Ender, Started, pair};
-use crate::device::{PeerId, PostError, Registration, RemoteKey};
+use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{Head, Kind, Short};
 use crate::layout::{Envelope, Source};
@@ -143,7 +143,7 @@ impl Engine {
         if channel.is_troubled() {
             self.refuse_gone(channel, id)?;
         }
-        let source = self.by_its_path(source)?;
+        let source = self.by_its_path(peer, source)?;
         let mut out = peer.outbox();
         // Once more under the lock: a channel that was left is forgotten when nothing of it is in an outbox.
         if let Some(fault) = channel.broken() {
@@ -254,13 +254,29 @@ impl Engine {
         reach(Step::Announced, self.site.rank);
     }
 
-    /// Packs a message that is to go through a block.
+    /// Packs a message that is to go through a block, or had better.
     #[inline]
-    fn by_its_path(&self, source: Source) -> Result<Source, Fault> {
-        if source.path().unwrap_or(self.path) != Path::Buffered || source.bytes() == 0 {
-            return Ok(source);
+    fn by_its_path(&self, peer: &Peer, source: Source) -> Result<Source, Fault> {
+        match source.path().unwrap_or(self.path) {
+            Path::Buffered if source.bytes() > 0 => {
+                source.packed().ok_or_else(|| Fault::NoMemory { bytes: source.bytes() })
+            }
+            // Where there is no memory for it, it goes without.
+            Path::Auto | Path::ZeroCopy if self.registers && self.wants_block(peer, &source) => {
+                Ok(source.packed().unwrap_or(source))
+            }
+            _ => Ok(source),
         }
-        source.packed().ok_or_else(|| Fault::NoMemory { bytes: source.bytes() })
+    }
+
+    #[cold]
+    fn wants_block(&self, peer: &Peer, source: &Source) -> bool {
+        let device = self.device_of(peer);
+        let path = source.path().unwrap_or(self.path);
+        let reads = |device: &&dyn Device| device.caps().get.is_some_and(|get| source.bytes() >= get.from);
+        device.filter(reads).zip(source.memory()).is_some_and(|(device, memory)| {
+            wants_block(device, &memory, source.bytes(), source.region(), path)
+        })
     }
 
     /// Whether a message that might go at once is to be got by its receiver.

@@ -135,6 +135,15 @@ pub const IBV_READ: Number = Number {
     help: "bytes from which the receiver reads an announced message out of the sender's memory, which both register for it",
 };
 
+/// From where on the program's memory is registered.
+pub const IBV_REGISTER: Number = Number {
+    name: "IBV_REGISTER",
+    default: 256 << 10,
+    range: (1, 1 << 40),
+    help: "bytes from which memory that is in no pool is registered for one message of ibvdev; what is shorter, and is read, goes \
+           through blocks of a pool, which are registered once",
+};
+
 /// The frames on the way to one peer.
 pub const IBV_DEPTH: Number = Number {
     name: "IBV_DEPTH",
@@ -212,7 +221,11 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
     let eager = config.size(&IBV_EAGER);
     let from = config.size(&IBV_READ);
     let get = Reach { from, most: shared.longest_read() };
-    let caps = Caps { get: Some(get), registers: true, ..Caps::frames(eager, fragment(config)) };
+    let caps = Caps {
+        get: Some(get),
+        registers: Some(config.size(&IBV_REGISTER)),
+        ..Caps::frames(eager, fragment(config))
+    };
     let registrar = Registrar::new(Arc::clone(&shared.domain));
     let inlet = IbvInlet::new(Arc::clone(&shared), lobby);
     Ok((IbvDevice { shared, registrar, caps }, inlet))

@@ -94,6 +94,11 @@ impl Target {
         self
     }
 
+    /// Returns by which way messages should come, if it was chosen.
+    pub(crate) fn path(&self) -> Option<Path> {
+        self.path
+    }
+
     /// Has messages come by this way, unless one was chosen before.
     #[inline]
     pub(crate) fn prefer(&mut self, path: Path) {
@@ -124,7 +129,7 @@ impl Target {
     /// Takes a block for a message, which may be much shorter than the room. Where there is no memory for it the message
     /// goes without.
     #[cold]
-    fn take_block(&mut self, bytes: usize) {
+    pub(crate) fn take_block(&mut self, bytes: usize) {
         if self.block.is_none() && bytes > 0 {
             match mpj_pool::global().alloc(bytes) {
                 Ok(block) => self.block = Some(Box::new(block)),

@@ -121,7 +121,7 @@ impl Driver for FakeDriver {
             Gets::Start => Caps {
                 get: Some(Reach { most: PIECE, ..Reach::ANY }),
                 lend: Some(Reach { from: LENT, most: FRAGMENT }),
-                registers: true,
+                registers: Some(1),
                 ..frames
             },
             Gets::Now => Caps { get: Some(Reach { most: PIECE, ..Reach::ANY }), ..frames },

@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 
 use mpj::World;
 use mpj::config::{Number, PREFIX, Parameter};
-use mpj::devices::config::{IBV_READ, NIO_EAGER, SHM_SINGLE_COPY, SM_EAGER};
+use mpj::devices::config::{IBV_REGISTER, NIO_EAGER, SHM_SINGLE_COPY, SM_EAGER};
 
 use super::super::Failure;
 use super::super::plot;
@@ -41,7 +41,7 @@ const LIMITS: [Limit; 4] = [
     Limit { device: "smdev", parameter: &SM_EAGER, is_last: true },
     Limit { device: "shmdev", parameter: &SHM_SINGLE_COPY, is_last: false },
     Limit { device: "niodev", parameter: &NIO_EAGER, is_last: true },
-    Limit { device: "ibvdev", parameter: &IBV_READ, is_last: false },
+    Limit { device: "ibvdev", parameter: &IBV_REGISTER, is_last: false },
 ];
 
 /// Without copies must be as fast within this, or faster by as much where copies are the rule.
