@@ -7,6 +7,7 @@
 mod envelope;
 mod pieces;
 mod source;
+mod staging;
 mod target;
 
 use std::any::Any;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub use envelope::Envelope;
 pub use pieces::Pieces;
 pub use source::Source;
+pub(crate) use staging::{Stage, Stages};
 pub use target::Target;
 
 /// Keeps an owned buffer alive for as long as an operation needs it.

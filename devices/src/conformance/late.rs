@@ -22,6 +22,9 @@ use crate::site::Site;
 /// The most bytes of a piece of a get.
 const PIECE: usize = 24_000;
 
+/// From how many bytes on bodies are got: what a flood is made of is shorter, and what the cases call long is longer.
+const FROM: usize = 8200;
+
 /// From how many bytes on memory in no pool is got straight: the sizes that are tested lie on both sides.
 const OWN: usize = 100_000;
 
@@ -54,7 +57,7 @@ impl Driver for LateDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let Opened { device, inlet } = self.inner.open(site, config)?;
         let caps = device.caps().clone();
-        let get = caps.get.map(|reach| Reach { most: PIECE, ..reach });
+        let get = caps.get.map(|reach| Reach { from: reach.from.max(FROM), most: PIECE });
         let lend = Some(Reach { most: caps.fragment, ..Reach::ANY });
         let caps = Caps { get, lend, registers: Some(OWN), views: false, ..caps };
         let pending = Pending {

@@ -70,8 +70,10 @@ impl Engine {
         let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
             let path = target.path().unwrap_or(self.path);
-            if wants_block(device, &target.memory()?, message.bytes, target.region(), path) {
-                target.take_block(message.bytes);
+            if wants_block(device, &target.memory()?, message.bytes, target.region(), path)
+                && let Some(block) = self.stages.take(message.bytes)
+            {
+                target.land_in(block);
             }
             Some((key, peer, prepare(device, &target, message.bytes)?))
         });

@@ -68,6 +68,7 @@ use crate::biased::{self, Bias};
 use crate::config::{Config, PATH};
 use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
+use crate::layout::Stages;
 use crate::liveness::{End, Roster};
 use crate::path::Path;
 use crate::registry::{Openings, Registry};
@@ -112,6 +113,8 @@ pub struct Engine {
     is_plain: bool,
     /// Whether there is a device that wants memory registered.
     registers: bool,
+    /// What goes through blocks then, though nobody has asked for it.
+    stages: Stages,
     pub(crate) credit: Credit,
     /// How many outboxes have something waiting.
     pub(crate) busy: AtomicUsize,
@@ -174,6 +177,7 @@ impl Engine {
             path,
             is_plain: path == Path::Auto && trace.is_none(),
             registers: devices.iter().any(|device| device.caps().registers.is_some()),
+            stages: Stages::default(),
             peers: Table::new(site.size),
             turn: biased::Mutex::new(&bias, Turn::new(inlets, site.size)),
             credit: Credit::new(config, site.size),

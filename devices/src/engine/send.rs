@@ -17,7 +17,7 @@ use crate::completion::{Completion, Ender, Started, pair};
 use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{Head, Kind, Short};
-use crate::layout::{Envelope, Source};
+use crate::layout::{Envelope, Source, Stage};
 use crate::liveness::End;
 use crate::matching::{Held, Posted, Unexpected};
 use crate::path::Path;
@@ -259,11 +259,16 @@ impl Engine {
     fn by_its_path(&self, peer: &Peer, source: Source) -> Result<Source, Fault> {
         match source.path().unwrap_or(self.path) {
             Path::Buffered if source.bytes() > 0 => {
-                source.packed().ok_or_else(|| Fault::NoMemory { bytes: source.bytes() })
+                let bytes = source.bytes();
+                let block = Stage::of(bytes).ok_or(Fault::NoMemory { bytes })?;
+                Ok(source.packed(block))
             }
             // Where there is no memory for it, it goes without.
             Path::Auto | Path::ZeroCopy if self.registers && self.wants_block(peer, &source) => {
-                Ok(source.packed().unwrap_or(source))
+                match self.stages.take(source.bytes()) {
+                    Some(block) => Ok(source.packed(block)),
+                    None => Ok(source),
+                }
             }
             _ => Ok(source),
         }
@@ -273,7 +278,11 @@ impl Engine {
     fn wants_block(&self, peer: &Peer, source: &Source) -> bool {
         let device = self.device_of(peer);
         let path = source.path().unwrap_or(self.path);
-        let reads = |device: &&dyn Device| device.caps().get.is_some_and(|get| source.bytes() >= get.from);
+        // What may go at once is not read, also where there is no credit for it.
+        let reads = |device: &&dyn Device| {
+            let caps = device.caps();
+            source.bytes() > caps.eager && caps.get.is_some_and(|get| source.bytes() >= get.from)
+        };
         device.filter(reads).zip(source.memory()).is_some_and(|(device, memory)| {
             wants_block(device, &memory, source.bytes(), source.region(), path)
         })

@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use mpj_datatypes::{Primitive, Signature};
-use mpj_pool::{Pool, RawBuffer, Region};
+use mpj_pool::{RawBuffer, Region};
 
-use super::{Envelope, Keep, Pieces, Target};
+use super::{Envelope, Keep, Pieces, Stage, Target};
 use crate::buf::{Buf, BufError};
 use crate::copy;
 use crate::device::{Body, Fill, Memory, Packed};
@@ -65,13 +65,12 @@ impl Source {
         self.path
     }
 
-    /// Packs the message into a block of the global pool, and lets go of the memory; `None` if there is no such block.
-    pub(crate) fn packed(&self) -> Option<Source> {
-        let mut block = mpj_pool::global().alloc(self.bytes).ok()?;
+    /// Packs the message into a block, and lets go of the memory.
+    pub(crate) fn packed(self, mut block: Stage) -> Source {
         let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
-        let buf = Buf::in_block(&block, 0, len, Primitive::Byte);
+        let buf = Buf::in_block(&*block, 0, len, Primitive::Byte);
         // Invariants: the block was written up to `len`, and lives as long as the source does.
-        Some(Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) })
+        Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }
     }
 
     /// Returns what keeps the memory, if the operation owns it.

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use mpj_datatypes::Primitive;
-use mpj_pool::{DefaultBlock, Pool, RawBuffer, Region};
+use mpj_pool::{RawBuffer, Region};
 
-use super::{Envelope, Keep};
+use super::{Envelope, Keep, Stage};
 use crate::buf::{Buf, BufError};
 use crate::copy;
 use crate::device::Memory;
@@ -32,7 +32,7 @@ pub struct Target {
     bytes: usize,
     landed: usize,
     path: Option<Path>,
-    block: Option<Box<DefaultBlock>>,
+    block: Option<Box<Stage>>,
     keep: Option<Keep>,
 }
 
@@ -129,13 +129,18 @@ impl Target {
     /// Takes a block for a message, which may be much shorter than the room. Where there is no memory for it the message
     /// goes without.
     #[cold]
-    pub(crate) fn take_block(&mut self, bytes: usize) {
+    fn take_block(&mut self, bytes: usize) {
         if self.block.is_none() && bytes > 0 {
-            match mpj_pool::global().alloc(bytes) {
-                Ok(block) => self.block = Some(Box::new(block)),
-                Err(_) => self.path = None,
+            match Stage::of(bytes) {
+                Some(block) => self.land_in(block),
+                None => self.path = None,
             }
         }
+    }
+
+    /// Has a message that was accepted, and of which nothing has landed, come to a block that has room for it.
+    pub(crate) fn land_in(&mut self, block: Stage) {
+        self.block = Some(Box::new(block));
     }
 
     /// Returns the bytes that may land: as many as there is room for, and no more than a block holds.

@@ -1,0 +1,92 @@
+//! Blocks of the global pool that bodies go through, and how much of them a rank takes without being asked to.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mpj_pool::{DefaultBlock, Pool};
+
+/// The most bytes in such blocks at once that nobody has asked for: a rank may have started any number of operations.
+const MOST: usize = 64 << 20;
+
+/// A block that a body goes through.
+pub(crate) struct Stage {
+    block: DefaultBlock,
+    /// Dropped after the block.
+    _share: Option<Share>,
+}
+
+impl Stage {
+    /// Takes a block for a body whose path asks for one; `None` if there is no memory.
+    pub(crate) fn of(bytes: usize) -> Option<Self> {
+        mpj_pool::global().alloc(bytes).ok().map(|block| Stage { block, _share: None })
+    }
+}
+
+impl Deref for Stage {
+    type Target = DefaultBlock;
+
+    fn deref(&self) -> &DefaultBlock {
+        &self.block
+    }
+}
+
+impl DerefMut for Stage {
+    fn deref_mut(&mut self) -> &mut DefaultBlock {
+        &mut self.block
+    }
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stage")
+    }
+}
+
+/// The blocks of one rank that nobody has asked for.
+#[derive(Default, Debug)]
+pub(crate) struct Stages {
+    taken: Arc<AtomicUsize>,
+}
+
+impl Stages {
+    /// Takes a block for a body that had better go through one; `None` if there are enough, or there is no memory.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Stage> {
+        let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= MOST);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        let share = Share { taken: Arc::clone(&self.taken), bytes };
+        Some(Stage { _share: Some(share), ..Stage::of(bytes)? })
+    }
+}
+
+/// A part of what may be taken.
+struct Share {
+    taken: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_taken_unasked_than_may_be() {
+        let stages = Stages::default();
+        let mut held: Vec<Stage> = std::iter::from_fn(|| stages.take(MOST / 4)).collect();
+        assert_eq!(held.len(), 4);
+        assert!(stages.take(1).is_none() && stages.take(usize::MAX).is_none());
+        assert!(Stage::of(1).is_some(), "who asks for one has it");
+        held.pop();
+        assert!(stages.take(MOST / 4 + 1).is_none());
+        assert!(stages.take(MOST / 4).is_some());
+        drop(held);
+        assert!(stages.take(MOST).is_some());
+    }
+}
