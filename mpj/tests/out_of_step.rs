@@ -245,7 +245,7 @@ fn user_code_that_fails_on_one_rank() {
     let other = format!("bcast_object: rank 0 failed in {refused}");
     assert_eq!(errors, [refused, &other, &other]);
     // Short vectors are combined at rank 0, longer ones on every rank.
-    for (who, count) in [(0, 1), (2, 2000)] {
+    for (who, count) in [(0, 1), (2, 20_000)] {
         let errors = told(3, |world| {
             let me = world.rank();
             let op =

@@ -89,9 +89,10 @@ const FLAT_RANKS: Number = Number {
 /// Up to where vectors are short.
 const FLAT_BYTES: Number = Number {
     name: "FLAT_BYTES",
-    default: 4 << 10,
+    default: 32 << 10,
     range: (0, 1 << 30),
-    help: "bytes up to which vectors are short in the sense of MPJ_FLAT_RANKS; the same for all ranks",
+    help: "bytes up to which vectors are short in the sense of MPJ_FLAT_RANKS; for scan, in which each rank sends to all behind \
+           it, an eighth; the same for all ranks",
 };
 
 /// Bytes up to which every rank sends to every other at once unless something else is said.
@@ -148,6 +149,11 @@ impl Tuning {
         size > 2 && size <= self.flat_ranks && bytes <= self.flat_bytes
     }
 
+    /// Whether a scan goes that way, in which there are as many messages as pairs of ranks.
+    pub(crate) fn scan_is_flat(&self, size: u32, bytes: usize) -> bool {
+        self.is_flat(size, bytes.saturating_mul(8))
+    }
+
     /// Whether an alltoall in which each rank sends so many bytes is direct.
     pub(crate) fn alltoall_directly(&self, bytes: usize) -> bool {
         self.alltoall.unwrap_or(bytes <= self.alltoall_direct)
@@ -173,8 +179,10 @@ mod tests {
     #[test]
     fn few_ranks_go_directly_with_short_vectors() {
         let usual = tuned(&[]);
-        assert!(usual.is_flat(3, 0) && usual.is_flat(8, 4 << 10));
-        assert!(!usual.is_flat(2, 0) && !usual.is_flat(9, 0) && !usual.is_flat(8, (4 << 10) + 1));
+        assert!(usual.is_flat(3, 0) && usual.is_flat(8, 32 << 10));
+        assert!(!usual.is_flat(2, 0) && !usual.is_flat(9, 0) && !usual.is_flat(8, (32 << 10) + 1));
+        assert!(usual.scan_is_flat(8, 4 << 10) && !usual.scan_is_flat(8, (4 << 10) + 1));
+        assert!(!usual.scan_is_flat(8, usize::MAX));
         assert!(!tuned(&[(&FLAT_RANKS, "0")]).is_flat(3, 0) && tuned(&[(&FLAT_RANKS, "9")]).is_flat(9, 0));
         assert!(!tuned(&[(&FLAT_BYTES, "0")]).is_flat(3, 1) && tuned(&[(&FLAT_BYTES, "9")]).is_flat(3, 9));
     }
@@ -183,10 +191,10 @@ mod tests {
     fn sizes_decide_unless_an_algorithm_is_forced() {
         let usual = tuned(&[]);
         let allreduce = |bytes| usual.allreduce(4, bytes, true);
-        assert_eq!([0, 4 << 10].map(allreduce), [Allreduce::Flat; 2]);
-        assert_eq!([(4 << 10) + 1, (32 << 10) - 1].map(allreduce), [Allreduce::Doubling; 2]);
+        assert_eq!([0, (32 << 10) - 1].map(allreduce), [Allreduce::Flat; 2]);
+        assert_eq!(usual.allreduce(9, (32 << 10) - 1, true), Allreduce::Doubling);
         assert_eq!(allreduce(32 << 10), Allreduce::Ring);
-        assert_eq!(usual.allreduce(4, 32 << 10, false), Allreduce::Doubling);
+        assert_eq!(usual.allreduce(4, (32 << 10) + 1, false), Allreduce::Doubling);
         assert_eq!([2, 9].map(|size| usual.allreduce(size, 8, true)), [Allreduce::Doubling; 2]);
         assert!(usual.allgather_directly(64 << 10) && !usual.allgather_directly((64 << 10) + 1));
         assert!(usual.alltoall_directly(64 << 10) && !usual.alltoall_directly((64 << 10) + 1));

@@ -147,7 +147,7 @@ pub(super) fn scan<'a>(
     let send = send.given();
     let mine = check_reduction(call, send, recv, op)?;
     let bytes = recv.packed(call)?;
-    let is_flat = comm.collectives().tuning().is_flat(comm.size(), bytes);
+    let is_flat = comm.collectives().tuning().scan_is_flat(comm.size(), bytes);
     let (rank, size, count) = (comm.rank(), comm.size(), recv.count());
     let steps = match is_flat {
         true => prefix::scan_flat(rank, size, mine, count, lies_close(recv)),
