@@ -17,8 +17,8 @@ use crate::later;
 use crate::liveness::{End, Event};
 use crate::matching::{ANY_SOURCE, Held, Pattern, Posted, Unexpected};
 
-/// How long a rank that has failed waits for its devices.
-const GIVE_UP: Duration = Duration::from_millis(250);
+/// How long a rank waits for what its devices have in hand, once it has failed or the peers in question have ended.
+pub(super) const GIVE_UP: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// Returns the first rank of the world that has died, and its cause.

@@ -265,8 +265,9 @@ pub(super) fn takes(device: &dyn Device, reach: Option<Reach>, memory: &Memory, 
 /// The longest body that goes through a block without being asked to: who sends more has better uses for as much memory.
 const LONGEST_BLOCK: usize = 16 << 20;
 
-/// Whether a body of so many bytes that a device may move goes through a block of the pool first, or comes to one: where its memory would have to be
-/// registered for this operation alone, and that takes longer than a copy; or where the device does not move its layout.
+/// Whether a body of so many bytes that a device may move goes through a block of the pool first, or comes to one: where its
+/// memory would have to be registered for this operation alone, and that takes longer than a copy; or where the device does
+/// not move its layout.
 pub(super) fn wants_block(
     device: &dyn Device,
     memory: &Memory,

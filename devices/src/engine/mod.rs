@@ -50,12 +50,14 @@ mod withdraw;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
 pub use channel::Channel;
 pub use contact::Cards;
 use credit::Credit;
 pub use credit::{BUDGET, CREDIT};
 pub use driven::Driven;
+use failure::GIVE_UP;
 pub use lent::Lent;
 pub use receive::{Message, Taken};
 pub use send::{Leave, Mode, Sent};
@@ -271,7 +273,12 @@ impl Engine {
         );
         crate::steps::reach(crate::steps::Step::Closing, self.site.rank);
         self.roster.report(self.site.rank, End::Closing);
-        self.wait_for(&mut (), |()| self.is_quiet().then_some(()), leaving);
+        let has_ended =
+            |peer: PeerId| self.end_of(peer.0).is_some_and(|end| !matches!(end, End::Finishing(_)));
+        self.wait_for(&mut (), |()| self.is_quiet(has_ended).then_some(()), leaving);
+        // What they had received by then comes back from the devices soon after, but for those that keep it.
+        let end = Instant::now() + GIVE_UP;
+        self.wait_until(|| (self.is_quiet(|_| false) || Instant::now() >= end).then_some(()));
         self.end_received();
         self.roster.report(self.site.rank, End::Left);
     }
@@ -308,11 +315,9 @@ impl Engine {
     }
 
     /// Whether nothing this rank has sent, or has begun to receive, is still under way. What is lent and looked at has been
-    /// received. A device that does not give memory
-    /// back after the end of the peer does not keep the rank here: the memory is given back when the device is dropped.
-    fn is_quiet(&self) -> bool {
-        let has_ended =
-            |peer: PeerId| self.end_of(peer.0).is_some_and(|end| !matches!(end, End::Finishing(_)));
+    /// received. A device that does not give memory back after the end of the peer does not keep the rank for long: the
+    /// memory is given back when the device is dropped.
+    fn is_quiet(&self, has_ended: impl Fn(PeerId) -> bool + Copy) -> bool {
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_settled())
             && self.all_channels().iter().all(|c| c.ops().is_settled(has_ended, |op| self.is_received(op)))
