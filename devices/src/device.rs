@@ -71,7 +71,7 @@ pub struct Caps {
     pub layouts: bool,
     /// Whether they, and [`Link::post_lent`], want their own end of a move registered, and from how many bytes on it pays to
     /// register memory that lies in no region of a pool, for one operation. Shorter bodies go through a block of the global
-    /// pool, and those of a layout that is not moved, unless a path was chosen.
+    /// pool, but by [`Path::ZeroCopy`](crate::Path::ZeroCopy); and so do those of a layout that is not moved.
     pub registers: Option<usize>,
     /// Whether peers can [look at](Link::view) memory that this rank [lends](Device::lend), where it lies.
     pub views: bool,

@@ -32,7 +32,7 @@ fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
     let choose = |all: Registry| {
         let threads = all.get(SmDriver::NAME).cloned().unwrap();
         let late = |name, seed| LateDriver::new(name, Arc::clone(&threads), seed);
-        all.with(late("late", 1)).with(late("later", 77)).only(&[device]).unwrap()
+        all.with(late("late", 2)).with(late("later", 77)).only(&[device]).unwrap()
     };
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for ranks in ranks {

@@ -34,7 +34,11 @@ fn run(device: &str, case: &'static Case) {
         return;
     }
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    run_threads(|all| all.only(&[device]).unwrap(), &Config::default(), 2, case);
+    start(device, case);
+}
+
+fn start(device: &str, case: &'static Case) {
+    run_threads(|all| all.only(&[device]).unwrap(), &Config::default(), case.ranks[0], case);
 }
 
 /// Pages of this process, mapped until it is dropped.
@@ -366,4 +370,67 @@ fn ibvdev_sends_what_it_cannot_lock_in_frames_and_says_so_once() {
     limited.join().unwrap();
     // By the rank that sends: the other one is given no key.
     assert_eq!(WARNINGS.0.load(Ordering::Relaxed), usize::from(!*NO_VERBS));
+}
+
+/// Ranks of the case below: one is met before the others.
+const MET_LATE: u32 = 8;
+
+/// Many messages at once, each through a block, lock no more than leaves the slots of peers that are met afterwards.
+fn met_late(m: &Member) {
+    const MESSAGES: usize = 64;
+    let mut all: Vec<Vec<u8>> = (0..MESSAGES).map(|at| vec![at as u8; 64 << 10]).collect();
+    match m.rank {
+        0 => {
+            m.send(1, 1, &[1u8]);
+            m.recv::<u8>(1, 1, 1);
+        }
+        1 => {
+            m.recv::<u8>(0, 1, 1);
+            m.send(0, 1, &[1u8]);
+        }
+        _ => (),
+    }
+    if m.rank < 2 {
+        let started: Vec<_> = all
+            .iter_mut()
+            .map(|bytes| {
+                let buf = Buf::new(bytes.as_mut_ptr(), bytes.len(), Datatype::of::<u8>());
+                if m.rank == 0 {
+                    // SAFETY: the bytes outlive the operation, which is waited for.
+                    let source = unsafe { Source::new(buf, None) }.unwrap();
+                    m.engine.send(&m.world, 1, 2, source, Mode::Standard, Leave::Soon).unwrap()
+                } else {
+                    // SAFETY: as above.
+                    let target = unsafe { Target::new(buf, None) }.unwrap();
+                    m.engine.recv(&m.world, Pattern { source: 0, tag: 2 }, target).unwrap()
+                }
+            })
+            .collect();
+        started.into_iter().for_each(|started| assert!(m.engine.wait(started).is_ok()));
+        assert!(all.iter().enumerate().all(|(at, bytes)| bytes.iter().all(|byte| *byte == at as u8)));
+    }
+    if m.rank == 0 {
+        for rank in 2..MET_LATE {
+            m.send(rank, 3, &[rank]);
+            assert_eq!(m.recv::<u32>(rank.cast_signed(), 3, 1).1, [rank]);
+        }
+    } else if m.rank > 1 {
+        let (_, rank) = m.recv::<u32>(0, 3, 1);
+        m.send(0, 3, &rank);
+    }
+}
+
+#[test]
+fn ibvdev_meets_peers_after_messages_that_lock_what_they_may() {
+    if *NO_VERBS {
+        return;
+    }
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let limited = std::thread::spawn(|| {
+        keep_to_limits();
+        let before = limit_locked(8 << 20);
+        start("ibvdev", &Case { name: "met_late", ranks: &[MET_LATE], run: met_late });
+        limit_locked(before);
+    });
+    limited.join().unwrap();
 }

@@ -64,14 +64,16 @@ fn later(error: &str) -> &str {
 /// Ranks that take different ways, as their lengths are on either side of a limit: none waits for what nobody sends.
 #[test]
 fn lengths_of_different_ways_are_an_error_everywhere() {
-    for size in [3, 4, 8] {
+    // In order of rank it goes flat or by doubling; in any order flat or around a ring.
+    let ordered = Op::user(false, |a: &u64, b: &u64| a + b);
+    for (size, op) in [3, 4, 8].into_iter().flat_map(|size| [(size, &Op::Sum), (size, &ordered)]) {
         for (odd, counts) in [0, size - 1].into_iter().flat_map(|odd| {
-            [[512, 528], [528, 512], [1, 525], [525, 1], [512, 4096], [4096, 1], [600, 4096], [4097, 4096]]
-                .map(|counts| (odd, counts))
+            let pairs = [[4096, 4112], [4112, 4096], [1, 4125], [4125, 1], [4096, 20_000], [20_000, 1]];
+            pairs.map(|counts| (odd, counts))
         }) {
             let errors = told(size, |world| {
                 let len = counts[usize::from(world.rank() == odd)];
-                world.allreduce(&vec![1u64; len], &mut vec![0u64; len], Op::Sum)
+                world.allreduce(&vec![1u64; len], &mut vec![0u64; len], op.clone())
             });
             assert!(errors.iter().all(|error| error.contains("allreduce")), "{size} {counts:?}: {errors:?}");
         }

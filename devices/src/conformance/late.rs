@@ -1,7 +1,7 @@
 //! A device in an asynchronous mode: moves that another device makes at once are started, and end late, in any order, also
 //! after the death of the peer or the end of the operation.
 //!
-//! What a seed decides: after how many looks of the inlet a move is made, and which of those that are due goes first. Until
+//! What a seed decides: whether the device moves layouts, or runs alone; after how many looks of the inlet a move is made, and which of those that are due goes first. Until
 //! then nobody else may touch the memory. A body that is sent from where it lies must be the same when its move ends, and so
 //! must the bytes that a get has put where its own will go: an engine that gives memory back too early is seen by them.
 
@@ -59,7 +59,8 @@ impl Driver for LateDriver {
         let caps = device.caps().clone();
         let get = caps.get.map(|reach| Reach { from: reach.from.max(FROM), most: PIECE });
         let lend = Some(Reach { most: caps.fragment, ..Reach::ANY });
-        let caps = Caps { get, lend, registers: Some(OWN), views: false, ..caps };
+        let layouts = caps.layouts && self.seed.is_multiple_of(2);
+        let caps = Caps { get, lend, layouts, registers: Some(OWN), views: false, ..caps };
         let pending = Pending {
             list: Mutex::default(),
             state: AtomicU64::new(self.seed * 1000 + u64::from(site.rank) + 1),

@@ -5,13 +5,13 @@
 //! weighs the ways). Blocks of a pool share the registration of their region, which ends before the region is unmapped.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mpj_pool::{Access, Region, RegisterError, Registered};
 
 use super::hello::Reader;
+use super::locked::{Allowance, Locked};
 use super::verbs::{Domain, Mr, Use};
 use crate::device::{Memory, Registration, RemoteKey};
 use crate::sys;
@@ -23,6 +23,9 @@ const NO_MEMORY: i32 = sys::Errno::NOMEM.raw_os_error();
 #[derive(Debug)]
 pub(super) struct Registrar {
     domain: Arc<Domain>,
+    allowance: Arc<Allowance>,
+    /// Those of regions, which may stay for longer.
+    regions: Mutex<Vec<Weak<Whole>>>,
     /// What regions know the device by.
     device: u64,
     /// The number of the next registration.
@@ -50,24 +53,34 @@ unsafe impl Sync for Record {}
 
 #[derive(Debug)]
 enum Hold {
-    Own { _mr: Mr },
-    Region { _region: Arc<dyn Registered> },
+    Own {
+        // Given back before its part of what may be locked.
+        _mr: Mr,
+        _locked: Locked,
+    },
+    Region {
+        _region: Arc<dyn Registered>,
+    },
 }
 
 /// A region of a pool, registered.
 #[derive(Debug)]
 struct Whole {
-    mr: Mutex<Option<Mr>>,
+    mr: Mutex<Option<(Mr, Locked)>>,
     lkey: u32,
     rkey: u32,
 }
 
 // SAFETY: 1: the registration covers the region, which is used by work requests for blocks of it alone. 2: what gives the
-// registration back says when the device is quiet. 3: a registration holds the device open.
+// registration back says when the device is quiet, and is asked again if it refused. 3: a registration holds the device open.
 unsafe impl Registered for Whole {
     fn release(&self) -> Result<(), RegisterError> {
-        let mr = self.mr.lock().unwrap_or_else(PoisonError::into_inner).take();
-        mr.map_or(Ok(()), Mr::release).map_err(|e| error("ibv_dereg_mr", &e))
+        let mut held = self.mr.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((mr, _)) = &mut *held {
+            mr.release().map_err(|e| error("ibv_dereg_mr", &e))?;
+            *held = None;
+        }
+        Ok(())
     }
 }
 
@@ -76,11 +89,19 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 }
 
 impl Registrar {
-    pub(super) fn new(domain: Arc<Domain>) -> Self {
+    pub(super) fn new(domain: Arc<Domain>, allowance: Arc<Allowance>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
         // Regions tell devices of any kind apart by a number: others may count, too.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
-        Registrar { domain, device, next: AtomicU64::new(1), has_warned: AtomicBool::new(false) }
+        let regions = Mutex::default();
+        Registrar {
+            domain,
+            allowance,
+            regions,
+            device,
+            next: AtomicU64::new(1),
+            has_warned: AtomicBool::new(false),
+        }
     }
 
     /// Registers the memory of an operation.
@@ -98,10 +119,11 @@ impl Registrar {
         let own = || {
             // What peers read need not be writable.
             let what = if access.remote_read { Use::Read } else { Use::Write };
+            let locked = self.lock(base, memory.bytes())?;
             // SAFETY: the caller's promise.
             let mr = unsafe { Mr::new(&self.domain, base, memory.bytes(), what) };
             let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
-            Ok((mr.lkey(), mr.rkey(), Hold::Own { _mr: mr }, memory.bytes()))
+            Ok((mr.lkey(), mr.rkey(), Hold::Own { _mr: mr, _locked: locked }, memory.bytes()))
         };
         let registered = match region.map(|region| self.region(region)) {
             // What lies in a region that is too long may be short.
@@ -111,6 +133,11 @@ impl Registrar {
         let (lkey, rkey, hold, registered) = registered.inspect_err(|refused| self.warn(refused))?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         Ok(Registration::new(Record { number, base, lkey, rkey, _hold: hold }, registered))
+    }
+
+    /// Takes a part of what operations may lock.
+    fn lock(&self, base: *mut u8, len: usize) -> Result<Locked, RegisterError> {
+        self.allowance.take(base.addr(), len).ok_or(RegisterError { call: "ibv_reg_mr", errno: NO_MEMORY })
     }
 
     /// Says, the first time, that messages which should be read go in frames.
@@ -124,15 +151,22 @@ impl Registrar {
         }
     }
 
+    fn regions(&self) -> MutexGuard<'_, Vec<Weak<Whole>>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn region(&self, region: &Region) -> Result<(u32, u32, Hold, usize), RegisterError> {
         let mut registered = 0;
         let known = region.registrations.get_or_register(self.device, || {
+            let locked = self.lock(region.base.as_ptr(), region.len)?;
             // SAFETY: the region releases the registration before it is unmapped.
             let mr = unsafe { Mr::new(&self.domain, region.base.as_ptr(), region.len, Use::Write) };
             let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
             let (lkey, rkey) = (mr.lkey(), mr.rkey());
             registered = region.len;
-            Ok(Arc::new(Whole { mr: Mutex::new(Some(mr)), lkey, rkey }))
+            let whole = Arc::new(Whole { mr: Mutex::new(Some((mr, locked))), lkey, rkey });
+            self.regions().push(Arc::downgrade(&whole));
+            Ok(whole)
         })?;
         let whole: &dyn std::any::Any = &*known;
         // The number is this device's alone.
@@ -140,6 +174,16 @@ impl Registrar {
             whole.downcast_ref().ok_or(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })?;
         let (lkey, rkey) = (*lkey, *rkey);
         Ok((lkey, rkey, Hold::Region { _region: known }, registered))
+    }
+}
+
+impl Drop for Registrar {
+    /// Gives back what regions of pools would hold until they are unmapped: their pool may be there for as long as the process
+    /// is. A device that refuses is asked again then.
+    fn drop(&mut self) {
+        for whole in self.regions().drain(..).filter_map(|whole| whole.upgrade()) {
+            let _ = whole.release();
+        }
     }
 }
 

@@ -23,7 +23,7 @@
 //! | `hello` `lobby` | datagrams with proofs, until a queue pair stands |
 //! | `pair` `frame` | one end of a queue pair, and what goes through it |
 //! | `slots` `stock` `ticket` | registered memory; receives for all peers; what a completion is about |
-//! | `keys` | the program's memory: registrations and keys |
+//! | `keys` `locked` | the program's memory: registrations and keys, and how much of it is locked |
 //! | `link` `inlet` | sending to one, receiving from all |
 
 mod card;
@@ -37,6 +37,7 @@ mod keys;
 mod link;
 #[allow(unsafe_code, reason = "hellos lie in registered memory")]
 mod lobby;
+mod locked;
 #[allow(unsafe_code, reason = "what is posted lies in registered memory")]
 mod pair;
 mod port;
@@ -68,6 +69,7 @@ use card::Card;
 use inlet::IbvInlet;
 use keys::{Key, Registrar};
 use link::IbvLink;
+use locked::Allowance;
 use port::AUTO;
 use shared::Shared;
 
@@ -226,7 +228,8 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
         registers: Some(config.size(&IBV_REGISTER)),
         ..Caps::frames(eager, fragment(config))
     };
-    let registrar = Registrar::new(Arc::clone(&shared.domain));
+    let allowance = Allowance::beside(shared.slots(), crate::sys::lockable());
+    let registrar = Registrar::new(Arc::clone(&shared.domain), allowance);
     let inlet = IbvInlet::new(Arc::clone(&shared), lobby);
     Ok((IbvDevice { shared, registrar, caps }, inlet))
 }

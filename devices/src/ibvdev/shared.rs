@@ -198,6 +198,13 @@ impl Shared {
         &self.chosen.context
     }
 
+    /// Returns how many bytes the slots for all peers take, if all are met.
+    pub(super) fn slots(&self) -> usize {
+        let Plan { window, slot, watermark, .. } = self.plan;
+        let peers = self.site.1.saturating_sub(1) as usize;
+        (peers * (2 * usize::from(window) + RESERVED) + watermark).saturating_mul(slot)
+    }
+
     /// Returns how many bytes are read at once.
     pub(super) fn longest_read(&self) -> usize {
         self.chosen.port.message.min(1 << 30)

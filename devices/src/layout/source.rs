@@ -68,6 +68,7 @@ impl Source {
     /// Packs the message into a block, and lets go of the memory.
     pub(crate) fn packed(self, mut block: Stage) -> Source {
         let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
+        debug_assert_eq!(len, self.bytes, "all of it is packed");
         let buf = Buf::in_block(&*block, 0, len, Primitive::Byte);
         // Invariants: the block was written up to `len`, and lives as long as the source does.
         Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mpj_pool::{DefaultBlock, Pool};
+use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 /// The most bytes in such blocks at once that nobody has asked for: a rank may have started any number of operations.
 const MOST: usize = 64 << 20;
@@ -53,10 +53,16 @@ pub(crate) struct Stages {
 impl Stages {
     /// Takes a block for a body that had better go through one; `None` if there are enough, or there is no memory.
     pub(crate) fn take(&self, bytes: usize) -> Option<Stage> {
+        if bytes > MOST {
+            return None;
+        }
+        let stage = Stage::of(bytes)?;
+        // A block may be larger than what was asked for.
+        let bytes = stage.capacity();
         let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= MOST);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         let share = Share { taken: Arc::clone(&self.taken), bytes };
-        Some(Stage { _share: Some(share), ..Stage::of(bytes)? })
+        Some(Stage { _share: Some(share), ..stage })
     }
 }
 

@@ -25,6 +25,7 @@
 //! * `cores`: how many cores the job's processes of this host have among them;
 //! * `now`: the nanoseconds of a clock that never goes back, the same one for all processes of a host; `thread`: this thread's
 //!   number, which no other of the host has while it lives;
+//! * `lockable`: how much memory this process may lock, if there is a limit for this thread;
 //! * `random`: bytes nobody can guess; `kill_me`: an end without farewell, for tests of such ends.
 //!
 //! `linux` has all of it. `shell` has the same names and refuses every call, except that a doorbell works among threads:

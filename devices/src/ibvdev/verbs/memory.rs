@@ -113,15 +113,13 @@ impl Mr {
     /// Takes the registration back.
     ///
     /// # Errors
-    /// What the system said: the device may still use the memory.
-    pub(crate) fn release(mut self) -> io::Result<()> {
-        self.give_back()
-    }
-
-    fn give_back(&mut self) -> io::Result<()> {
-        let Some(raw) = self.raw.take() else { return Ok(()) };
-        // SAFETY: it is the library's, and given back once.
-        check(unsafe { (self.domain.context.functions.dereg_mr)(raw.as_ptr()) })
+    /// What the system said: the device may still use the memory, and the registration stays.
+    pub(crate) fn release(&mut self) -> io::Result<()> {
+        let Some(raw) = self.raw else { return Ok(()) };
+        // SAFETY: it is the library's, and was not given back.
+        check(unsafe { (self.domain.context.functions.dereg_mr)(raw.as_ptr()) })?;
+        self.raw = None;
+        Ok(())
     }
 }
 
@@ -134,6 +132,6 @@ impl abi::Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         // The memory is its owner's; who must know whether the device has let go of it calls `release`.
-        let _ = self.give_back();
+        let _ = self.release();
     }
 }

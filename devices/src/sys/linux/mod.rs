@@ -18,7 +18,9 @@ pub(crate) use wakeup::Wakeup;
 
 use std::os::fd::BorrowedFd;
 
+use rustix::process::{Resource, getrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// Several processes can map one memory.
 #[cfg(feature = "conformance")]
@@ -42,6 +44,16 @@ pub(crate) fn thread() -> u32 {
     // SAFETY: it takes nothing and always succeeds.
     let number = unsafe { libc::syscall(libc::SYS_gettid) };
     number as u32
+}
+
+/// Returns how many bytes of memory this process may lock, if there is a limit for this thread.
+pub(crate) fn lockable() -> Option<usize> {
+    let limit = getrlimit(Resource::Memlock).current?;
+    let has_right = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    // The right is one of the host's: that of a user namespace counts for nothing.
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let is_hosts = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    (!(has_right && is_hosts)).then_some(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 /// Fills `bytes` with what nobody can guess; false if there is none.
