@@ -83,6 +83,11 @@ pub enum Fault {
         /// Its rank in the world.
         rank: u32,
     },
+    /// The receiver has left the communicator, or is leaving the job, and has not received the message.
+    Refused {
+        /// Its rank in the world.
+        rank: u32,
+    },
     /// The operation was cancelled before it matched.
     Cancelled,
     /// The communicator was freed.
@@ -136,6 +141,9 @@ impl fmt::Display for Fault {
                 write!(f, "rank {rank} has left the job and takes no further part")
             }
             Fault::Left { rank: None } => write!(f, "all other ranks have left the job"),
+            Fault::Refused { rank } => {
+                write!(f, "rank {rank} has left the communicator and has not received the message")
+            }
             Fault::Withdrawn { rank } => {
                 write!(f, "rank {rank} took its message back: the call it was sent by has failed there")
             }

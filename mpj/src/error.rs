@@ -42,7 +42,7 @@ pub enum Class {
     Intern = 17,
     /// No memory, or no room for one more message.
     NoMem = 39,
-    /// A rank that has died or left.
+    /// A rank that has died, or has left the job or the communicator.
     ProcAborted = 58,
 }
 
@@ -91,7 +91,9 @@ impl Error {
         let class = match &fault {
             Fault::Truncated { .. } => Class::Truncate,
             Fault::TypeMismatch { .. } | Fault::InvalidValue { .. } => Class::Type,
-            Fault::Dead { .. } | Fault::Left { .. } | Fault::Unreachable { .. } => Class::ProcAborted,
+            Fault::Dead { .. } | Fault::Left { .. } | Fault::Refused { .. } | Fault::Unreachable { .. } => {
+                Class::ProcAborted
+            }
             Fault::Cancelled => Class::Request,
             Fault::Freed | Fault::Joined { .. } => Class::Comm,
             Fault::NoMemory { .. } | Fault::TooManyMessages { .. } => Class::NoMem,
@@ -147,7 +149,9 @@ impl Error {
     /// Returns the rank in the world that the operation failed for, if it was a rank's end.
     pub fn failed_rank(&self) -> Option<u32> {
         match self.as_fault()? {
-            Fault::Dead { rank, .. } | Fault::Unreachable { rank, .. } => Some(*rank),
+            Fault::Dead { rank, .. } | Fault::Unreachable { rank, .. } | Fault::Refused { rank } => {
+                Some(*rank)
+            }
             Fault::Left { rank } => *rank,
             _ => None,
         }

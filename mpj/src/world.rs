@@ -90,6 +90,8 @@ impl World {
     /// Ends the whole job: every rank's pending operations fail, and the exit code is `code`, whether the ranks are
     /// processes or the threads of [`run_with`](crate::run_with). The system keeps its lowest eight bits; where these are 0
     /// and `code` is not, it is 1.
+    ///
+    /// It returns, so that what the caller holds is dropped in good order. What it calls from then on fails as well; it should end.
     pub fn abort(&self, code: i32, why: &str) {
         self.boot.abort(code, why);
     }

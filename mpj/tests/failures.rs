@@ -130,6 +130,38 @@ fn a_rank_that_has_left_is_named_too() {
     }
 }
 
+/// What somebody waits to be received fails where its receiver leaves without having received it, whether the message was there
+/// by then or comes later; so do messages to who has freed the communicator.
+#[test]
+fn what_is_not_received_is_an_error() {
+    for (late, frees) in [(false, false), (true, false), (false, true), (true, true)] {
+        let outcome = job(3, |world| {
+            let (comm, rank) = (world.dup()?, world.rank());
+            if rank == 2 {
+                world.barrier()?;
+                thread::sleep(Duration::from_millis(if late { 0 } else { 30 }));
+                drop(comm);
+                return if frees {
+                    world.recv(&mut [0u8], ANY_SOURCE, 9).and(world.recv(&mut [0u8], ANY_SOURCE, 9)).map(drop)
+                } else {
+                    Ok(())
+                };
+            }
+            world.barrier()?;
+            thread::sleep(Duration::from_millis(if late { 30 } else { 0 }));
+            let sent = if rank == 0 {
+                comm.ssend(&[1u8], 2, 0)
+            } else {
+                comm.isend(vec![7u8; 1 << 20], 2, 0)?.wait().map(drop).map_err(Error::from)
+            };
+            let error = sent.expect_err("nobody has received it");
+            assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(2)), "{error}");
+            if frees { world.send(&[0u8], 2, 9) } else { Ok(()) }
+        });
+        assert!(outcome.is_ok(), "{late} {frees} {outcome:?}");
+    }
+}
+
 #[test]
 fn what_a_leaving_rank_has_sent_arrives() {
     ranks(2, |world| {

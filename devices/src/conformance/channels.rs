@@ -112,3 +112,35 @@ pub(super) fn leaving_a_channel_gives_room_back(m: &Member) {
     assert!(send.has_ended(), "there should be room for an eager message");
     m.recv::<u8>(m.previous() as i32, 1, len);
 }
+
+/// Who waits for its message to be received hears that it will not be, when the receiver has left the channel: while the message
+/// was there, or before.
+pub(super) fn what_is_refused_fails_at_its_sender(m: &Member) {
+    for is_early in [true, false] {
+        let channel = m.join_also(3000 + u64::from(is_early), everybody(m), m.rank);
+        if m.rank > 0 {
+            if is_early {
+                m.barrier();
+            }
+            m.engine.leave(&channel.world);
+            if !is_early {
+                m.barrier();
+            }
+        } else {
+            if !is_early {
+                m.barrier();
+            }
+            let send = |to| [channel.issend(to, 1, vec![7; 3]), channel.isend(to, 2, vec![7u8; m.long()])];
+            let sends: Vec<_> = m.others().map(|to| (to, send(to))).collect();
+            if is_early {
+                m.barrier();
+            }
+            for (rank, sends) in sends {
+                for send in sends {
+                    assert_eq!(send.wait(&channel), Err(crate::Fault::Refused { rank }));
+                }
+            }
+        }
+        m.barrier();
+    }
+}

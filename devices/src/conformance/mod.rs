@@ -112,6 +112,7 @@ macro_rules! for_each_case {
             channels::groups_in_any_order [2, 3, 5, 8]
             channels::many_come_and_go [2, 3]
             channels::leaving_a_channel_gives_room_back [2, 3]
+            channels::what_is_refused_fails_at_its_sender [2, 3]
             ends::a_death_ends_all_that_waits [2, 3, 5]
             ends::a_death_leaves_other_channels_alone [3, 5]
             ends::a_dead_ranks_early_announcement_does_not_hang [2, 3, 5]

@@ -243,12 +243,18 @@ impl Delivery<'_> {
     fn on_done(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let channel = self.channel(from, head)?;
         self.hear(from);
-        self.end_send(channel, from, head.op.get())
+        let Some(channel) = channel else { return Some(()) };
+        self.end_send(&channel, from, head.op.get(), Ok(()))
     }
 
-    /// Ends a message that its receiver is done with, if it has not ended yet.
-    fn end_send(&self, channel: Option<Arc<Channel>>, from: PeerId, number: u64) -> Option<()> {
-        let Some(channel) = channel else { return Some(()) };
+    /// Ends a message that its receiver is done with, or refuses, if it has not ended yet.
+    fn end_send(
+        &self,
+        channel: &Channel,
+        from: PeerId,
+        number: u64,
+        outcome: Result<(), Fault>,
+    ) -> Option<()> {
         let (message, place) = match channel.ops().get(number, from) {
             None => return Some(()),
             Some(Op::Send { message, .. }) => (*message, None),
@@ -264,7 +270,7 @@ impl Delivery<'_> {
         }
         // It may have been withdrawn by now.
         let Some(op) = channel.ops().take(number, from) else { return Some(()) };
-        op.end(Ok(message));
+        op.end(outcome.map(|()| message));
         Some(())
     }
 
@@ -275,7 +281,9 @@ impl Delivery<'_> {
             0 => (),
             1 => {
                 self.hear(from);
-                return self.end_send(channel, from, number);
+                let Some(channel) = channel else { return Some(()) };
+                let fault = self.ended(&channel, from).unwrap_or(Fault::Refused { rank: from.0 });
+                return self.end_send(&channel, from, number, Err(fault));
             }
             _ => return None,
         }
@@ -288,12 +296,15 @@ impl Delivery<'_> {
         }
         let op = ops.take(number, from)?;
         drop(ops);
-        let fault = match self.engine.end_of(from.0) {
-            Some(end) if end.is_closing(channel.context) => self.engine.left(&channel, Some(from.0)),
-            _ => Fault::Withdrawn { rank: from.0 },
-        };
+        let fault = self.ended(&channel, from).unwrap_or(Fault::Withdrawn { rank: from.0 });
         op.end(Err(fault));
         Some(())
+    }
+
+    /// Returns what operations with a peer fail with whose part in a channel has ended, if it has.
+    fn ended(&self, channel: &Channel, peer: PeerId) -> Option<Fault> {
+        let end = self.engine.end_of(peer.0).filter(|end| end.is_closing(channel.context));
+        end.map(|_| self.engine.left(channel, Some(peer.0)))
     }
 
     fn on_data(&mut self, from: PeerId, head: &Head, body: &[u8]) -> Option<()> {

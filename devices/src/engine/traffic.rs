@@ -101,7 +101,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns all copies of bodies that this rank has made.
+    /// Returns all copies of bodies that this rank has made through devices, or out of where messages waited. What a message is
+    /// packed into and out of by [`Path::Buffered`](crate::Path::Buffered), at either end, comes on top.
     pub fn copies(&self) -> Count {
         let mut all = self.local.own;
         all += self.local.early;

@@ -35,6 +35,9 @@ pub(crate) const KILL_AFTER: Number = Number {
 /// How long ranks may take to end after an interrupt before the user is told that they were asked.
 const ASKED: Duration = Duration::from_secs(1);
 
+/// In how short a time a signal that comes twice was meant once.
+const ONCE: Duration = Duration::from_millis(100);
+
 /// How long what was printed may take to be passed on after the user has lost patience.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -79,6 +82,8 @@ pub(crate) struct Job<'a> {
     /// What ends the job other than a failure of a rank.
     pub(crate) stopped: Option<Refused>,
     interrupts: Vec<Signal>,
+    /// The last of them, and when it came.
+    interrupted: Option<(Signal, Instant)>,
     /// When the user is told of his interrupt, if nothing has come of it.
     notice: Option<Instant>,
     timeout: Option<Instant>,
@@ -113,6 +118,7 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused>
         phase: Phase::Running,
         stopped: None,
         interrupts: Vec::new(),
+        interrupted: None,
         notice: None,
         timeout: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
         hang: None,
@@ -281,6 +287,11 @@ impl Job<'_> {
     fn pass_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             if matches!(signal, Signal::INT | Signal::TERM) {
+                // Who ends a job and its process group, as timeout(1) does, means it once.
+                let again = self.interrupted.replace((signal, Instant::now()));
+                if again.is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < ONCE) {
+                    continue;
+                }
                 self.interrupts.push(signal);
                 if self.interrupts.iter().filter(|earlier| **earlier == signal).count() > 1 {
                     let why = format!("the job was killed at the second signal {}", name(signal.as_raw()));

@@ -88,8 +88,8 @@ struct Cli {
     /// message, by which protocol and device it goes [default: MPJ_TRACE, or none]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
-    /// Has every rank say at its end what it has moved, by device and way, and how many bytes were copied [default: MPJ_STATS, or
-    /// not]
+    /// Has every rank say at its end what it has moved, by device and way, and how many bytes were copied through devices
+    /// [default: MPJ_STATS, or not]
     #[arg(long)]
     stats: bool,
     /// Lists the run-time parameters, with their defaults and ranges, and exits
@@ -127,7 +127,7 @@ Standard input goes to rank 0. Parameters are variables of the environment (mpjr
 enum OnFailure {
     /// They are ended
     End,
-    /// They go on
+    /// They go on, in communicators that the failed rank is no member of
     Continue,
 }
 

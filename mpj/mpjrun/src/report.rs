@@ -172,6 +172,9 @@ pub(crate) fn judge(
         failures.iter().partition(|other| other.process == failure.process || other.how.text() == text);
     let named = |failures: &[&Failure]| ranks(failures.iter().map(|failure| failure.ranks.clone()));
     let more = if same.len() > 1 { format!(" and {} more", same.len() - 1) } else { String::new() };
+    let is_one = same.iter().map(|failure| failure.ranks.len()).sum::<usize>() == 1;
+    let text =
+        text.strip_prefix("was ").filter(|_| !is_one).map_or(text.clone(), |rest| format!("were {rest}"));
     let mut line = format!("{} (pid {}{more}) {text}", named(&same), failure.pid);
     if !others.is_empty() {
         line += &format!("; {} failed too", named(&others));
@@ -251,6 +254,10 @@ mod tests {
         let same = [failure(1, said(), 0), failure(0, said(), 2), failure(3, How::Lost(String::new()), 3)];
         let line = judge(&same, |_| None, Written::default()).line.unwrap();
         assert_eq!(line, "ranks 0 and 1 (pid 100 and 1 more) returned an error; rank 3 failed too");
+        let mut both = failure(0, How::Ended(Status::Signal(9), ""), 0);
+        both.ranks = 0..2;
+        let line = judge(&[both], |_| None, Written::default()).line.unwrap();
+        assert_eq!(line, "ranks 0 and 1 (pid 100) were killed by signal 9 (SIGKILL)");
         assert_eq!(ranks(std::iter::once(7..8)), "rank 7");
         assert_eq!(ranks([8..10, 0..2, 2..4, 6..7]), "ranks 0 to 3, 6, 8 and 9");
     }

@@ -92,6 +92,10 @@ pub(crate) fn thread() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+pub(crate) fn lockable() -> Option<usize> {
+    None
+}
+
 pub(crate) fn random(_bytes: &mut [u8]) -> bool {
     false
 }

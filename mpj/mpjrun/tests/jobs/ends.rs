@@ -92,7 +92,7 @@ fn killed_rank() {
         let ranks = job.lines(n, " is ");
         let victim = ranks.iter().find(|line| line.contains("rank 1 ")).map(|line| pid(line)).unwrap();
         let at = Instant::now();
-        kill(victim, "-KILL");
+        kill(&[victim], "-KILL");
         let errors = job.lines(n - 1, "error: ");
         let took = at.elapsed();
         // 2 s is what is promised; a loaded machine gets three times that.
@@ -153,7 +153,7 @@ fn timeout() {
 fn two_jobs() {
     let (one, two) = (start("-n 2", "wait"), start("-n 3", "count"));
     let line = one.lines(2, " is ")[0].clone();
-    kill(pid(&line), "-KILL");
+    kill(&[pid(&line)], "-KILL");
     one.end().expect(137, &["SIGKILL"]);
     let ended = two.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");

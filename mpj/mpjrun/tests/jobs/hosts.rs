@@ -124,7 +124,7 @@ fn killed() {
         let there = job.lines(ranks, " is ");
         let victim = there.iter().find(|line| line.contains("rank 1 ")).map(|line| pid(line)).unwrap();
         let at = Instant::now();
-        kill(victim, "-KILL");
+        kill(&[victim], "-KILL");
         let errors = job.lines(ranks - 1, "error: ");
         // 2 s is what is promised; a loaded machine gets three times that.
         assert!(at.elapsed() < 3 * Duration::from_secs(2), "{:?}", at.elapsed());

@@ -96,7 +96,12 @@ impl Job {
 
     /// Sends a signal to mpjrun.
     pub(crate) fn signal(&self, signal: &str) {
-        kill(self.child.id(), signal);
+        kill(&[self.child.id()], signal);
+    }
+
+    /// Sends a signal twice at once.
+    pub(crate) fn signal_twice(&self, signal: &str) {
+        kill(&[self.child.id(); 2], signal);
     }
 
     /// Waits until `n` lines of standard output contain `part`, and returns them.
@@ -173,9 +178,9 @@ pub(crate) fn pid(line: &str) -> u32 {
         .unwrap_or_else(|| panic!("no number in '{line}'"))
 }
 
-pub(crate) fn kill(pid: u32, signal: &str) {
-    let status = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
-    assert!(status.success(), "kill {signal} {pid}");
+pub(crate) fn kill(pids: &[u32], signal: &str) {
+    let status = Command::new("kill").arg(signal).args(pids.iter().map(u32::to_string)).status().unwrap();
+    assert!(status.success(), "kill {signal} {pids:?}");
 }
 
 /// Waits until a process is gone, or a zombie nobody has to care for but its parent.

@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("signals_are_passed_on", passed_on),
     ("interrupt_ends_a_job", interrupt),
     ("the_second_interrupt_kills", second_interrupt),
+    ("an_interrupt_that_comes_twice_at_once_is_one", doubled_interrupt),
     ("an_interrupt_that_ranks_ignore_is_told", ignored_interrupt),
     ("a_stopped_rank_is_alive", stopped_rank),
     ("a_stopped_job_goes_on", stopped_job),
@@ -59,9 +60,20 @@ fn second_interrupt() {
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
     job.signal("-INT");
     job.lines(2, "got INT");
+    // One that comes at once is the same one.
+    std::thread::sleep(Duration::from_millis(300));
     job.signal("-INT");
     job.end().expect(130, &["the second signal 2 (SIGINT)"]);
     pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
+}
+
+fn doubled_interrupt() {
+    let job =
+        start_sh("-n 2", "trap 'sleep 0.2; echo done; exit 0' TERM; echo here; while :; do sleep 0.01; done");
+    job.lines(2, "here");
+    job.signal_twice("-TERM");
+    job.lines(2, "done");
+    assert_eq!(job.end().code, Some(0));
 }
 
 fn ignored_interrupt() {
@@ -83,9 +95,9 @@ fn stopped_rank() {
     let job = start("-n 3", "count");
     let rank = pid(&job.lines(3, "counting")[0]);
     let at = Instant::now();
-    kill(rank, "-STOP");
+    kill(&[rank], "-STOP");
     std::thread::sleep(Duration::from_secs(3));
-    kill(rank, "-CONT");
+    kill(&[rank], "-CONT");
     let ended = job.end();
     assert!(at.elapsed() > Duration::from_secs(3));
     assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 6, 0), "{ended:#?}");

@@ -117,6 +117,13 @@ fn prepare(path: &FilePath) -> Result<(), String> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(format!("{} is not a file", path.display()));
     }
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let is_ours = |line: &str| {
+        line.is_empty() || line.starts_with('#') || line.starts_with(PREFIX) && line.contains('=')
+    };
+    if let Some((number, line)) = (1..).zip(text.lines().map(str::trim)).find(|(_, line)| !is_ours(line)) {
+        return Err(format!("{}: line {number} is not {PREFIX}NAME=VALUE: {line}", path.display()));
+    }
     let opened = OpenOptions::new().create(true).append(true).open(path);
     opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
