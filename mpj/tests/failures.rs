@@ -152,7 +152,8 @@ fn what_is_not_received_is_an_error() {
             let sent = if rank == 0 {
                 comm.ssend(&[1u8], 2, 0)
             } else {
-                comm.isend(vec![7u8; 1 << 20], 2, 0)?.wait().map(drop).map_err(Error::from)
+                let sent = comm.isend(vec![7u8; 1 << 20], 2, 0);
+                sent.and_then(|sent| sent.wait().map(drop).map_err(Error::from))
             };
             let error = sent.expect_err("nobody has received it");
             assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(2)), "{error}");
