@@ -136,7 +136,7 @@ fn messages_of_a_channel_that_was_left_are_refused() {
 }
 
 #[test]
-fn a_message_that_is_refused_has_ended() {
+fn a_message_that_is_refused_fails() {
     let bench = bench();
     let sub = join(&bench, SUB);
     let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
@@ -144,7 +144,9 @@ fn a_message_that_is_refused_has_ended() {
     let sent = bench.sent();
     let ops: Vec<u64> = sent.iter().filter(|s| s.1[0] != BIND).map(|s| word(&s.1, 24)).collect();
     bench.play(ops.iter().map(|op| frame(refuse(SUB, *op))));
-    assert!(long.outcome().is_some_and(Result::is_ok) && sync.outcome().is_some_and(Result::is_ok));
+    for send in [long, sync] {
+        assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })));
+    }
     bench.engine.close();
 }
 
