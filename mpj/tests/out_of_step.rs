@@ -292,3 +292,18 @@ fn a_communicator_that_one_rank_cannot_make() {
     assert!(errors[1].starts_with("dup: too many communicators"), "{errors:?}");
     assert!(errors[0].contains(": rank 1 failed in dup: too many communicators"), "{errors:?}");
 }
+
+/// A rank that has failed in a collective drops the communicator at once: who still has a message for it hears why.
+#[test]
+fn who_fails_and_frees_the_communicator_has_said_why() {
+    let outcome = job(3, |world| {
+        let (comm, rank) = (world.dup()?, world.rank());
+        let root = if rank == 2 { 7 } else { 0 };
+        let failed = comm.bcast(&mut vec![0u8; 1 << 20], root).and_then(|()| comm.barrier());
+        drop(comm);
+        world.barrier()?;
+        Ok::<_, mpj::Error>(failed.expect_err("one rank has failed").to_string())
+    });
+    let errors = outcome.expect("nobody fails for good");
+    assert!(errors[..2].iter().all(|error| error.contains("rank 2 failed in bcast")), "{errors:?}");
+}

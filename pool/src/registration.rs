@@ -61,7 +61,8 @@ impl core::error::Error for RegisterError {}
 /// 3. It keeps what it needs of the device open by itself.
 #[expect(unsafe_code, reason = "a region is unmapped on its word")]
 pub unsafe trait Registered: Any + Send + Sync + fmt::Debug {
-    /// Takes the registration back, once the device is quiet; called once, before the region goes.
+    /// Takes the registration back, once the device is quiet; called before the region goes, though the device may have taken it
+    /// back by itself.
     ///
     /// # Errors
     /// If the device may still access the memory, for example as a memory window is bound to it. The memory then stays

@@ -165,7 +165,9 @@ impl Registrar {
             let (lkey, rkey) = (mr.lkey(), mr.rkey());
             registered = region.len;
             let whole = Arc::new(Whole { mr: Mutex::new(Some((mr, locked))), lkey, rkey });
-            self.regions().push(Arc::downgrade(&whole));
+            let mut regions = self.regions();
+            regions.retain(|whole| whole.strong_count() > 0);
+            regions.push(Arc::downgrade(&whole));
             Ok(whole)
         })?;
         let whole: &dyn std::any::Any = &*known;

@@ -198,11 +198,12 @@ impl Shared {
         &self.chosen.context
     }
 
-    /// Returns how many bytes the slots for all peers take, if all are met.
+    /// Returns how many bytes the slots for all peers take, if all are met, and as much as a quarter of that for queues.
     pub(super) fn slots(&self) -> usize {
         let Plan { window, slot, watermark, .. } = self.plan;
         let peers = self.site.1.saturating_sub(1) as usize;
-        (peers * (2 * usize::from(window) + RESERVED) + watermark).saturating_mul(slot)
+        let slots = peers * (2 * usize::from(window) + RESERVED) + watermark;
+        slots.saturating_mul(slot).saturating_add(slots.saturating_mul(slot) / 4)
     }
 
     /// Returns how many bytes are read at once.

@@ -53,7 +53,7 @@ pub(crate) struct Stages {
 impl Stages {
     /// Takes a block for a body that had better go through one; `None` if there are enough, or there is no memory.
     pub(crate) fn take(&self, bytes: usize) -> Option<Stage> {
-        if bytes > MOST {
+        if bytes > MOST - self.taken.load(Ordering::Relaxed).min(MOST) {
             return None;
         }
         let stage = Stage::of(bytes)?;

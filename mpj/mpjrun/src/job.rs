@@ -82,7 +82,7 @@ pub(crate) struct Job<'a> {
     /// What ends the job other than a failure of a rank.
     pub(crate) stopped: Option<Refused>,
     interrupts: Vec<Signal>,
-    /// The last of them, and when it came.
+    /// The last of them that counted, and when it came.
     interrupted: Option<(Signal, Instant)>,
     /// When the user is told of his interrupt, if nothing has come of it.
     notice: Option<Instant>,
@@ -288,10 +288,10 @@ impl Job<'_> {
         while let Some(signal) = self.signals.next() {
             if matches!(signal, Signal::INT | Signal::TERM) {
                 // Who ends a job and its process group, as timeout(1) does, means it once.
-                let again = self.interrupted.replace((signal, Instant::now()));
-                if again.is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < ONCE) {
+                if self.interrupted.is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < ONCE) {
                     continue;
                 }
+                self.interrupted = Some((signal, Instant::now()));
                 self.interrupts.push(signal);
                 if self.interrupts.iter().filter(|earlier| **earlier == signal).count() > 1 {
                     let why = format!("the job was killed at the second signal {}", name(signal.as_raw()));

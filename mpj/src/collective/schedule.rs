@@ -2,7 +2,9 @@
 
 use std::ops::Deref;
 
-use mpj_devices::{Buf, Completion, Leave, Mode, Pattern, Receive, Sent, Source, Started, Target, Wait};
+use mpj_devices::{
+    Buf, Completion, Fault, Leave, Mode, Pattern, Receive, Sent, Source, Started, Target, Wait,
+};
 
 use super::context::Context;
 use super::course::{Call, Course};
@@ -183,7 +185,11 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
             false
         });
         if let Some(error) = failed {
-            self.fail(error);
+            let is_refused = matches!(error.as_fault(), Some(Fault::Refused { .. }));
+            // Who has left the communicator may have said before why.
+            let look = || Course::look(&self.context, &self.call, self.call.number, true).err();
+            let told = is_refused.then(look).flatten();
+            self.fail(told.unwrap_or(error));
         }
     }
 

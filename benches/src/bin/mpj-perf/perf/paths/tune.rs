@@ -117,7 +117,8 @@ fn prepare(path: &FilePath) -> Result<(), String> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(format!("{} is not a file", path.display()));
     }
-    let text = fs::read_to_string(path).unwrap_or_default();
+    let bytes = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
     let is_ours = |line: &str| {
         line.is_empty() || line.starts_with('#') || line.starts_with(PREFIX) && line.contains('=')
     };
