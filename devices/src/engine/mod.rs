@@ -276,7 +276,7 @@ impl Engine {
         let has_ended =
             |peer: PeerId| self.end_of(peer.0).is_some_and(|end| !matches!(end, End::Finishing(_)));
         self.wait_for(&mut (), |()| self.is_quiet(has_ended).then_some(()), leaving);
-        // What they had received by then comes back from the devices soon after, but for those that keep it.
+        // Devices give back soon after what these peers had received; one that does not is not waited for any longer.
         let end = Instant::now() + GIVE_UP;
         self.wait_until(|| (self.is_quiet(|_| false) || Instant::now() >= end).then_some(()));
         self.end_received();
