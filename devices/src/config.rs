@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
+pub use crate::cores::CORES;
 pub use crate::engine::{BUDGET, CREDIT};
 pub use crate::ibvdev::{
     IBV_DEPTH, IBV_DEVICE, IBV_EAGER, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_READ, IBV_REGISTER, IBV_SL,
@@ -33,6 +34,7 @@ pub const PREFIX: &str = "MPJ_";
 pub const PARAMETERS: &[&dyn Parameter] = &[
     &SPIN,
     &YIELD,
+    &CORES,
     &PATH,
     &BUDGET,
     &CREDIT,

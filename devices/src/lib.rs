@@ -9,6 +9,7 @@
 //! | [`device`] | the traits a transport implements |
 //! | [`Buf`] | a buffer as its caller describes it: pointer, count, datatype, kind of memory |
 //! | `engine` | channels, outboxes, the progress lock; eager, announced and synchronous messages; failures (`engine/README.md`) |
+//! | [`cores`] | the cores of this host, and each rank's share of them |
 //! | `hosts` | which rank runs on which host |
 //! | `matching` | posted receives and early messages, in MPI's order |
 //! | `ring` | the wait-free cache-line ring between two ranks, and fragments for longer bodies (`ring/README.md`) |
@@ -70,6 +71,7 @@ pub mod config;
 pub mod conformance;
 #[allow(unsafe_code, reason = "a few bytes, by pointer and length")]
 mod copy;
+pub mod cores;
 pub mod device;
 mod doorbell;
 mod engine;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::config::{Config, Number};
-use crate::sys;
+use crate::cores;
 
 /// How long a waiting rank polls before it yields.
 pub const SPIN: Number = Number {
@@ -31,11 +31,6 @@ pub const YIELD: Number = Number {
     range: (0, 10_000_000),
     help: "microseconds a waiting rank polls and yields before it sleeps on its doorbell",
 };
-
-/// Whether so many ranks of this host outnumber its cores.
-pub(crate) fn is_crowded(local: u32) -> bool {
-    usize::try_from(local).unwrap_or(usize::MAX) > sys::cores()
-}
 
 /// How long to poll and to yield.
 #[derive(Debug)]
@@ -62,7 +57,11 @@ const LOOKS: (u32, u32) = (32, 1024);
 impl Policy {
     /// With more ranks than cores a rank that polls keeps the one it waits for from running: it yields at once.
     pub(crate) fn new(config: &Config, local: u32) -> Self {
-        let spin = if is_crowded(local) && !config.is_set(&SPIN) { 0 } else { config.number(&SPIN) };
+        let spin = if cores::are_outnumbered(config, local) && !config.is_set(&SPIN) {
+            0
+        } else {
+            config.number(&SPIN)
+        };
         Policy {
             spin: Duration::from_micros(spin),
             awake: Duration::from_micros(config.number(&YIELD)),

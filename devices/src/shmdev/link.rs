@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_a_peer_owes_that_has_left_is_given_up() {
-        if crate::wait::is_crowded(2) {
+        if crate::cores::are_outnumbered(&Config::default(), 2) {
             drop(writeln!(
                 std::io::stderr(),
                 "SKIPPED: a peer is asked to help with copies only if it has a core"

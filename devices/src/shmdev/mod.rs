@@ -33,6 +33,7 @@ use mpj_pool::{Access, Region, RegisterError};
 pub use segment::{Segment, SegmentError};
 
 use crate::config::{Config, Number};
+use crate::cores;
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Keep, Link, MakeStorage, Memory, OpenError, Opened, PeerId,
     Quiet, Reach, Registration, RemoteKey, Token,
@@ -43,7 +44,6 @@ use crate::ring::{Area, Receivers, RingLink};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
-use crate::wait;
 use bell::Bell;
 use heap::Heap;
 use lending::{Lending, Lent};
@@ -157,7 +157,7 @@ impl Driver for ShmDriver {
         let heap = Mutex::new(Heap::new(segment.plan()));
         let count = segment.ranks();
         let place = Place { segment, ranks, occupant };
-        let together = Together::new(&shown, count, !wait::is_crowded(count));
+        let together = Together::new(&shown, count, !cores::are_outnumbered(config, count));
         let inlet = Box::new(inlet::ShmInlet::new(place.clone(), Arc::clone(&together)));
         Ok(Opened {
             device: Box::new(ShmDevice { place, heap, area, lending, shown, together, caps }),

@@ -19,6 +19,7 @@ use mpj_pool::{Access, Region, RegisterError};
 pub use hub::Hub;
 
 use crate::config::{Config, Number};
+use crate::cores;
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Keep, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
     Registration, RemoteKey, Token,
@@ -27,7 +28,6 @@ use crate::doorbell::Doorbell;
 use crate::header::SHORT_BODY;
 use crate::ring::{Area, Consumer, Fragments, Incoming, Receivers, Ring, RingLink};
 use crate::site::Site;
-use crate::wait;
 use bell::LateBell;
 use hub::Port;
 use link::{Key, SmLink};
@@ -92,7 +92,7 @@ impl Driver for SmDriver {
         let get = Some(Reach { most: COPY, ..Reach::ANY });
         let caps = Caps { get, layouts: true, views: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
-        let asks = !wait::is_crowded(hub.ranks());
+        let asks = !cores::are_outnumbered(config, hub.ranks());
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
         Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, port, area, caps, asks }), inlet })
     }

@@ -22,7 +22,8 @@
 //! * `read_process`: copies out of the memory of another process of the same user, if the system lets it, in the order in
 //!   which the pieces are given; `write_process`: copies into it; `own_process`: by what others name this one;
 //!   `Process`: one of that name, which may end;
-//! * `cores`: how many cores the job's processes of this host have among them;
+//! * `allowed`: the logical processors that this thread may run on; `run_on` keeps it on some of them; `place`: where one
+//!   is, so that neighbours can be told;
 //! * `now`: the nanoseconds of a clock that never goes back, the same one for all processes of a host; `thread`: this thread's
 //!   number, which no other of the host has while it lives;
 //! * `lockable`: how much memory this process may lock, if there is a limit for this thread;

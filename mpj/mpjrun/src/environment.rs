@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 
 use mpj::boot::wire::CONTROL;
 use mpj::config::{Config, Names, PREFIX, Parameter};
+use mpj_devices::config::CORES;
+use mpj_devices::cores::BIND;
 
 use crate::hosts::HOST_ID;
 use crate::job::KILL_AFTER;
@@ -21,8 +23,8 @@ pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
     [mpj::config::parameters(), own().to_vec()].concat()
 }
 
-fn own() -> [&'static dyn Parameter; 3] {
-    [&DEV, &HOST_ID, &KILL_AFTER]
+fn own() -> [&'static dyn Parameter; 4] {
+    [&DEV, &BIND, &HOST_ID, &KILL_AFTER]
 }
 
 /// The environment, as far as it is not passed on as it is.
@@ -61,7 +63,11 @@ impl Environment {
     pub(crate) fn given(&self, first: u32, size: u32) -> impl Iterator<Item = Variable> {
         let place =
             [(RANK, first), (SIZE, size)].map(|(name, number)| (name.to_owned(), number.to_string().into()));
-        self.set.iter().cloned().chain(place)
+        // A rank may use fewer: it may be bound, or run in a script that is.
+        let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cores = (!self.config.is_set(&CORES))
+            .then(|| (format!("{PREFIX}{}", CORES.name()), usable.to_string().into()));
+        self.set.iter().cloned().chain(place).chain(cores)
     }
 }
 
@@ -104,6 +110,7 @@ mod tests {
         let set =
             ["A=", "B=x=y", "PATH", "MPJ_SPIN=7", "MPJ_NIO_HOST=::1", "MPJ_KILL_AT=x"].map(String::from);
         let given: Vec<_> = Environment::new(&set).unwrap().given(3, 8).collect();
+        let usable = std::thread::available_parallelism().unwrap();
         let wanted = [
             ("A", "".into()),
             ("B", "x=y".into()),
@@ -113,6 +120,7 @@ mod tests {
             ("MPJ_KILL_AT", "x".into()),
             ("MPJ_RANK", "3".into()),
             ("MPJ_SIZE", "8".into()),
+            ("MPJ_CORES", usable.to_string().into()),
         ];
         assert_eq!(given, wanted.map(|(name, value): (&str, OsString)| (name.to_owned(), value)));
     }

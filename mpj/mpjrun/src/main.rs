@@ -65,6 +65,10 @@ struct Cli {
     /// the users' memories where the device can; a send then waits for its receiver) [default: MPJ_PATH, or auto]
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
+    /// Which cores a rank runs on: auto (an equal share of the cores, if there are enough for all ranks), core (one core),
+    /// or none (wherever the system puts it) [default: MPJ_BIND, or auto]
+    #[arg(long, value_name = "CORES")]
+    bind: Option<String>,
     /// How many ranks each process hosts, as threads [default: 1; all with --dev smdev]
     #[arg(long, value_name = "M", value_parser = ranks, allow_negative_numbers = true)]
     ranks_per_process: Option<u32>,

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use mpj::boot::wire::CONTROL;
+use mpj_devices::cores::Cores;
 use mpj_devices::trace::Parts;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
@@ -104,6 +105,8 @@ impl<'a> Spawner<'a> {
         }
         let launcher = rustix::process::getpid();
         let (mask, limit) = (self.mask, self.limit);
+        let of_ranks = |cores: &Vec<Cores>| Cores::joined(&cores[ranks.start as usize..ranks.end as usize]);
+        let cores = self.spec.cores.as_ref().map(of_ranks);
         let before_exec = move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // If mpjrun ended before the line above, the signal has been missed.
@@ -112,6 +115,10 @@ impl<'a> Spawner<'a> {
             }
             if let Some(limit) = limit {
                 rustix::process::setrlimit(Resource::Nofile, limit)?;
+            }
+            if let Some(cores) = &cores {
+                // Where that is forbidden the rank runs anywhere.
+                let _ = cores.bind();
             }
             rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
             mask.set().map(|_| ())

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mpj::config::{Config, PREFIX, Parameter, Text};
 use mpj_devices::config::PATH;
+use mpj_devices::cores::{BIND, Cores};
 use mpj_devices::trace::TRACE;
 use mpj_devices::{HostId, ShmDriver, SmDriver};
 
@@ -36,6 +37,8 @@ pub(crate) struct JobSpec {
     /// The devices to use; `None` for all there are.
     pub(crate) devices: Option<Vec<String>>,
     pub(crate) environment: Environment,
+    /// The cores of each rank, if ranks are bound.
+    pub(crate) cores: Option<Vec<Cores>>,
     /// The file that the job is traced in.
     pub(crate) trace: Option<PathBuf>,
     pub(crate) label: bool,
@@ -62,9 +65,13 @@ impl JobSpec {
         if let Some(path) = &cli.path {
             Config::default().read(&PATH, path).map_err(|e| usage(format!("--path {path}: {e}")))?;
         }
+        if let Some(bind) = &cli.bind {
+            Config::default().read(&BIND, bind).map_err(|e| usage(format!("--bind {bind}: {e}")))?;
+        }
         let path = cli.path.as_ref().map(|path| format!("{PREFIX}{}={path}", PATH.name()));
+        let bind = cli.bind.as_ref().map(|bind| format!("{PREFIX}{}={bind}", BIND.name()));
         let stats = cli.stats.then(|| format!("{PREFIX}STATS=1"));
-        let set: Vec<String> = cli.set.iter().cloned().chain(path).chain(stats).collect();
+        let set: Vec<String> = cli.set.iter().cloned().chain(path).chain(bind).chain(stats).collect();
         let environment = Environment::new(&set).map_err(usage)?;
         let named = cli.dev.as_deref().unwrap_or_else(|| environment.config.text(&DEV));
         let devices = devices(named).map_err(usage)?;
@@ -90,12 +97,14 @@ impl JobSpec {
             )));
         }
         let trace = cli.trace.unwrap_or_else(|| environment.config.text(&TRACE).to_owned());
+        let cores = environment.config.choice(&BIND).cores(size as usize).map_err(usage)?;
         let mut program = cli.program.into_iter();
         Ok(JobSpec {
             size,
             processes: processes(&placement, per_process),
             placement,
             devices,
+            cores,
             trace: (!trace.is_empty()).then(|| trace.into()),
             label: cli.label,
             timeout: cli.timeout,

@@ -1,42 +1,33 @@
-//! How many cores there are.
+//! Which logical processors a thread may run on, and where they are.
 
-/// Returns how many cores the processes of a job on this host have among them, as far as one of them can tell: as many as it may
-/// use, or as its launcher may, which has more if it gives each process cores of its own.
-pub(crate) fn cores() -> usize {
-    let own = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    match (allowed(0), allowed(std::os::unix::process::parent_id().cast_signed())) {
-        (Some(mine), Some(launchers)) if launchers > mine => launchers,
-        _ => own,
-    }
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Returns the logical processors that this thread may run on.
+pub(crate) fn allowed() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// Returns on how many cores a process may run, or with 0 this thread.
-fn allowed(process: i32) -> Option<usize> {
-    let mut set = [0u64; 128];
-    // SAFETY: the set is ours, and as long as is said.
-    let done = unsafe { libc::sched_getaffinity(process, size_of_val(&set), set.as_mut_ptr().cast()) };
-    (done == 0).then(|| set.iter().map(|word| word.count_ones() as usize).sum())
+/// Keeps this thread on some logical processors. Makes one system call and does not allocate.
+pub(crate) fn run_on(cpus: impl Iterator<Item = usize>) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
+    Ok(sched_setaffinity(None, &set)?)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_that_was_given_one_core_counts_those_of_its_launcher() {
-        let all = allowed(std::os::unix::process::parent_id().cast_signed()).unwrap();
-        let pinned = std::thread::spawn(|| {
-            let mut set = [0u64; 128];
-            // SAFETY: the set is ours, and as long as is said.
-            unsafe { libc::sched_getaffinity(0, size_of_val(&set), set.as_mut_ptr().cast()) };
-            let first = set.iter().position(|word| *word != 0).unwrap();
-            let lowest = set[first] & set[first].wrapping_neg();
-            set.fill(0);
-            set[first] = lowest;
-            // SAFETY: as above; it concerns this thread alone.
-            unsafe { libc::sched_setaffinity(0, size_of_val(&set), set.as_ptr().cast()) };
-            (allowed(0), cores())
-        });
-        assert_eq!(pinned.join().unwrap(), (Some(1), all));
-    }
+/// Returns the place of a logical processor: its package, the first that shares its last cache, and the first that shares
+/// its core.
+pub(crate) fn place(cpu: usize) -> [usize; 3] {
+    let first = |file: &str, unknown: usize| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}"));
+        let number = text.ok().and_then(|text| text.split(['-', ',', '\n']).next()?.parse().ok());
+        number.unwrap_or(unknown)
+    };
+    [
+        first("topology/physical_package_id", 0),
+        first("cache/index3/shared_cpu_list", 0),
+        first("topology/thread_siblings_list", cpu),
+    ]
 }

@@ -8,7 +8,7 @@ mod remote;
 pub(crate) mod socket;
 mod wakeup;
 
-pub(crate) use cores::cores;
+pub(crate) use cores::{allowed, place, run_on};
 pub(crate) use event::Event;
 pub(crate) use mpj_pool::{Shared, SharedView};
 pub(crate) use poll::{Interest, Poll, Readiness};

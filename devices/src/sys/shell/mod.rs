@@ -17,9 +17,18 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Returns how many cores this process may use.
-pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+/// Nothing tells where a thread may run.
+pub(crate) fn allowed() -> Vec<usize> {
+    Vec::new()
+}
+
+/// Nothing keeps a thread anywhere.
+pub(crate) fn run_on(_: impl Iterator<Item = usize>) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn place(cpu: usize) -> [usize; 3] {
+    [0, 0, cpu]
 }
 
 /// Several processes can map one memory.

@@ -4,6 +4,7 @@
 //! one of [`bare`]. Jobs share the machine's cores, so tests run one after the other.
 
 mod bare;
+mod bind;
 #[path = "../../../tests/common/lent.rs"]
 mod blocks;
 mod claims;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     let wanted =
         |(name, _): &&Test| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
     let tests: Vec<Test> = [
+        bind::TESTS,
         claims::TESTS,
         collectives::TESTS,
         devices::TESTS,

@@ -1,0 +1,216 @@
+//! The cores of this host, and the share of them that each rank runs on.
+//!
+//! Ranks that share a core take turns, and a message between them waits for the scheduler. So a launcher gives each rank a
+//! part of the cores that no other rank of its job has. A part is as large as possible: a rank that starts threads needs
+//! cores for them. Parts are also why two jobs on one host get along: both divide *all* cores, so as long as all their
+//! ranks together do not outnumber the cores, the scheduler finds a core for each of them within its part.
+
+use std::fmt;
+use std::io;
+
+use crate::config::{Choice, Config, Number};
+use crate::sys;
+
+/// How many cores the ranks of a host share.
+pub const CORES: Number = Number {
+    name: "CORES",
+    default: 0,
+    range: (0, 1 << 20),
+    help: "cores that all ranks of the job on this host have together; 0 for as many as this process may use; mpjrun sets \
+           it to what it may use itself",
+};
+
+/// How a launcher keeps ranks on cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bind {
+    /// Each rank on its share of the cores, if there are enough for all.
+    Auto,
+    /// Each rank on one core.
+    Core,
+    /// The system places the ranks.
+    None,
+}
+
+/// How ranks are bound unless the command line says it. Whoever starts ranks reads it; the library binds nothing.
+pub const BIND: Choice<Bind> = Choice {
+    name: "BIND",
+    values: &[("auto", Bind::Auto), ("core", Bind::Core), ("none", Bind::None)],
+    help: "which cores a rank runs on, unless mpjrun --bind says it: auto for an equal share of the cores if there are \
+           enough for all ranks, core for one core, none for any; read by the launcher, and by mpj-perf for its threads",
+};
+
+impl Bind {
+    /// Returns the cores of each of `ranks` ranks among those that this thread may use, or nothing if ranks are not bound.
+    ///
+    /// # Errors
+    /// One core for each rank is wanted, and there are not as many.
+    pub fn cores(self, ranks: usize) -> Result<Option<Vec<Cores>>, String> {
+        let shares = || Cores::allowed().shares(ranks);
+        match self {
+            Bind::None => Ok(None),
+            // One rank's share is everything.
+            Bind::Auto => Ok(shares().filter(|_| ranks > 1)),
+            Bind::Core => match shares() {
+                Some(shares) => Ok(Some(shares.iter().map(Cores::first).collect())),
+                None => Err(format!(
+                    "--bind core: {ranks} ranks need a core each, and there are {}: --bind auto or none lets ranks share \
+                     cores",
+                    usable()
+                )),
+            },
+        }
+    }
+}
+
+/// Returns whether `local` ranks of this host outnumber its cores.
+pub(crate) fn are_outnumbered(config: &Config, local: u32) -> bool {
+    let cores = match config.size(&CORES) {
+        0 => usable(),
+        cores => cores,
+    };
+    usize::try_from(local).unwrap_or(usize::MAX) > cores
+}
+
+/// Returns how many cores this process may use at a time: by its affinity, and by the quota of its control group.
+fn usable() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Logical processors that a thread may run on, in groups: the hardware threads of one core are together, and cores that
+/// share a cache are neighbours.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cores(Vec<Vec<usize>>);
+
+impl Cores {
+    /// Returns those that this thread may run on; none where the system does not tell.
+    pub fn allowed() -> Cores {
+        Cores::grouped(sys::allowed().into_iter().map(|cpu| (sys::place(cpu), cpu)).collect())
+    }
+
+    /// Groups logical processors of which each comes with its place: package, cache, core.
+    fn grouped(mut placed: Vec<([usize; 3], usize)>) -> Cores {
+        placed.sort_unstable();
+        let groups = placed.chunk_by(|(one, _), (next, _)| one == next);
+        Cores(groups.map(|group| group.iter().map(|(_, cpu)| *cpu).collect()).collect())
+    }
+
+    /// Returns the share of each of `ranks` ranks: disjoint, as equal as possible, and of neighbours. There are none if the
+    /// ranks outnumber the logical processors, or what the control group of this process lets it use at a time.
+    pub fn shares(&self, ranks: usize) -> Option<Vec<Cores>> {
+        let single = || self.0.iter().flatten().map(|cpu| vec![*cpu]).collect();
+        let parts = if ranks > self.0.len() { single() } else { self.0.clone() };
+        if ranks == 0 || ranks > parts.len().min(usable()) {
+            return None;
+        }
+        let share =
+            |rank: usize| Cores(parts[rank * parts.len() / ranks..(rank + 1) * parts.len() / ranks].into());
+        Some((0..ranks).map(share).collect())
+    }
+
+    /// Returns the first logical processor alone.
+    pub fn first(&self) -> Cores {
+        Cores(self.0.first().and_then(|core| core.first()).map(|cpu| vec![*cpu]).into_iter().collect())
+    }
+
+    /// Returns these and those of others.
+    pub fn joined<'a>(shares: impl IntoIterator<Item = &'a Cores>) -> Cores {
+        Cores(shares.into_iter().flat_map(|share| &share.0).cloned().collect())
+    }
+
+    /// Keeps this thread, and what it starts from now on, on these. Does not allocate: may be called between fork and exec.
+    ///
+    /// # Errors
+    /// The system forbids it, or none of them is there.
+    pub fn bind(&self) -> io::Result<()> {
+        sys::run_on(self.numbers())
+    }
+
+    /// Returns the numbers of the logical processors, by group.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().flatten().copied()
+    }
+}
+
+impl fmt::Display for Cores {
+    /// Writes runs of numbers, such as `0-3+8`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut numbers: Vec<usize> = self.numbers().collect();
+        numbers.sort_unstable();
+        for (at, run) in numbers.chunk_by(|one, next| one + 1 == *next).enumerate() {
+            let plus = if at == 0 { "" } else { "+" };
+            match run {
+                [first, .., last] => write!(f, "{plus}{first}-{last}")?,
+                _ => write!(f, "{plus}{}", run[0])?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two packages of `cores` cores with two threads each, numbered as Linux does: second threads come last.
+    fn two_packages(cores: usize) -> Cores {
+        let cpu = |cpu: usize| {
+            let core = cpu % (2 * cores);
+            ([core / cores, 0, core], cpu)
+        };
+        Cores::grouped((0..4 * cores).map(cpu).collect())
+    }
+
+    fn written(shares: Vec<Cores>) -> String {
+        shares.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn hardware_threads_of_a_core_are_in_one_share() {
+        let cores = two_packages(2);
+        assert_eq!(cores.to_string(), "0-7");
+        assert_eq!(cores.0, [[0, 4], [1, 5], [2, 6], [3, 7]]);
+        assert_eq!(cores.first().to_string(), "0");
+        assert_eq!(Cores::joined(&[Cores(vec![vec![0, 4]]), Cores(vec![vec![1]])]).to_string(), "0-1+4");
+    }
+
+    #[test]
+    fn shares_are_disjoint_and_cover_all_cores() {
+        let cores = Cores::allowed();
+        let all = cores.numbers().count();
+        assert!(cores.shares(0).is_none() && cores.shares(all + 1).is_none());
+        for ranks in 1..=all.min(usable()) {
+            let shares = cores.shares(ranks).unwrap();
+            let mut numbers: Vec<usize> = shares.iter().flat_map(Cores::numbers).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!((shares.len(), numbers.len()), (ranks, all));
+            assert!(shares.iter().all(|share| share.numbers().count() > 0));
+        }
+    }
+
+    #[test]
+    fn neighbouring_ranks_get_neighbouring_cores() {
+        if usable() < 2 {
+            return;
+        }
+        assert_eq!(written(two_packages(2).shares(2).unwrap()), "0-1+4-5 2-3+6-7");
+        assert_eq!(written(two_packages(2).shares(1).unwrap()), "0-7");
+    }
+
+    #[test]
+    fn ranks_outnumber_the_cores_that_the_launcher_counts() {
+        let mut config = Config::default();
+        assert!(!are_outnumbered(&config, 1) && are_outnumbered(&config, 1 << 20));
+        config.set(&CORES, 4).unwrap();
+        assert!(!are_outnumbered(&config, 4) && are_outnumbered(&config, 5));
+    }
+
+    #[test]
+    fn bound_thread_runs_on_its_share_only() {
+        let all = Cores::allowed();
+        let one = all.first();
+        let bound = std::thread::spawn(move || one.bind().map(|()| (Cores::allowed() == one, usable())));
+        assert_eq!(bound.join().unwrap().unwrap(), (true, 1));
+        assert_eq!(Cores::allowed(), all);
+    }
+}

@@ -1,0 +1,90 @@
+//! Which cores ranks run on.
+
+use std::io::Write;
+use std::process::Command;
+
+use mpj_devices::cores::Cores;
+
+use crate::Test;
+use crate::job::{Ended, mpjrun, watch};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("ranks_are_bound_to_disjoint_cores_where_there_are_enough", disjoint),
+    ("ranks_that_outnumber_the_cores_are_not_bound", too_many),
+    ("binding_can_be_turned_off", turned_off),
+    ("a_process_of_several_ranks_has_the_cores_of_all_of_them", joined),
+    ("a_limit_on_mpjrun_is_a_limit_on_its_ranks", limited),
+    ("wrong_bindings_are_refused", refused),
+];
+
+/// Returns the cores that a process of a job may use, of each process.
+fn cores(command: &mut Command) -> Vec<String> {
+    let ended = watch(command.args(["sh", "-c", "grep Cpus_allowed_list /proc/self/status"])).0.end();
+    assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
+    let mut cores: Vec<String> =
+        ended.out.iter().map(|line| line.split_whitespace().last().unwrap().to_owned()).collect();
+    cores.sort();
+    cores
+}
+
+/// Returns the cores of this host in groups for so many ranks, as the kernel writes them; says so if there are too few.
+fn expected(ranks: usize) -> Option<Vec<String>> {
+    let shares = Cores::allowed().shares(ranks);
+    if shares.is_none() {
+        drop(writeln!(std::io::stderr(), "SKIPPED: {ranks} ranks need as many cores"));
+    }
+    let written = |share: &Cores| share.to_string().replace('+', ",");
+    let mut shares: Vec<String> = shares?.iter().map(written).collect();
+    shares.sort();
+    Some(shares)
+}
+
+fn everything() -> String {
+    Cores::allowed().to_string().replace('+', ",")
+}
+
+fn disjoint() {
+    let Some(shares) = expected(2) else { return };
+    assert!(shares[0] != shares[1]);
+    assert_eq!(cores(&mut mpjrun("-n 2")), shares);
+    assert_eq!(cores(&mut mpjrun("-n 2 --bind auto")), shares);
+    let single = cores(&mut mpjrun("-n 2 --bind core"));
+    assert!(single[0] != single[1] && single.iter().all(|one| one.parse::<usize>().is_ok()), "{single:?}");
+}
+
+fn too_many() {
+    let ranks = Cores::allowed().numbers().count() + 1;
+    assert_eq!(cores(&mut mpjrun(&format!("-n {ranks}"))), vec![everything(); ranks]);
+}
+
+fn turned_off() {
+    let all = [everything(), everything()];
+    assert_eq!(cores(&mut mpjrun("-n 2 --bind none")), all);
+    assert_eq!(cores(mpjrun("-n 2").env("MPJ_BIND", "none")), all);
+    assert_eq!(cores(&mut mpjrun("-n 2 -x MPJ_BIND=none")), all);
+}
+
+fn joined() {
+    assert_eq!(cores(&mut mpjrun("-n 2 --ranks-per-process 2")), [everything()]);
+}
+
+fn limited() {
+    let first = Cores::allowed().first().to_string();
+    let mut limited = Command::new("taskset");
+    limited.args(["-c", &first, env!("CARGO_BIN_EXE_mpjrun"), "-n", "2"]);
+    assert_eq!(cores(&mut limited), [first.clone(), first]);
+}
+
+fn refused() {
+    let refused = |args: &str| -> Ended { watch(&mut mpjrun(args)).0.end() };
+    let ranks = Cores::allowed().numbers().count() + 1;
+    for (args, parts) in [
+        (format!("-n {ranks} --bind core true"), ["--bind core", "need a core each"]),
+        ("-n 2 --bind socket true".to_owned(), ["--bind socket", "none of auto, core, none"]),
+        ("-n 2 --bind-to none true".to_owned(), ["there is no --bind-to", "--bind says"]),
+    ] {
+        let ended = refused(&args);
+        ended.expect(2, &parts);
+        assert_eq!((ended.out.len(), ended.err.len()), (0, 1), "{ended:#?}");
+    }
+}
