@@ -1,27 +1,138 @@
 //! What the code that `#[derive(Datatype)]` writes rests on; not meant to be named by people.
+//!
+//! The code that the macro writes is unsafe, and a program can lead its paths astray: `#[datatype(crate = …)]` takes any module,
+//! and `extern crate self as core` makes `::core` the program's own. So the code proves all that its `unsafe impl`s claim by
+//! functions of [`Datatype`], which it names as the type that [`Equivalent::datatype`] returns: a path to another type does not
+//! compile. Where fields lie it finds by the language alone, without `offset_of!`.
+//!
+//! Names that lie are of no use, also not those of the standard library:
+//! ```
+//! extern crate core as real;
+//! extern crate self as core;
+//! pub mod mem {
+//!     #[macro_export]
+//!     macro_rules! lie {
+//!         ($($any:tt)*) => { 0 };
+//!     }
+//!     pub use lie as offset_of;
+//! }
+//! pub use real::option;
+//!
+//! mod fake {
+//!     pub use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+//!     pub mod derived {
+//!         pub trait Received<'a> {}
+//!         impl<T> Received<'_> for T {}
+//!         pub fn structure<T>(_: &[(usize, mpj_datatypes::Datatype)]) -> mpj_datatypes::Datatype {
+//!             mpj_datatypes::Datatype::of::<u64>()
+//!         }
+//!     }
+//! }
+//!
+//! #[repr(C)]
+//! #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+//! #[datatype(crate = fake)]
+//! struct Letter {
+//!     number: u32,
+//!     letter: char,
+//! }
+//!
+//! # fn main() {
+//! let letter = mpj_datatypes::Datatype::of::<Letter>();
+//! assert!(letter.needs_check());
+//! assert_eq!(letter.runs(1).map(|run| (run.offset, run.len)).collect::<Vec<_>>(), [(0, 8)]);
+//! # }
+//! ```
+//! Nothing says of a type that it can be received but [`Receivable`], which is unsafe:
+//! ```compile_fail,E0277
+//! # use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+//! # #[derive(Clone, Copy)] struct Sent(u8);
+//! # unsafe impl Equivalent for Sent {
+//! #     const PRIMITIVE: Option<Primitive> = None;
+//! #     fn datatype() -> Datatype { u8::datatype() }
+//! # }
+//! mod fake {
+//!     pub use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
+//!     pub mod derived {
+//!         pub trait Received<'a> {}
+//!         impl<T> Received<'_> for T {}
+//!     }
+//! }
+//!
+//! #[repr(C)]
+//! #[derive(Clone, Copy, Datatype)]
+//! #[datatype(crate = fake)]
+//! struct Outer { inner: Sent }
+//! ```
+//! ```compile_fail,E0200
+//! # struct Sent(u8);
+//! impl mpj_datatypes::derived::Received<'_> for Sent {}
+//! ```
+//! Nor does the macro implement another unsafe trait:
+//! ```compile_fail,E0407
+//! mod fake {
+//!     pub use std::marker::Send as Receivable;
+//!     pub use mpj_datatypes::{Datatype, Equivalent, Primitive, derived};
+//! }
+//!
+//! #[repr(C)]
+//! #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+//! #[datatype(crate = fake)]
+//! struct Local(std::marker::PhantomData<*const u8>);
+//! ```
+
+use std::sync::OnceLock;
 
 use crate::{Datatype, Equivalent, Receivable};
 
-/// The datatype of a structure with fields at these offsets.
-///
-/// # Panics
-/// If the fields lie outside of the structure, or structures are nested hundreds of levels deep: the first cannot come
-/// from the compiler's offsets, and the second does not compile.
-#[must_use]
-pub fn structure<T: Equivalent>(fields: &[(usize, Datatype)]) -> Datatype {
-    let list: Vec<_> = fields.iter().map(|(offset, inner)| (1, *offset as i64, inner.clone())).collect();
-    let size = size_of::<T>() as i64;
-    let built = Datatype::structure(&list).and_then(|plain| {
-        let same = plain.lb() == 0 && plain.extent() == size;
-        if same { Ok(plain) } else { plain.resized(0, size) }
-    });
-    match built {
-        Ok(datatype) => datatype,
-        Err(why) => unreachable!("derived structure: {why}"),
+#[doc(hidden)]
+impl Datatype {
+    /// The datatype of a structure, whose fields are described, once for a cell, by a function that gets the address of an
+    /// uninitialised `T`.
+    ///
+    /// # Panics
+    /// If the fields lie outside of the structure, or structures are nested hundreds of levels deep: the first cannot come
+    /// from what the macro writes, and the second does not compile.
+    pub fn derived_structure<T: Equivalent, const N: usize>(
+        cell: &OnceLock<Datatype>,
+        fields: impl FnOnce(*const T) -> [(usize, Datatype); N],
+    ) -> Datatype {
+        let build = || {
+            let place = Box::<T>::new_uninit();
+            let list = fields(place.as_ptr()).map(|(offset, inner)| (1, offset as i64, inner));
+            let size = size_of::<T>() as i64;
+            let built = Datatype::structure(&list).and_then(|plain| {
+                let same = plain.lb() == 0 && plain.extent() == size;
+                if same { Ok(plain) } else { plain.resized(0, size) }
+            });
+            match built {
+                Ok(datatype) => datatype,
+                Err(why) => unreachable!("derived structure: {why}"),
+            }
+        };
+        cell.get_or_init(build).clone()
     }
+
+    /// The datatype of a structure that has the layout of its only field, which the function takes out of it.
+    pub fn derived_transparent<T: Equivalent, F: Equivalent>(_: fn(T) -> F) -> Datatype {
+        const { assert!(size_of::<T>() == size_of::<F>(), "a transparent structure is as large as its field") };
+        F::datatype()
+    }
+
+    /// The offset and the datatype of a field of a structure.
+    pub fn derived_field<T, F: Equivalent>(structure: *const T, field: *const F) -> (usize, Datatype) {
+        (field.addr().wrapping_sub(structure.addr()), F::datatype())
+    }
+
+    /// Proves that a field can be received, if anything does.
+    pub fn derived_received<F: for<'received> Received<'received>>() {}
 }
 
 /// [`Receivable`] as a bound that the compiler looks at only when it is used.
-pub trait Received<'received> {}
+///
+/// # Safety
+/// The type is [`Receivable`]: all of those have an implementation.
+pub unsafe trait Received<'received> {}
 
-impl<T: Receivable> Received<'_> for T {}
+// SAFETY: it is `Receivable`.
+unsafe impl<T: Receivable> Received<'_> for T {}

@@ -45,7 +45,11 @@ pub unsafe trait Equivalent: Copy + 'static {
     label = "not every bit pattern is a value of it",
     note = "primitives, arrays of them, and structures with #[repr(C)] and #[derive(Clone, Copy, Datatype)] can be received"
 )]
-pub unsafe trait Receivable: Equivalent {}
+pub unsafe trait Receivable: Equivalent {
+    /// What `#[derive(Datatype)]` writes here proves that all fields can be received.
+    #[doc(hidden)]
+    fn derived() {}
+}
 
 macro_rules! primitives {
     ($($type:ty => $primitive:ident),* $(,)?) => {$(

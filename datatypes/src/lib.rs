@@ -56,6 +56,7 @@ struct Readme;
 
 mod construct;
 mod cursor;
+#[allow(unsafe_code)] // A trait whose contract memory safety rests on.
 #[doc(hidden)]
 pub mod derived;
 mod elements;

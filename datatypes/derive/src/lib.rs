@@ -2,7 +2,7 @@
 
 mod refuse;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use refuse::{Layout, layout};
 use syn::spanned::Spanned;
@@ -13,7 +13,8 @@ use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate,
 ///
 /// Asks for `#[repr(C)]` or `#[repr(transparent)]`, and for `Copy`. Fields may be primitives, arrays and other
 /// structures that are `Equivalent`. Where `mpj_datatypes` is known by another name, say so with
-/// `#[datatype(crate = path::to::it)]`.
+/// `#[datatype(crate = path::to::it)]`. A module that says something else under these names is no way around the checks:
+/// what is written compiles with the traits and types of the crate alone.
 #[proc_macro_derive(Datatype, attributes(datatype))]
 pub fn derive(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     run(input, &Face { path: parse_quote!(::mpj_datatypes), buffers: false })
@@ -61,26 +62,9 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
 
     let (impl_generics, type_generics, sent_clause) = sent.split_for_impl();
     let received_clause = &generics.where_clause;
-    let (primitive, datatype) = match (layout, &types[..]) {
-        (Layout::Transparent, [only]) => (
-            quote!(<#only as #krate::Equivalent>::PRIMITIVE),
-            quote_spanned!(only.span()=> <#only as #krate::Equivalent>::datatype()),
-        ),
-        _ => {
-            let list = members.iter().zip(&types).map(|(member, ty)| {
-                quote_spanned!(ty.span()=>
-                    (::core::mem::offset_of!(Self, #member), <#ty as #krate::Equivalent>::datatype())
-                )
-            });
-            let build = quote!(#krate::derived::structure::<Self>(&[#(#list),*]));
-            let generic = input.generics.params.iter().any(|p| !matches!(p, GenericParam::Lifetime(_)));
-            let cached = quote!({
-                static DATATYPE: ::std::sync::OnceLock<#krate::Datatype> = ::std::sync::OnceLock::new();
-                ::core::clone::Clone::clone(DATATYPE.get_or_init(|| #build))
-            });
-            // A static inside of a generic function would be shared by all its instances.
-            (quote!(::core::option::Option::None), if generic { build } else { cached })
-        }
+    let (primitive, datatype) = match (layout, &members[..], &types[..]) {
+        (Layout::Transparent, [member], [only]) => transparent(&krate, member, only),
+        _ => (quote!(::core::option::Option::None), structure(input, &krate, &members, &types)),
     };
     let buffers = face.buffers.then(|| {
         quote! {
@@ -102,8 +86,8 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
         }
     });
     Ok(quote! {
-        // SAFETY: the layout is that of C, the datatype names the fields alone, at the offsets that the compiler gives,
-        // and its extent is the size of the structure; what holds for the bytes of a field holds for them here.
+        // SAFETY: the datatype names the fields alone, at their offsets, and its extent is the size of the structure; what
+        // holds for the bytes of a field holds for them here.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Equivalent for #name #type_generics #sent_clause {
             const PRIMITIVE: ::core::option::Option<#krate::Primitive> = #primitive;
@@ -115,10 +99,54 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
 
         // SAFETY: any bytes may be stored in any of the fields, by the bounds.
         #[automatically_derived]
-        unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {}
+        unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {
+            fn derived() {
+                #(<#krate::Datatype>::derived_received::<#types>();)*
+            }
+        }
 
         #buffers
     })
+}
+
+/// The primitive and the datatype of a structure that has the layout of its only field.
+fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenStream) {
+    let this = this();
+    let datatype = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_transparent::<Self, #ty>);
+    // A pattern that names all fields: an attribute macro that comes later may add some.
+    let take = quote! {
+        |#this: Self| {
+            let Self { #member: #this } = #this;
+            #this
+        }
+    };
+    (quote!(<#ty as #krate::Equivalent>::PRIMITIVE), quote!(#datatype(#take)))
+}
+
+/// The datatype of any other structure.
+fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Type]) -> TokenStream {
+    let this = this();
+    let fields = members.iter().zip(types).map(|(member, ty)| {
+        let field = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_field::<Self, #ty>);
+        // SAFETY of what is written: the address is that of a place for the structure.
+        quote!(#field(#this, unsafe { &raw const (*#this).#member }))
+    });
+    let is_generic = input.generics.params.iter().any(|p| !matches!(p, GenericParam::Lifetime(_)));
+    // A static inside of a generic function would be shared by all its instances.
+    let cell = if is_generic { quote!(let) } else { quote!(static) };
+    quote! {
+        // As above: all fields are named.
+        let _ = |#this: Self| {
+            let Self { #(#members: _),* } = #this;
+        };
+        #cell DATATYPE: ::std::sync::OnceLock<#krate::Datatype> = ::std::sync::OnceLock::new();
+        <#krate::Datatype>::derived_structure::<Self, _>(&DATATYPE, |#this| [#(#fields),*])
+    }
+}
+
+/// A name that nothing of the program's has.
+fn this() -> Ident {
+    Ident::new("_this", Span::mixed_site())
 }
 
 fn members(fields: &Fields) -> (Vec<Member>, Vec<&Type>) {
