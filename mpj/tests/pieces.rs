@@ -1,6 +1,6 @@
 //! Pieces of one slice, read and written at once: what is refused, and that each message touches its own bytes alone.
 
-use mpj::{Datatype, Piece, PieceError, PieceId, Pieces, World};
+use mpj::{Datatype, Piece, PieceError, PieceId, Pieces, ViewMut, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -173,6 +173,10 @@ fn hostile_numbers_are_refused_in_bounded_time() {
     let byte = Datatype::of::<u8>();
     assert!(Pieces::<u8>::new(10, &[Piece::new(usize::MAX, &byte, 1)], &[]).is_err());
     assert!(Pieces::<u8>::new(10, &[Piece::new(0, &byte, usize::MAX)], &[]).is_err());
+    let endless = Datatype::of::<char>().hvector(1 << 60, 1, 0).expect("one char, for ever");
+    let astray = endless.hindexed(&[(1, 2)]).and_then(|astray| astray.hindexed(&[(1, 2)])).expect("fits");
+    assert!(ViewMut::new(&mut ['a'; 2], 0, &endless, 1).is_ok());
+    assert!(ViewMut::new(&mut ['a'; 2], 0, &astray, 1).is_err());
     assert!(Pieces::<u64>::new(usize::MAX, &[Piece::new(5, &Datatype::of::<u64>(), 1)], &[]).is_ok());
     // A char across two chars could be none.
     let across = Datatype::of::<char>().hvector(1, 1, 0).and_then(|c| Datatype::hindexed(&c, &[(1, 2)]));

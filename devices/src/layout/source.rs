@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use mpj_datatypes::{Primitive, Signature};
+use mpj_datatypes::{InvalidValue, Primitive, Signature};
 use mpj_pool::{RawBuffer, Region};
 
 use super::{Envelope, Keep, Pieces, Stage, Target};
@@ -188,11 +188,15 @@ impl Source {
         Memory::of(&self.buf)
     }
 
-    /// Copies items into memory of the same type, where they are values as they are here. That a type is the same is
-    /// believed of primitives alone: of others, what turns out to be no value becomes zero.
-    pub fn copy_items(&self, mut target: Target) {
+    /// Copies items into other memory, as a message would: the memory promises initialised bytes, and not that they are
+    /// values of the target's type.
+    ///
+    /// # Errors
+    /// The first `bool` or `char` of the target that is invalid. All invalid ones are replaced, as after a message.
+    #[inline]
+    pub fn copy_items(&self, mut target: Target) -> Result<(), InvalidValue> {
         self.copy_to(&mut target);
-        target.settle(self.buf.datatype().homogeneous());
+        target.settle()
     }
 
     /// Copies the message into a target, as far as there is room, through a small piece of stack where neither lies in

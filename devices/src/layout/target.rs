@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mpj_datatypes::Primitive;
+use mpj_datatypes::{InvalidValue, Primitive};
 use mpj_pool::{RawBuffer, Region};
 
 use super::{Envelope, Keep, Stage};
@@ -257,10 +257,10 @@ impl Target {
         if self.block.is_some() {
             self.unpack(message.bytes);
         }
-        let valid = if self.buf.datatype().needs_check() { self.validate(message) } else { Ok(()) };
+        let valid = if self.buf.datatype().needs_check() { self.check(message.bytes) } else { Ok(()) };
         // Invariant 2: all of it was checked just now, or any bits are values.
         self.landed = 0;
-        valid
+        valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
     }
 
     /// Moves a message that has come whole out of the block it came to.
@@ -287,30 +287,20 @@ impl Target {
         }
     }
 
-    #[cold]
-    fn validate(&mut self, message: &Envelope) -> Result<(), Fault> {
-        // SAFETY: invariant 1.
-        let valid = unsafe { self.buf.datatype().validate(self.buf.base(), self.buf.count(), message.bytes) };
-        valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
-    }
-
-    /// Gives memory back into which items of this program were copied, all of them values of `primitive`, if it is known.
-    pub(super) fn settle(mut self, primitive: Option<Primitive>) {
-        if primitive.is_none() || primitive != self.primitive() {
-            self.check_landed();
-        }
+    /// Gives memory back into which items of this program were copied, and checks them.
+    #[inline]
+    pub(super) fn settle(mut self) -> Result<(), InvalidValue> {
+        let valid = if self.buf.datatype().needs_check() { self.check(self.landed) } else { Ok(()) };
         // Invariant 2.
         self.landed = 0;
+        valid
     }
 
-    /// Replaces what has landed and is no value.
+    /// Checks the first `bytes` packed bytes, which have landed in the items, and replaces invalid values.
     #[cold]
-    fn check_landed(&mut self) {
-        let (datatype, count) = (self.buf.datatype(), self.buf.count());
-        if datatype.needs_check() {
-            // SAFETY: invariant 1, and what has landed is initialised.
-            let _ = unsafe { datatype.validate(self.buf.base(), count, self.landed) };
-        }
+    fn check(&mut self, bytes: usize) -> Result<(), InvalidValue> {
+        // SAFETY: invariant 1, and what has landed is initialised.
+        unsafe { self.buf.datatype().validate(self.buf.base(), self.buf.count(), bytes) }
     }
 
     /// Overwrites what has landed of a message that will not come to its end with zeros, which are values of every

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use mpj_datatypes::InvalidValue;
 use mpj_devices::{
     Buf, Completion, Fault, Leave, Mode, Pattern, Receive, Sent, Source, Started, Target, Wait,
 };
@@ -279,7 +280,9 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     /// Runs a local step.
     pub(super) fn work(&self, step: &Step) -> Result<()> {
         match *step {
-            Step::Copy { from, into } => self.source(from).copy_items(self.target(into)),
+            Step::Copy { from, into } => {
+                self.source(from).copy_items(self.target(into)).map_err(|bad| self.invalid(bad))?;
+            }
             Step::Fold { from, into, order } => self.fold(from, into, order)?,
             Step::Send { .. } | Step::Recv { .. } | Step::Wait => (),
         }
@@ -316,18 +319,17 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     fn fold(&self, from: Span, into: Span, order: Order) -> Result<()> {
         let Some(op) = self.plan.op.as_deref() else { return Ok(()) };
         let (items, into) = (self.buf(from), self.buf(into));
-        let mut own = None;
-        if items.pieces().is_some() {
-            // The operation is given items as they lie in memory.
-            let own = own.insert(Own::new(self.call.name, into.datatype(), from.count, 1)?);
-            // SAFETY: the memory was made for them, and is ours.
-            let target = unsafe { Target::new(own.part(0, 0, from.count), None) }.expect("it was allocated");
-            self.source(from).copy_items(target);
-        }
-        let items = own.as_ref().map_or(items, |own| own.part(0, 0, from.count));
-        // SAFETY: the contract of `new`; a fold comes after the wait for what it reads.
+        // SAFETY: the contract of `new`; a fold comes after the wait for what it reads, and what it reads was received or copied,
+        // and so checked.
         let done = unsafe { op.fold(items.base(), into.base(), into.count(), into.datatype(), order) };
         done.map_err(|error| Error::new(Class::NoMem, self.call.name, error.to_string()))
+    }
+
+    /// The error of a rank whose own items are not values of their type.
+    #[cold]
+    fn invalid(&self, bad: InvalidValue) -> Error {
+        let rank = self.context.rank();
+        Error::new(Class::Type, self.call.name, format!("rank {rank} contributed an invalid value: {bad}"))
     }
 }
 

@@ -51,9 +51,23 @@ impl Span {
 /// One step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    Send { to: u32, from: Span },
-    Recv { from: u32, into: Span },
+    Send {
+        to: u32,
+        from: Span,
+    },
+    Recv {
+        from: u32,
+        into: Span,
+    },
     Wait,
-    Copy { from: Span, into: Span },
-    Fold { from: Span, into: Span, order: Order },
+    Copy {
+        from: Span,
+        into: Span,
+    },
+    /// Combines items. Those at `from` lie in memory of the schedule's own, where a message has brought them.
+    Fold {
+        from: Span,
+        into: Span,
+        order: Order,
+    },
 }

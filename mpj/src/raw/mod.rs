@@ -7,9 +7,11 @@
 //! # Contract of every call
 //! * A send buffer: the bytes that the items name are initialised, and nobody writes them until the operation has ended.
 //!   So are the segments of a chain. If the call was given a [`Keep`], nobody writes them as long as there is a copy of that
-//!   either: the receiver may look at them where they lie.
+//!   either: the receiver may look at them where they lie. They need not be values of their type: a receiver, also this rank in
+//!   a collective, checks each `bool` and `char`, and fails if one is invalid.
 //! * A receive buffer: those bytes may be written, whatever comes, and nobody else reads or writes them until the
-//!   operation has ended. `bool` and `char` elements are valid when it has.
+//!   operation has ended. `bool` and `char` elements are valid when it has. If a reduction is in place, they are also valid
+//!   when it begins.
 //! * An operation has ended when its blocking call returns, or when [`Request::wait`] or [`Request::test`] says so, or
 //!   when the [`Keep`] given to a non-blocking call has been dropped.
 //!

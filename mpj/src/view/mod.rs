@@ -3,7 +3,7 @@
 mod pieces;
 mod slices;
 
-use mpj_datatypes::{Datatype, Equivalent, Receivable};
+use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 
 pub use pieces::{Piece, PieceError, PieceId, Pieces};
 pub use slices::Slices;
@@ -138,12 +138,17 @@ fn check_mut<T: Receivable>(
     count: usize,
 ) -> Result<(), OutOfSlice> {
     check::<T>(len, offset, datatype, count)?;
-    // A bool or char that straddles two elements would leave both unchecked; whole structures and arrays do not.
-    let size = i64::try_from(size_of::<T>()).unwrap_or(i64::MAX);
-    if T::PRIMITIVE.is_some()
-        && datatype.needs_check()
-        && datatype.runs(count).any(|run| run.offset % size != 0)
-    {
+    // A char that straddles two elements would leave both unchecked; whole structures and arrays do not.
+    let straddles = |primitive: Primitive| {
+        if !primitive.needs_check() || datatype.is_made_of(&primitive.into()) {
+            return false;
+        }
+        // A type can repeat an element without end, but more runs than elements name one twice.
+        let size = primitive.size() as i64;
+        let mut runs = datatype.runs(count);
+        runs.by_ref().take(len).any(|run| run.offset % size != 0) || runs.next().is_some()
+    };
+    if T::PRIMITIVE.is_some_and(straddles) {
         return Err(OutOfSlice { bounds: (0, 0), len: len.saturating_mul(size_of::<T>()), mismatch: true });
     }
     Ok(())
