@@ -117,8 +117,8 @@ pub use device::{
 };
 pub use doorbell::Doorbell;
 pub use engine::{
-    Cards, Channel, Count, Driven, Engine, Leave, Lent, Local, Message, Mode, RankPool, Sent, Stats, Taken,
-    Traffic, Wait, Waiting,
+    Calls, Cards, Channel, Count, Driven, Engine, Leave, Lent, Local, Message, Mode, RankPool, Sent, Stats,
+    Taken, Traffic, WORLD, Wait, Waiting,
 };
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};

@@ -9,12 +9,14 @@ pub use mpj_devices::config::{
 
 use crate::boot::LAUNCHER;
 use crate::collective::tuning;
+use crate::run::TIMEOUT;
+pub use crate::run::timeout;
 use crate::testing::TEST_TIMEOUT;
 use crate::world::STATS;
 
 /// Returns every parameter: the engine's and the devices', and those of this crate.
 pub fn parameters() -> Vec<&'static dyn Parameter> {
-    let own: &[&dyn Parameter] = &[&LAUNCHER, &STATS, &TEST_TIMEOUT];
+    let own: &[&dyn Parameter] = &[&LAUNCHER, &TIMEOUT, &STATS, &TEST_TIMEOUT];
     [mpj_devices::config::PARAMETERS, tuning::PARAMETERS, own].concat()
 }
 

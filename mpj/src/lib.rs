@@ -104,6 +104,8 @@ mod error;
 mod op;
 #[allow(unsafe_code, reason = "the erased core")]
 pub mod raw;
+#[doc(hidden)]
+pub mod report;
 #[allow(unsafe_code, reason = "operations that own or borrow their buffer: README.md beside it")]
 mod request;
 mod run;

@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-use mpj_devices::{End, Engine};
 
 use crate::config::{self, Text};
 use crate::run::threads;
+use crate::run::watch::Watch;
 use crate::world::World;
 
 /// What a test function may return.
@@ -79,16 +78,6 @@ pub const fn limit(text: &str) -> Duration {
     }
 }
 
-/// How far a rank of a test has come.
-#[derive(Default)]
-enum Place {
-    #[default]
-    Starting,
-    Running(Weak<Engine>),
-    /// Its function has returned; it leaves the job.
-    Returned(Weak<Engine>),
-}
-
 /// Runs a test as `ranks` thread ranks; one such test at a time, since they share the machine's cores.
 ///
 /// # Panics
@@ -113,19 +102,12 @@ fn watched<O: Outcome>(
     limit: Option<Duration>,
     test: impl Fn(World) -> O + Send + Sync + 'static,
 ) -> Result<(), String> {
-    let places: Arc<Vec<Mutex<Place>>> = Arc::new((0..ranks).map(|_| Mutex::default()).collect());
+    let watch = Watch::new((0..ranks).filter_map(|rank| u32::try_from(rank).ok()));
     let (over, ended) = mpsc::channel();
     let body = {
-        let places = Arc::clone(&places);
+        let watch = Arc::clone(&watch);
         move || {
-            let result = threads(ranks, |world| {
-                let engine = Arc::downgrade(world.engine());
-                let place = |place| *lock(&places[world.rank()]) = place;
-                place(Place::Running(Weak::clone(&engine)));
-                let result = test(world.clone()).into_result();
-                place(Place::Returned(engine));
-                result
-            });
+            let result = threads::watched(ranks, &watch, |world| test(world).into_result());
             // Nobody listens if the test took too long.
             let _ = over.send(result.map(|_| ()).map_err(|error| error.to_string()));
         }
@@ -141,46 +123,10 @@ fn watched<O: Outcome>(
         Err(RecvTimeoutError::Disconnected) => return Err("the test's thread panicked".into()),
         Err(RecvTimeoutError::Timeout) => {}
     }
-    let mut report = format!("the test still ran after {limit:?}:");
-    for (rank, place) in places.iter().enumerate() {
-        report.push_str(&told(rank, &lock(place)));
-    }
-    end(&places);
+    let mut report = format!("the test still ran after {limit:?}:{}", watch.table());
+    watch.end("the test took too long");
     if ended.recv_timeout(GRACE).is_err() {
         report.push_str("\nranks that are not in a call cannot be ended: their threads go on");
     }
     Err(report)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a rank is doing, a line for each of its threads that waits.
-fn told(rank: usize, place: &Place) -> String {
-    let (engine, otherwise) = match place {
-        Place::Starting => (None, "has not started"),
-        Place::Running(engine) => (engine.upgrade(), "not in a call, or looking again and again"),
-        Place::Returned(engine) => (engine.upgrade(), "has ended"),
-    };
-    let waits = engine.map(|engine| engine.waits()).unwrap_or_default();
-    if waits.is_empty() {
-        return format!("\n  rank {rank}: {otherwise}");
-    }
-    waits.iter().map(|wait| format!("\n  rank {rank}: {wait}")).collect()
-}
-
-/// Makes every call of every rank fail.
-fn end(places: &[Mutex<Place>]) {
-    const CAUSE: &str = "the test took too long";
-    for (rank, place) in places.iter().enumerate() {
-        let engine = match &*lock(place) {
-            Place::Starting => None,
-            Place::Running(engine) | Place::Returned(engine) => engine.upgrade(),
-        };
-        if let Some(engine) = engine {
-            engine.roster().report(rank as u32, End::Died(CAUSE.into()));
-            engine.end_all(CAUSE);
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! What `mpj::run` tells the shell: exit code and standard error. The program that is run is this one, with a mode in
 //! its environment.
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, ExitCode, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,9 +99,36 @@ fn program(mode: &str) -> ExitCode {
             }
             unwound(&pair)
         }),
+        "ring" => mpj::run_with(four, |world| ring(&world)),
+        "ring-on" => {
+            let faces = Local::job(3);
+            let registry = faces[0].registry();
+            mpj::run_on(faces, &registry, |world| ring(&world))
+        }
+        "busy" => mpj::run_with(Launch::threads(2), |world| {
+            if world.rank() == 1 {
+                std::thread::sleep(Duration::from_secs(1000));
+            }
+            world.barrier()
+        }),
+        "library" => {
+            let error = mpj::threads(2, |world| ring(&world)).expect_err("it hangs");
+            say(&format!("rank {}: {error}", error.rank()));
+            ExitCode::SUCCESS
+        }
         "none" => mpj::run_with(Launch::threads(0), |world| world.barrier()),
         _ => ExitCode::from(99),
     }
+}
+
+fn say(line: &str) {
+    std::io::stdout().write_all(format!("{line}\n").as_bytes()).expect("a reader");
+}
+
+/// Waits for a message of the next rank, which does the same.
+fn ring(world: &World) -> mpj::Result<()> {
+    say("here");
+    world.recv(&mut [0u8], (world.rank() + 1) % world.size(), 7).map(drop)
 }
 
 /// Waits for the others, and with an error if one of them does not come.
@@ -168,6 +196,8 @@ fn check() -> ExitCode {
         assert!(text.contains("on purpose"), "{mode}: {text}");
     }
     is_refused_below_another_launcher();
+    time_limits();
+    signals();
     ExitCode::SUCCESS
 }
 
@@ -187,6 +217,69 @@ fn is_refused_below_another_launcher() {
     assert!(text.contains("Open MPI's mpirun") && text.contains("mpjrun -n 3"), "{text}");
     let (alone, text) = below("none");
     assert_eq!((alone.status.code(), &*text), (Some(0), ""));
+}
+
+/// `MPJ_TIMEOUT` ends a program that hangs, and the table says why; a library returns that as an error.
+fn time_limits() {
+    let limited = |mode| output(command(mode).env("MPJ_TIMEOUT", "1"));
+    for (mode, cycle) in [("ring", "0 → 1 → 2 → 3 → 0"), ("ring-on", "0 → 1 → 2 → 0")] {
+        let (output, text) = limited(mode);
+        assert_eq!(output.status.code(), Some(124), "{text}");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "mpj: the job was ended, since it still ran after 1 s:");
+        assert!(lines[1].starts_with("  rank 0: recv from rank 1 with tag 7, for "), "{text}");
+        assert_eq!(lines[lines.len() - 1], format!("  a cycle of waiting ranks: {cycle}"));
+    }
+    // A rank that makes no call is ended with the process.
+    let (output_of, text) = limited("busy");
+    assert_eq!(output_of.status.code(), Some(124), "{text}");
+    assert!(
+        text.contains("\n  rank 1: not in a call") && text.contains("\n  rank 1 has not entered: barrier"),
+        "{text}"
+    );
+    let (output_of, text) = limited("library");
+    assert_eq!((output_of.status.code(), &*text), (Some(0), ""), "a library prints nothing");
+    let said = String::from_utf8_lossy(&output_of.stdout);
+    assert!(
+        said.contains("rank 0: the job was ended, since it still ran after 1 s:\n  rank 0: recv from rank 1"),
+        "{said}"
+    );
+    let (output_of, text) = output(command("good").env("MPJ_TIMEOUT", "60"));
+    assert_eq!((output_of.status.code(), &*text), (Some(0), ""));
+    let (output_of, text) = output(command("good").env("MPJ_TIMEOUT", "soon"));
+    assert!(
+        output_of.status.code() == Some(1) && text.contains("MPJ_TIMEOUT=soon is not a number of seconds"),
+        "{text}"
+    );
+}
+
+/// Signals print the table once the ranks wait; SIGINT ends the program then, unless it was ignored when it began.
+fn signals() {
+    let (status, text) = signalled(&mut command("ring"), &["-QUIT", "-INT"]);
+    assert_eq!(status.signal(), Some(2), "{text}");
+    for told in ["mpj: SIGQUIT; what the ranks wait for:\n", "mpj: interrupted; what the ranks wait for:\n"] {
+        assert!(text.contains(told), "{text}");
+    }
+    assert_eq!(text.matches("  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0").count(), 2, "{text}");
+    let mut ignoring = Command::new("env");
+    ignoring.arg("--ignore-signal=INT").arg(std::env::current_exe().expect("this test"));
+    ignoring.env(MODE, "ring");
+    let (status, text) = signalled(&mut ignoring, &["-INT", "-KILL"]);
+    assert_eq!((status.signal(), &*text), (Some(9), ""), "it stays ignored");
+}
+
+/// Starts a program that prints "here" four times, and sends it signals when its ranks sleep.
+fn signalled(command: &mut Command, signals: &[&str]) -> (ExitStatus, String) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert_eq!(lines.take(4).map_while(Result::ok).filter(|line| line == "here").count(), 4);
+    for signal in signals {
+        std::thread::sleep(Duration::from_millis(500));
+        let sent = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
+        assert!(sent.expect("kill").success());
+    }
+    let output = child.wait_with_output().expect("ends");
+    (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Runs the program in a mode; returns what it said on standard error, too.

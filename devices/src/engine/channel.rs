@@ -1,7 +1,8 @@
 //! A channel: one matching space of one communicator, and the operations under way in it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::biased::{Bias, Mutex, MutexGuard};
 use crate::device::PeerId;
@@ -18,6 +19,7 @@ pub struct Channel {
     /// What names the channel in frames to the other members; given when this rank joins.
     number: AtomicU16,
     members: OnceLock<Members>,
+    about: OnceLock<About>,
     matching: Mutex<Matching>,
     board: Arc<EarlyCounts>,
     ops: Mutex<Ops>,
@@ -25,6 +27,19 @@ pub struct Channel {
     ended: Mutex<Ended>,
     /// Whether a member has ended.
     troubled: AtomicBool,
+}
+
+/// Counts the collective calls of a communicator on this rank.
+pub trait Calls: Send + Sync + fmt::Debug {
+    /// Returns the number of the next call: this rank has entered all calls before it.
+    fn next(&self) -> u32;
+}
+
+/// What reports and traces say of a channel.
+#[derive(Debug)]
+struct About {
+    name: Arc<str>,
+    calls: Option<Weak<dyn Calls>>,
 }
 
 #[derive(Debug)]
@@ -40,6 +55,7 @@ impl Channel {
             context,
             number: AtomicU16::new(0),
             members: OnceLock::new(),
+            about: OnceLock::new(),
             matching: Mutex::new(bias, Matching::new(Arc::clone(&board))),
             board,
             ops: Mutex::new(bias, Ops::default()),
@@ -64,6 +80,21 @@ impl Channel {
     pub fn group(&self) -> &Group {
         const NOBODY: Group = Group::Range { first: 0, len: 0 };
         self.members.get().map_or(&NOBODY, |m| &m.group)
+    }
+
+    /// Sets the name that reports and traces use, and what counts the collective calls here.
+    pub(crate) fn describe(&self, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
+        let _ = self.about.set(About { name, calls });
+    }
+
+    /// Returns the name of the communicator, if it has one.
+    pub fn name(&self) -> Option<&Arc<str>> {
+        self.about.get().map(|about| &about.name)
+    }
+
+    /// Returns the number of the next collective call of this rank, if calls are counted here.
+    pub(crate) fn next_call(&self) -> Option<u32> {
+        self.about.get()?.calls.as_ref()?.upgrade().map(|calls| calls.next())
     }
 
     /// Returns this process's rank among the members.

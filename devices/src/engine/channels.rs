@@ -10,9 +10,9 @@
 //! there still arrives.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
-use super::channel::Channel;
+use super::channel::{Calls, Channel};
 use super::failure::{end_local, end_posted};
 use super::peer::Peer;
 use super::{Engine, lock};
@@ -119,6 +119,14 @@ impl Engine {
         self.tell_ends(&channel);
         self.apply_ends(&channel);
         Ok(channel)
+    }
+
+    /// Names a channel for reports and traces. `calls` counts the collective calls of this rank there.
+    pub fn describe(&self, channel: &Channel, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
+        if let Some(trace) = self.trace() {
+            trace.name_context(channel.context, &name);
+        }
+        channel.describe(name, calls);
     }
 
     /// Leaves a channel: receives that were posted there and have not matched end with [`Fault::Freed`], early messages

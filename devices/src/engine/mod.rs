@@ -52,7 +52,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
-pub use channel::Channel;
+pub use channel::{Calls, Channel};
 pub use contact::Cards;
 use credit::Credit;
 pub use credit::{BUDGET, CREDIT};
@@ -62,7 +62,7 @@ pub use lent::Lent;
 pub use receive::{Message, Taken};
 pub use send::{Leave, Mode, Sent};
 pub use traffic::{Count, Local, Stats, Traffic};
-pub use waits::{Wait, Waiting};
+pub use waits::{WORLD, Wait, Waiting};
 
 use mpj_pool::{Growth, Magazine, Pages, Storage};
 

@@ -13,13 +13,20 @@ use super::{Engine, lock};
 use crate::matching::{ANY_SOURCE, ANY_TAG};
 use crate::trace::Value;
 
+/// The name of the communicator of all ranks. Reports leave it out.
+pub const WORLD: &str = "world";
+
 /// What a call waits for, as its user would say it.
 #[derive(Clone, Debug)]
 pub struct Wait {
     call: &'static str,
     channel: Option<Arc<Channel>>,
     message: Option<Expected>,
+    /// The number of the collective call.
+    number: Option<u32>,
     others: usize,
+    /// Whether the thread goes on when one of the others has ended.
+    any: bool,
 }
 
 /// Which message: from or to which rank of the channel, and its tag.
@@ -33,12 +40,17 @@ struct Expected {
 impl Wait {
     /// A call that waits for no message in particular.
     pub fn call(call: &'static str) -> Self {
-        Wait { call, channel: None, message: None, others: 0 }
+        Wait { call, channel: None, message: None, number: None, others: 0, any: false }
     }
 
     /// A call that all members of a channel take part in.
     pub fn collective(call: &'static str, channel: &Arc<Channel>) -> Self {
         Wait { channel: Some(Arc::clone(channel)), ..Wait::call(call) }
+    }
+
+    /// Says which collective call of the channel it is.
+    pub fn numbered(self, number: u32) -> Self {
+        Wait { number: Some(number), ..self }
     }
 
     /// A call that waits for a message to be received by rank `peer`.
@@ -53,9 +65,17 @@ impl Wait {
         Wait { message, ..Wait::collective(call, channel) }
     }
 
-    /// The same, together with so many others.
-    pub fn with_others(self, others: usize) -> Self {
-        Wait { others, ..self }
+    /// The same, together with `others` more operations; `any`: until one of them has ended.
+    pub fn with_others(self, others: usize, any: bool) -> Self {
+        Wait { others, any, ..self }
+    }
+
+    /// Returns the rank of the world without which the wait cannot end, if it is one rank.
+    fn peer(&self) -> Option<u32> {
+        let peer = self.message?.peer;
+        let group = self.channel.as_ref()?.group();
+        let only = !self.any || self.others == 0;
+        group.peer(u32::try_from(peer).ok()?).filter(|_| only).map(|peer| peer.0)
     }
 
     /// Tells a trace its name, and what it waits for.
@@ -92,8 +112,13 @@ impl Wait {
             }
         }
         let Some(group) = self.channel.as_ref().map(|channel| channel.group()) else { return Ok(()) };
+        match self.channel.as_ref().and_then(|channel| channel.name()) {
+            Some(name) if &**name == WORLD => {}
+            Some(name) => write!(f, " in {name}")?,
+            None if group.size() == world => {}
+            None => write!(f, " in a communicator of {} ranks", group.size())?,
+        }
         if group.size() != world {
-            write!(f, " in a communicator of {} ranks", group.size())?;
             let peer = self.message.and_then(|message| group.peer(u32::try_from(message.peer).ok()?));
             if let Some(peer) = peer {
                 write!(f, ", that is rank {} of the world", peer.0)?;
@@ -120,12 +145,22 @@ impl Waiting {
     pub fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
+
+    /// Returns the rank of the world without which the wait cannot end, if it is one rank.
+    pub fn peer(&self) -> Option<u32> {
+        self.wait.peer()
+    }
+
+    /// Returns the context and the number of the collective call that waits.
+    pub fn collective(&self) -> Option<(u64, u32)> {
+        self.wait.channel.as_ref().map(|channel| channel.context()).zip(self.wait.number)
+    }
 }
 
 impl fmt::Display for Waiting {
+    /// Writes the call, its partner and its communicator.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.wait.tell(f, self.world)?;
-        write!(f, ", for {:.1} s", self.elapsed().as_secs_f64())
+        self.wait.tell(f, self.world)
     }
 }
 
@@ -171,5 +206,11 @@ impl Engine {
             asleep.into_iter().map(|(_, wait, since)| Waiting { wait, world, since }).collect();
         waiting.sort_by_key(|waiting| waiting.since);
         waiting
+    }
+
+    /// Returns the contexts whose collective calls are counted, with the number of this rank's next call there.
+    pub fn calls(&self) -> Vec<(u64, u32)> {
+        let channels = self.all_channels();
+        channels.iter().filter_map(|channel| Some((channel.context(), channel.next_call()?))).collect()
     }
 }

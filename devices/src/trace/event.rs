@@ -2,13 +2,16 @@
 
 use std::fmt::Write;
 
-use super::{Flow, Moment};
+use super::{Flow, Moment, Names};
 
 /// What an event says besides its name; none is named "".
 pub(super) type Args = [(&'static str, Value); ARGS];
 
 /// The most that it says.
 pub(super) const ARGS: usize = 6;
+
+/// What says which communicator an event belongs to. The name of the communicator is written after it.
+pub(super) const CONTEXT: &str = "context";
 
 /// Nothing.
 pub(super) const NONE: (&str, Value) = ("", Value::Number(0));
@@ -54,7 +57,7 @@ pub(super) struct Event {
 
 impl Event {
     /// Writes it as a line of an array that goes on.
-    pub(super) fn write(&self, rank: u32, out: &mut String) {
+    pub(super) fn write(&self, rank: u32, names: &Names, out: &mut String) {
         let Event { at, shape, thread, name: [first, second], category, why, .. } = self;
         match shape {
             Shape::Thread => return name_thread(rank, *thread, why.as_deref(), out),
@@ -78,12 +81,12 @@ impl Event {
             put(out, format_args!(",\"dur\":{}", Micros(end.0.saturating_sub(at.0))));
         }
         if !matches!(shape, Shape::Start(_) | Shape::Finish(_)) {
-            self.write_args(out);
+            self.write_args(names, out);
         }
         out.push_str("},\n");
     }
 
-    fn write_args(&self, out: &mut String) {
+    fn write_args(&self, names: &Names, out: &mut String) {
         out.push_str(",\"args\":{");
         let mut comma = "";
         for (name, value) in self.args.iter().filter(|(name, _)| !name.is_empty()) {
@@ -93,6 +96,12 @@ impl Event {
                 Value::Text(text) => put(out, format_args!("{comma}\"{name}\":\"{text}\"")),
             }
             comma = ",";
+            if let (CONTEXT, Value::Number(context)) = (*name, value)
+                && let Some(name) = names.get(context)
+            {
+                out.push_str(",\"communicator\":");
+                quote(name, out);
+            }
         }
         if let Some(why) = &self.why {
             put(out, format_args!("{comma}\"why\":"));
@@ -174,7 +183,7 @@ mod tests {
             ("to", Value::Number(1)),
             ("tag", Value::Signed(-2)),
             ("device", Value::Text("smdev")),
-            NONE,
+            ("context", Value::Number(6)),
             NONE,
             NONE,
         ];
@@ -189,13 +198,14 @@ mod tests {
         };
         let line = |event: &Event| {
             let mut out = String::new();
-            event.write(3, &mut out);
+            event.write(3, &Names::from([(6, "world.dup 1".into())]), &mut out);
             out
         };
         assert_eq!(
             line(&slice),
             "{\"name\":\"wait: send\",\"cat\":\"wait\",\"ph\":\"X\",\"pid\":3,\"tid\":7,\"ts\":1002.003,\"dur\":0.010,\
-             \"args\":{\"to\":1,\"tag\":-2,\"device\":\"smdev\"}},\n"
+             \"args\":{\"to\":1,\"tag\":-2,\"device\":\"smdev\",\"context\":6,\
+             \"communicator\":\"world.dup 1\"}},\n"
         );
         let flow = Flow { from: 0, to: 3, order: 9 };
         assert_eq!(

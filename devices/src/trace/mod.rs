@@ -108,7 +108,12 @@ struct Book {
     came: HashMap<u32, u64>,
     /// The messages that were announced and have not arrived, by their sender, context and operation there.
     announced: HashMap<(u32, u64, u64), u64>,
+    /// What communicators are called, by the contexts of their channels.
+    names: Names,
 }
+
+/// The names of communicators, by context.
+type Names = HashMap<u64, Arc<str>>;
 
 impl Trace {
     /// Begins the trace of a rank, if the user wants one.
@@ -128,6 +133,7 @@ impl Trace {
             sent: HashMap::new(),
             came: HashMap::new(),
             announced: HashMap::new(),
+            names: Names::new(),
         };
         let book = Arc::new(Mutex::new(book));
         let kept = Arc::downgrade(&book);
@@ -135,6 +141,11 @@ impl Trace {
         let _ =
             std::thread::Builder::new().name("trace".into()).spawn(move || write_now_and_then(&kept, rank));
         Some(Box::new(Trace { rank, book }))
+    }
+
+    /// Sets what a communicator is called in events that name its context.
+    pub(crate) fn name_context(&self, context: u64, name: &Arc<str>) {
+        self.book().names.insert(context, Arc::clone(name));
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -334,7 +345,7 @@ impl Book {
     }
 
     fn write(&mut self, rank: u32) {
-        self.part.write(rank, &self.events);
+        self.part.write(rank, &self.events, &self.names);
         self.events.clear();
     }
 }

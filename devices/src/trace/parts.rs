@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use super::Names;
 use super::event::{Event, name_rank};
 
 /// Returns the file of a rank's part.
@@ -45,9 +46,9 @@ impl Part {
     }
 
     /// Writes events.
-    pub(super) fn write(&mut self, rank: u32, events: &[Event]) {
+    pub(super) fn write(&mut self, rank: u32, events: &[Event], names: &Names) {
         let Some(file) = &mut self.file else { return };
-        events.iter().for_each(|event| event.write(rank, &mut self.text));
+        events.iter().for_each(|event| event.write(rank, names, &mut self.text));
         if let Err(error) = file.write_all(self.text.as_bytes()) {
             self.fail(&error);
         }
@@ -61,7 +62,7 @@ impl Part {
             name_rank(rank, "", &mut self.text);
             self.text.truncate(self.text.len() - ",\n".len());
             self.text.push_str("\n]\n");
-            self.write(rank, &[]);
+            self.write(rank, &[], &Names::new());
             self.file = None;
         }
         self.failure.take().map_or(Ok(()), Err)

@@ -1,73 +1,105 @@
-//! Who waits for whom when a job has run out of time.
+//! What the ranks wait for: asked when a job has run out of time, is interrupted, or gets SIGQUIT.
+//!
+//! The processes have a second to answer. Then the table is printed, and what has led to it goes on.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use mpj::boot::wire::ToProcess;
+use mpj::report::{RankWaits, State, table};
+use rustix::process::Signal;
 
 use crate::job::Job;
+use crate::report::Refused;
+use crate::say;
 
 /// How long processes may take to tell what their ranks wait for.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// The most ranks that are told of.
-const RANKS: usize = 64;
+/// Why it is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    /// SIGQUIT: the job goes on.
+    Asked,
+    /// The first SIGINT, which the ranks get when they have answered.
+    Interrupt,
+    /// The job has run out of time, and is ended.
+    Timeout,
+}
 
 /// What was asked of the ranks, and what they have told.
 #[derive(Debug)]
 pub(crate) struct Hang {
     pub(crate) until: Instant,
+    reasons: Vec<Reason>,
     /// How many ranks were asked.
     asked: usize,
-    told: BTreeMap<u32, Vec<String>>,
+    told: BTreeMap<u32, Option<RankWaits>>,
+}
+
+impl Hang {
+    /// Takes an answer.
+    pub(crate) fn hear(&mut self, rank: u32, waits: Option<RankWaits>) {
+        self.told.insert(rank, waits);
+    }
 }
 
 impl Job<'_> {
-    /// Asks every process that has joined and has not ended.
-    pub(crate) fn ask_waits(&mut self) -> Hang {
+    /// Asks every process that has joined and has not ended, unless they have been asked already.
+    pub(crate) fn ask_waits(&mut self, reason: Reason) {
+        if let Some(hang) = &mut self.hang {
+            return hang.reasons.push(reason);
+        }
         let mut asked = 0;
         for member in self.members.iter_mut().filter(|member| member.joined && member.status.is_none()) {
             asked += member.process.ranks.len();
             member.control.send(&ToProcess::Waits, None);
         }
-        Hang { until: Instant::now() + ANSWER, asked, told: BTreeMap::new() }
+        let until = Instant::now() + ANSWER;
+        self.hang = Some(Hang { until, reasons: vec![reason], asked, told: BTreeMap::new() });
     }
 
-    /// Returns a line for each rank: what it waits for, or why it did not say so.
-    pub(crate) fn tell_waits(&self, hang: &Hang) -> String {
-        let mut lines = String::new();
+    /// When all have answered, or have had their time: prints the table, and goes on with what has led to it.
+    pub(crate) fn tell_waits(&mut self, now: Instant) {
+        let Some(hang) = self.hang.take_if(|hang| hang.told.len() >= hang.asked || hang.until <= now) else {
+            return;
+        };
+        let waits = self.table(hang.told);
+        let is_for = |reason| hang.reasons.contains(&reason);
+        if is_for(Reason::Interrupt) {
+            // A program that is not written for mpj has nothing to tell.
+            if hang.asked > 0 {
+                self.is_interrupt_told = true;
+                say(&format!("interrupted; what the ranks wait for:{waits}"));
+            }
+            self.signal(Signal::INT);
+        } else if is_for(Reason::Asked) {
+            say(&format!("SIGQUIT; what the ranks wait for:{waits}"));
+        }
+        if is_for(Reason::Timeout) {
+            let limit = self.spec.timeout.unwrap_or_default().as_secs_f64();
+            let why = format!("the job was ended, since it still ran after {limit} s:{waits}");
+            self.stop(Refused { why, code: 124 });
+        }
+    }
+
+    fn table(&self, mut told: BTreeMap<u32, Option<RankWaits>>) -> String {
+        let mut states = BTreeMap::new();
         for member in &self.members {
             let silent = match (member.status, member.joined) {
                 (Some(_), _) => "has ended",
                 (None, false) => "has not joined the job",
                 (None, true) => "does not answer",
             };
-            for rank in member.process.ranks.clone().take_while(|rank| (*rank as usize) < RANKS) {
-                let waits = match hang.told.get(&rank).map(Vec::as_slice) {
-                    None => silent.to_owned(),
-                    Some([]) => "not in a call, or looking again and again".to_owned(),
-                    Some(waits) => waits.join("; "),
+            for rank in member.process.ranks.clone() {
+                let state = match told.remove(&rank) {
+                    None => State::Silent(silent),
+                    Some(None) => State::Silent("has not begun, or has ended"),
+                    Some(Some(waits)) => State::Told(waits),
                 };
-                // Writing to a string does not fail.
-                let _ = write!(lines, "\n  rank {rank}: {waits}");
+                states.insert(rank, state);
             }
         }
-        match (self.spec.size as usize).saturating_sub(RANKS) {
-            0 => lines,
-            more => lines + &format!("\n  and {more} more ranks"),
-        }
-    }
-}
-
-impl Hang {
-    /// Takes an answer.
-    pub(crate) fn hear(&mut self, rank: u32, waits: Vec<String>) {
-        self.told.insert(rank, waits);
-    }
-
-    /// Whether nothing more is waited for.
-    pub(crate) fn is_told(&self, now: Instant) -> bool {
-        self.told.len() >= self.asked || self.until <= now
+        table(&states)
     }
 }

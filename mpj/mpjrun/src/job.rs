@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mpj::config::Number;
+use mpj::report::ranks;
 use mpj_devices::trace::Parts;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -15,10 +16,10 @@ use crate::board::Board;
 use crate::claims::Claims;
 use crate::control::Control;
 use crate::ends::Ends;
-use crate::hang::Hang;
+use crate::hang::{Hang, Reason};
 use crate::input;
 use crate::output::{Output, Reader};
-use crate::report::{Failure, Refused, Verdict, judge, name, ranks};
+use crate::report::{Failure, Refused, Verdict, judge, name};
 use crate::signals::Signals;
 use crate::spawn::{Process, Spawner, Status};
 use crate::spec::JobSpec;
@@ -82,13 +83,17 @@ pub(crate) struct Job<'a> {
     /// What ends the job other than a failure of a rank.
     pub(crate) stopped: Option<Refused>,
     interrupts: Vec<Signal>,
+    /// What ends processes and was passed on to them.
+    passed: Vec<Signal>,
     /// The last of them that counted, and when it came.
     interrupted: Option<(Signal, Instant)>,
     /// When the user is told of his interrupt, if nothing has come of it.
     notice: Option<Instant>,
     timeout: Option<Instant>,
-    /// What the ranks wait for, once the time is over.
+    /// The question what the ranks wait for, until it is answered.
     pub(crate) hang: Option<Hang>,
+    /// Whether the user has been told that the job was interrupted.
+    pub(crate) is_interrupt_told: bool,
 }
 
 /// What an epoll event is about: the kind, and the member in the upper half.
@@ -118,10 +123,12 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused>
         phase: Phase::Running,
         stopped: None,
         interrupts: Vec::new(),
+        passed: Vec::new(),
         interrupted: None,
         notice: None,
         timeout: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
         hang: None,
+        is_interrupt_told: false,
     };
     let parts = spec.trace.as_deref().and_then(|path| traced::begin(path, spec.size));
     let started = job.start(parts.as_ref());
@@ -138,7 +145,13 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused>
     let written = reader.finish(impatient.then_some(LAST_WORDS));
     match job.stopped {
         Some(why) if job.failures.is_empty() => Err(why),
-        _ => Ok(judge(&job.failures, |process| job.members[process].status, written)),
+        _ => {
+            let verdict = judge(&job.failures, |process| job.members[process].status, &job.passed, written);
+            Ok(Verdict {
+                line: verdict.line.filter(|_| !job.is_interrupt_told || !verdict.is_interrupt),
+                ..verdict
+            })
+        }
     }
 }
 
@@ -213,9 +226,8 @@ impl Job<'_> {
             Phase::Grace(until) | Phase::Asked(until) => Some(until),
             Phase::Running | Phase::Killed => None,
         };
-        let timeout = self.hang.as_ref().map(|hang| hang.until).or(self.timeout);
-        let timeout = timeout.filter(|_| self.stopped.is_none());
-        [phase, timeout, self.notice, self.ends.due()].into_iter().flatten().min()
+        let asked = self.hang.as_ref().map(|hang| hang.until);
+        [phase, self.timeout, asked, self.notice, self.ends.due()].into_iter().flatten().min()
     }
 
     /// Tells of good ends who has asked for them.
@@ -227,16 +239,10 @@ impl Job<'_> {
 
     fn check_time(&mut self) {
         let now = Instant::now();
-        if self.stopped.is_none() && self.timeout.is_some_and(|timeout| timeout <= now) {
-            let hang = self.hang.take().unwrap_or_else(|| self.ask_waits());
-            if hang.is_told(now) {
-                let limit = self.spec.timeout.unwrap_or_default().as_secs_f64();
-                let waits = self.tell_waits(&hang);
-                let why = format!("the job was ended, since it still ran after {limit} s:{waits}");
-                self.stop(Refused { why, code: 124 });
-            }
-            self.hang = Some(hang);
+        if self.timeout.take_if(|timeout| *timeout <= now).is_some() && self.stopped.is_none() {
+            self.ask_waits(Reason::Timeout);
         }
+        self.tell_waits(now);
         if self.notice.is_some_and(|notice| notice <= now) {
             self.notice = None;
             // In any other phase the processes are ended anyway.
@@ -280,12 +286,15 @@ impl Job<'_> {
         self.phase = Phase::Killed;
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         self.members.iter().filter(|m| m.status.is_none()).for_each(|m| m.process.signal(signal));
     }
 
     fn pass_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
+            if matches!(signal, Signal::INT | Signal::TERM | Signal::HUP) {
+                self.passed.push(signal);
+            }
             if matches!(signal, Signal::INT | Signal::TERM) {
                 // Who ends a job and its process group, as timeout(1) does, means it once.
                 if self.interrupted.is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < ONCE) {
@@ -296,12 +305,19 @@ impl Job<'_> {
                 if self.interrupts.iter().filter(|earlier| **earlier == signal).count() > 1 {
                     let why = format!("the job was killed at the second signal {}", name(signal.as_raw()));
                     self.stopped.get_or_insert(Refused { why, code: 128 + signal.as_raw() as u8 });
+                    self.hang = None;
                     self.kill();
                     continue;
                 }
                 if signal == Signal::INT {
                     self.notice = Some(Instant::now() + ASKED);
+                    self.ask_waits(Reason::Interrupt);
+                    continue;
                 }
+            }
+            if signal == Signal::QUIT {
+                self.ask_waits(Reason::Asked);
+                continue;
             }
             self.signal(signal);
             if signal == Signal::TSTP {

@@ -9,6 +9,7 @@
 //! | `hear` | what the processes say |
 //! | `claims` | who has failed: what was said, how processes ended, what others noticed |
 //! | `ends` | who has left, for those who ask |
+//! | `hang` | what the ranks wait for, and when that is printed |
 //! | `memory` | the memory the ranks share, and whether there is enough |
 //! | `control`, `board` | a control socket, and what ranks make known to each other by them |
 //! | `traced` | the file of a job that is traced |
@@ -48,7 +49,8 @@ use mpj::config::PREFIX;
 ///
 /// A rank is a copy of PROGRAM that calls mpj::run, or one of the threads of such a copy. If one of them fails the
 /// others get errors that name it, a little time to say so, and are ended; one line says which rank was the cause.
-/// Ctrl-C ends the job, pressed again it kills.
+/// Ctrl-C prints which rank waits for what and ends the job, pressed again it kills. Ctrl-\ (SIGQUIT) prints that, and the
+/// job goes on.
 #[derive(Parser, Debug)]
 #[command(name = "mpjrun", version, override_usage = USAGE, after_long_help = AFTER)]
 struct Cli {
@@ -78,7 +80,8 @@ struct Cli {
     /// Begins each line of output with the rank it is from
     #[arg(short = 'l', long)]
     label: bool,
-    /// Ends the job after so many seconds, with exit code 124
+    /// Ends the job after so many seconds, with exit code 124, and prints which rank waits for what [default: MPJ_TIMEOUT, or
+    /// no limit]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// How long the others may go on after a failure, to report their errors, before they get SIGTERM; SIGKILL follows

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use mpj::boot::wire;
+use mpj::report::ranks;
 use rustix::process::Signal;
 
 use crate::output::Written;
@@ -27,6 +28,8 @@ impl Refused {
 pub(crate) struct Verdict {
     pub(crate) code: u8,
     pub(crate) line: Option<String>,
+    /// Whether the job ended by a signal that it was sent, which is no fault of a rank.
+    pub(crate) is_interrupt: bool,
 }
 
 /// One process's failure: the first thing that was heard of it.
@@ -125,40 +128,15 @@ fn cause(failures: &[Failure]) -> Option<&Failure> {
     Some(cause)
 }
 
-/// Returns ranks as one reads them: `ranks 0, 2 to 4 and 7`.
-pub(crate) fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {
-    let mut ranges: Vec<Range<u32>> = ranges.into_iter().collect();
-    ranges.sort_by_key(|range| range.start);
-    let mut joined: Vec<Range<u32>> = Vec::new();
-    for range in ranges {
-        match joined.last_mut().filter(|last| last.end >= range.start) {
-            Some(last) => last.end = last.end.max(range.end),
-            None => joined.push(range),
-        }
-    }
-    let count: usize = joined.iter().map(Range::len).sum();
-    let parts = joined.into_iter().flat_map(|range| match range.len() {
-        // Two are named, as are more that are not neighbours.
-        ..=2 => range.map(|rank| rank.to_string()).collect(),
-        _ => vec![format!("{} to {}", range.start, range.end - 1)],
-    });
-    let parts: Vec<String> = parts.collect();
-    let text = match parts.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, first)) => format!("{} and {last}", first.join(", ")),
-        None => String::new(),
-    };
-    format!("{} {text}", if count == 1 { "rank" } else { "ranks" })
-}
-
 /// Judges a job by its failures, in order, by how each process has ended, and by what became of the output.
 pub(crate) fn judge(
     failures: &[Failure],
     status: impl Fn(usize) -> Option<Status>,
+    passed: &[Signal],
     written: Written,
 ) -> Verdict {
     let Some(failure) = cause(failures) else {
-        return Verdict { code: u8::from(written.lost), line: None };
+        return Verdict { code: u8::from(written.lost), line: None, is_interrupt: false };
     };
     let code = match &failure.how {
         How::Abort(code, _) => wire::exit_code(*code),
@@ -166,6 +144,12 @@ pub(crate) fn judge(
         How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
         How::Broken(_) | How::Absent => 1,
     };
+    if let How::Ended(Status::Signal(signal), _) = failure.how
+        && passed.iter().any(|passed| passed.as_raw() == signal)
+    {
+        let line = Some(format!("the job was ended by signal {}, which mpjrun was sent", name(signal)));
+        return Verdict { code, line, is_interrupt: true };
+    }
     // Processes that fail with the same text, such as "no network", are named together: none of them is the cause.
     let text = failure.how.text();
     let (same, others): (Vec<&Failure>, Vec<&Failure>) =
@@ -182,7 +166,7 @@ pub(crate) fn judge(
     // SIGPIPE after the reader of the output has gone, as in `mpjrun … | head`, is a normal end: no line tells it.
     let unread =
         written.unread && matches!(failure.how, How::Ended(Status::Signal(signal), _) if signal == PIPE);
-    Verdict { code, line: (!unread).then_some(line) }
+    Verdict { code, line: (!unread).then_some(line), is_interrupt: false }
 }
 
 /// A code other than 0, since this is a failure's.
@@ -205,7 +189,7 @@ mod tests {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
 
     fn code(failures: &[Failure]) -> u8 {
-        judge(failures, |_| Some(Status::Code(101)), Written::default()).code
+        judge(failures, |_| Some(Status::Code(101)), &[], Written::default()).code
     }
 
     #[test]
@@ -249,27 +233,28 @@ mod tests {
         let killed = How::Ended(Status::Signal(9), "");
         let failures =
             [failure(4, said(), 0), failure(1, killed, 1), failure(0, said(), 2), failure(3, said(), 3)];
-        let line = judge(&failures, |_| None, Written::default()).line.unwrap();
+        let line = judge(&failures, |_| None, &[], Written::default()).line.unwrap();
         assert_eq!(line, "rank 1 (pid 100) was killed by signal 9 (SIGKILL); ranks 0, 3 and 4 failed too");
         let same = [failure(1, said(), 0), failure(0, said(), 2), failure(3, How::Lost(String::new()), 3)];
-        let line = judge(&same, |_| None, Written::default()).line.unwrap();
+        let line = judge(&same, |_| None, &[], Written::default()).line.unwrap();
         assert_eq!(line, "ranks 0 and 1 (pid 100 and 1 more) returned an error; rank 3 failed too");
         let mut both = failure(0, How::Ended(Status::Signal(9), ""), 0);
         both.ranks = 0..2;
-        let line = judge(&[both], |_| None, Written::default()).line.unwrap();
+        let line = judge(&[both], |_| None, &[], Written::default()).line.unwrap();
         assert_eq!(line, "ranks 0 and 1 (pid 100) were killed by signal 9 (SIGKILL)");
-        assert_eq!(ranks(std::iter::once(7..8)), "rank 7");
-        assert_eq!(ranks([8..10, 0..2, 2..4, 6..7]), "ranks 0 to 3, 6, 8 and 9");
     }
 
     #[test]
     fn lost_output_is_a_failure_and_a_reader_that_leaves_is_none() {
         let (lost, unread) = (Written { lost: true, unread: false }, Written { lost: false, unread: true });
-        let verdict = |failures: &[Failure], written| judge(failures, |_| None, written);
-        assert_eq!(verdict(&[], lost), Verdict { code: 1, line: None });
-        assert_eq!(verdict(&[], unread), Verdict { code: 0, line: None });
+        let verdict = |failures: &[Failure], written| judge(failures, |_| None, &[], written);
+        assert_eq!(verdict(&[], lost), Verdict { code: 1, line: None, is_interrupt: false });
+        assert_eq!(verdict(&[], unread), Verdict { code: 0, line: None, is_interrupt: false });
         let ended = |status| [failure(0, How::Ended(status, ""), 0)];
-        assert_eq!(verdict(&ended(Status::Signal(PIPE)), unread), Verdict { code: 141, line: None });
+        assert_eq!(
+            verdict(&ended(Status::Signal(PIPE)), unread),
+            Verdict { code: 141, line: None, is_interrupt: false }
+        );
         assert!(verdict(&ended(Status::Signal(PIPE)), Written::default()).line.is_some());
         assert!(verdict(&ended(Status::Code(7)), unread).line.is_some());
         assert_eq!(verdict(&ended(Status::Code(7)), lost).code, 7);
@@ -278,11 +263,12 @@ mod tests {
     #[test]
     fn the_message_names_rank_pid_and_cause() {
         let line =
-            judge(&[failure(3, How::Ended(Status::Signal(9), ""), 0)], |_| None, Written::default()).line;
+            judge(&[failure(3, How::Ended(Status::Signal(9), ""), 0)], |_| None, &[], Written::default())
+                .line;
         assert_eq!(line.as_deref(), Some("rank 3 (pid 100) was killed by signal 9 (SIGKILL)"));
         let mut two = failure(2, How::Ended(Status::Code(7), "after its ranks had left the job"), 0);
         two.ranks = 2..4;
-        let line = judge(&[two], |_| None, Written::default()).line;
+        let line = judge(&[two], |_| None, &[], Written::default()).line;
         assert_eq!(
             line.as_deref(),
             Some("ranks 2 and 3 (pid 100) exited with code 7 after its ranks had left the job")

@@ -6,9 +6,17 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Signal;
 
-/// What is passed on to the ranks.
-const PASSED: [Signal; 7] =
-    [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2, Signal::CONT, Signal::TSTP];
+/// What is passed on to the ranks, and SIGQUIT, which asks what they wait for.
+const TAKEN: [Signal; 8] = [
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::CONT,
+    Signal::TSTP,
+];
 
 /// The signals, blocked and readable.
 pub(crate) struct Signals {
@@ -50,7 +58,7 @@ impl Signals {
     pub(crate) fn take() -> io::Result<Signals> {
         let ignored = ignored();
         let mut mask = Mask::empty();
-        for signal in PASSED {
+        for signal in TAKEN {
             // What whoever started us wants ignored (nohup) stays so, for the ranks too.
             if ignored >> (signal.as_raw() - 1) & 1 == 0 {
                 mask.add(signal);

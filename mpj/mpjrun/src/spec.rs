@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mpj::config::{Config, PREFIX, Parameter, Text};
+use mpj::config::{Config, PREFIX, Parameter, Text, timeout};
 use mpj_devices::config::PATH;
 use mpj_devices::cores::{BIND, Cores};
 use mpj_devices::trace::TRACE;
@@ -107,7 +107,7 @@ impl JobSpec {
             cores,
             trace: (!trace.is_empty()).then(|| trace.into()),
             label: cli.label,
-            timeout: cli.timeout,
+            timeout: cli.timeout.or_else(|| timeout(&environment.config)),
             grace: cli.grace,
             kill_after: Duration::from_secs(environment.config.number(&KILL_AFTER)),
             environment,

@@ -17,6 +17,7 @@ use super::ear::{Ear, NO_DESCRIPTOR};
 use super::mouth::Mouth;
 use super::wire::{Ending, Speaker, ToLauncher, ToProcess, Welcome, frame};
 use super::{Boot, CARDS, inherit};
+use crate::report::RankWaits;
 
 /// One rank's face of a job that `mpjrun` has started.
 #[derive(Clone, Debug)]
@@ -266,14 +267,10 @@ impl Link {
 
     /// Tells what each rank here waits for.
     fn tell_waits(&self) -> Result<(), String> {
-        const THREADS: usize = 16;
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for rank in self.line.own.clone() {
             let engine = engines.iter().find(|(of, _)| *of == rank).and_then(|(_, engine)| engine.upgrade());
-            let waits = match engine {
-                Some(engine) => engine.waits().iter().take(THREADS).map(ToString::to_string).collect(),
-                None => vec!["has not begun, or has ended".to_owned()],
-            };
+            let waits = engine.map(|engine| RankWaits::of(&engine));
             self.line.mouth.post(&ToLauncher::Waits { rank, waits })?;
         }
         Ok(())
@@ -316,7 +313,7 @@ impl Link {
 }
 
 impl Boot for Launched {
-    fn joins_traces(&self) -> bool {
+    fn has_launcher(&self) -> bool {
         true
     }
 

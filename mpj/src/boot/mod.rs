@@ -85,9 +85,10 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Ends the whole job with an exit code.
     fn abort(&self, code: i32, why: &str);
 
-    /// Whether what started the ranks joins their parts of a trace (`MPJ_TRACE`) when all have ended. Otherwise a process
-    /// that hosts all ranks does so, and if there are several the parts stay where they are.
-    fn joins_traces(&self) -> bool {
+    /// Whether a launcher runs beside the ranks: it ends the job after `MPJ_TIMEOUT`, says what the ranks wait for when it is
+    /// interrupted, and joins the parts of a trace (`MPJ_TRACE`). Otherwise a process that hosts all ranks does so; of several
+    /// processes without a launcher, the parts of the trace stay where they are.
+    fn has_launcher(&self) -> bool {
         false
     }
 

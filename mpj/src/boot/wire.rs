@@ -24,6 +24,8 @@ use mpj_devices::End;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::report::RankWaits;
+
 /// The variable that names the inherited descriptor and the inode of the socket: `fd:inode`.
 ///
 /// The inode tells the socket from whatever else has its number in a process that inherited a stale variable.
@@ -39,7 +41,7 @@ const CAUSE: usize = 4096;
 const CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages: raised whenever one of them changes.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -188,8 +190,8 @@ pub enum ToLauncher {
     Waits {
         /// The rank.
         rank: u32,
-        /// A text for each thread that sleeps in a call.
-        waits: Vec<String>,
+        /// What they wait for; nothing if the rank has not begun, or has ended.
+        waits: Option<RankWaits>,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Channel, Engine};
+use mpj_devices::{Calls, Channel, Engine};
 
 use super::course::Course;
 use super::label::MATCHED;
@@ -57,6 +57,12 @@ impl Context {
     #[inline]
     pub(crate) fn course(&self) -> &Course {
         &self.course
+    }
+}
+
+impl Calls for Context {
+    fn next(&self) -> u32 {
+        self.course.counts().upcoming()
     }
 }
 

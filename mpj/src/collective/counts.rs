@@ -33,6 +33,11 @@ impl Counts {
         number
     }
 
+    /// Returns the number of the next call.
+    pub(super) fn upcoming(&self) -> u32 {
+        self.0.lock().next
+    }
+
     /// Notes that a call has ended, in whatever order.
     #[inline]
     pub(super) fn end(&self, number: u32) {

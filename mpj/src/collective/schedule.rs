@@ -339,7 +339,7 @@ impl Schedule<'_> {
         let engine = self.context.engine();
         let what = |run: &Self| {
             run.patience.sleep();
-            Wait::collective(run.call.name, run.context.channel())
+            Wait::collective(run.call.name, run.context.channel()).numbered(run.call.number)
         };
         loop {
             match engine.wait_for(self, Self::poll, what) {

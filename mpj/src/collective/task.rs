@@ -183,7 +183,15 @@ impl Task {
     pub(crate) fn settle(&self) {
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let has_ended = |(): &mut ()| (self.phase.load(Ordering::Acquire) != OPEN).then_some(());
-        engine.wait_for(&mut (), has_ended, |()| Wait::collective(self.name, channel));
+        let what = |(): &()| {
+            let wait = Wait::collective(self.name, channel);
+            // Whoever drives the call has the lock: the number is for people, and not worth a wait.
+            match self.state.try_lock() {
+                Ok(state) => wait.numbered(state.part.number()),
+                Err(_) => wait,
+            }
+        };
+        engine.wait_for(&mut (), has_ended, what);
     }
 
     /// Lets go of what was kept, when there will be no further call.

@@ -1,9 +1,9 @@
 //! A communicator: two channels, a group, and how new ones are made from it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use mpj_devices::{Channel, Engine, Fault, Group, Path, PeerId};
+use mpj_devices::{Calls, Channel, Engine, Fault, Group, Path, PeerId, WORLD as WORLD_NAME};
 
 use crate::collective::context::Context;
 use crate::collective::label::{Label, Operation};
@@ -32,8 +32,33 @@ struct Core {
     group: Group,
     rank: u32,
     freed: AtomicBool,
+    family: Family,
     /// Communicators this process has made as their leader.
     made: Arc<AtomicU64>,
+}
+
+/// The name of a communicator, and how many were made from it: all its ranks count alike, so that the name of a new one
+/// is the same on all of them.
+#[derive(Debug)]
+struct Family {
+    name: Arc<str>,
+    dups: AtomicU32,
+    splits: AtomicU32,
+}
+
+/// The longest name that is repeated in the names of communicators made from it, in bytes.
+const LONG_NAME: usize = 64;
+
+impl Family {
+    fn new(name: String) -> Self {
+        Family { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
+    }
+
+    /// Names what was made by a call, of which there were `made` before.
+    fn child(&self, call: &str, made: &AtomicU32) -> String {
+        let parent = if self.name.len() > LONG_NAME { "…" } else { &self.name };
+        format!("{parent}.{call} {}", made.fetch_add(1, Ordering::Relaxed) + 1)
+    }
 }
 
 impl Drop for Core {
@@ -49,12 +74,14 @@ impl Comm {
     /// Makes the communicator of all ranks.
     pub(crate) fn world(engine: Arc<Engine>, tuning: Tuning) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
-        Comm::make(engine, WORLD, Group::Range { first: 0, len }, rank, Arc::new(AtomicU64::new(0)), tuning)
+        let (group, made) = (Group::Range { first: 0, len }, Arc::new(AtomicU64::new(0)));
+        Comm::make(engine, WORLD, WORLD_NAME.to_owned(), group, rank, made, tuning)
     }
 
     fn make(
         engine: Arc<Engine>,
         id: u64,
+        name: String,
         group: Group,
         rank: u32,
         made: Arc<AtomicU64>,
@@ -65,8 +92,11 @@ impl Comm {
         let p2p = join(id << 1)?;
         let coll = join(id << 1 | 1).inspect_err(|_| engine.leave(&p2p))?;
         let collectives = Arc::new(Context::new(Arc::clone(&engine), coll, tuning));
-        let freed = AtomicBool::new(false);
-        let core = Arc::new(Core { engine, p2p, collectives, group, rank, freed, made });
+        let (freed, family) = (AtomicBool::new(false), Family::new(name));
+        engine.describe(&p2p, Arc::clone(&family.name), None);
+        let calls: Weak<dyn Calls> = Arc::<Context>::downgrade(&collectives);
+        engine.describe(collectives.channel(), Arc::clone(&family.name), Some(calls));
+        let core = Arc::new(Core { engine, p2p, collectives, group, rank, freed, family, made });
         Ok(Comm { core, path: None })
     }
 
@@ -188,6 +218,7 @@ impl Comm {
     /// A dead or departed rank, too many communicators here or elsewhere, ranks that are out of step.
     pub fn dup(&self) -> Result<Self> {
         self.collective("dup", |turn| {
+            let name = self.core.family.child("dup", &self.core.family.dups);
             self.has_room("dup")?;
             let mut id = [if self.rank() == 0 { self.new_id() } else { 0 }];
             turn.bcast_words(Label::new(Operation::Dup, 0), &mut id, 0)?;
@@ -195,6 +226,7 @@ impl Comm {
             Comm::make(
                 engine,
                 id[0],
+                name,
                 self.core.group.clone(),
                 self.rank(),
                 made,
@@ -217,6 +249,7 @@ impl Comm {
     /// Splits by a color that may be outside its range.
     pub(crate) fn split_by(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
         self.collective("split", |turn| {
+            let name = self.core.family.child("split", &self.core.family.splits);
             // UNDEFINED travels as what no color is.
             let word = match color.map(i32::try_from) {
                 None => u64::MAX,
@@ -243,7 +276,8 @@ impl Comm {
             let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
             let peers = members.iter().filter_map(|m| self.core.group.peer(m.1)).map(|PeerId(peer)| peer);
             let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
-            Comm::make(engine, id, peers.collect(), position as u32, made, *self.collectives().tuning())
+            let name = format!("{name} color {}", word as u32);
+            Comm::make(engine, id, name, peers.collect(), position as u32, made, *self.collectives().tuning())
                 .map(|comm| Some(Comm { path: self.path, ..comm }))
         })
     }

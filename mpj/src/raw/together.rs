@@ -41,7 +41,7 @@ pub fn wait_all(requests: &mut [Option<Request>]) -> Vec<Result<Status>> {
 /// Waits until one of the requests has ended, and returns its place and outcome; `None` if there are none (MPI_Waitany).
 pub fn wait_any(requests: &mut [Option<Request>]) -> Option<(usize, Result<Status>)> {
     requests.iter().find(|request| request.is_some())?;
-    let place = until(requests, || first(requests));
+    let place = until(requests, true, || first(requests));
     Some((place, end(&mut requests[place])))
 }
 
@@ -49,7 +49,7 @@ pub fn wait_any(requests: &mut [Option<Request>]) -> Option<(usize, Result<Statu
 /// none (MPI_Waitsome).
 pub fn wait_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>)> {
     if requests.iter().any(Option::is_some) {
-        until(requests, || first(requests));
+        until(requests, true, || first(requests));
     }
     end_some(requests)
 }
@@ -106,11 +106,11 @@ pub(crate) fn look<O: Operation>(operations: &[O]) {
     }
 }
 
-/// What a thread waits for that waits for these.
-fn describe<O: Operation>(operations: &[O]) -> Wait {
+/// What a thread waits for that waits for these; `any`: until one of them has ended.
+fn describe<O: Operation>(operations: &[O], any: bool) -> Wait {
     let mut open = operations.iter().filter(|operation| !operation.has_ended());
     let first = open.by_ref().find_map(Operation::open).map(|(_, about, channel)| about.wait(channel));
-    first.unwrap_or_else(|| Wait::call("operations")).with_others(open.count())
+    first.unwrap_or_else(|| Wait::call("operations")).with_others(open.count(), any)
 }
 
 /// How often operations of several ranks are looked at before their thread naps, and for how long.
@@ -120,20 +120,21 @@ const NAP: Duration = Duration::from_micros(200);
 /// Waits until all have ended.
 pub(crate) fn until_all<O: Operation>(operations: &[O]) {
     let mut ended = 0;
-    until(operations, || {
+    until(operations, false, || {
         ended += operations[ended..].iter().take_while(|operation| operation.has_ended()).count();
         (ended == operations.len()).then_some(())
     });
 }
 
-/// Waits until `ready` answers, making progress for every rank that the operations belong to.
-pub(crate) fn until<O: Operation, T>(operations: &[O], mut ready: impl FnMut() -> Option<T>) -> T {
+/// Waits until `ready` answers, making progress for every rank that the operations belong to; `any` says, for reports, that
+/// one of them is enough.
+pub(crate) fn until<O: Operation, T>(operations: &[O], any: bool, mut ready: impl FnMut() -> Option<T>) -> T {
     if let Some(value) = ready() {
         return value;
     }
     let engines = engines(operations);
     if let [engine] = engines[..] {
-        return engine.wait_for(&mut (), |()| ready(), |()| describe(operations));
+        return engine.wait_for(&mut (), |()| ready(), |()| describe(operations, any));
     }
     // One thread waits for operations of several ranks, each of which has its own doorbell, so it naps and looks.
     let mut looks = 0;

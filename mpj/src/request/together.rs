@@ -120,7 +120,7 @@ impl Waitable for Watch<'_> {
     type Outcome = Result<Status>;
 
     fn wait(self) -> Self::Outcome {
-        until(&[self], || self.outcome())
+        until(&[self], false, || self.outcome())
     }
 
     fn watch(&self) -> Watch<'_> {
@@ -155,7 +155,7 @@ pub fn wait_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outco
     if operations.is_empty() {
         return None;
     }
-    let place = until(operations, || first(operations));
+    let place = until(operations, true, || first(operations));
     Some((place, operations.remove(place).wait()))
 }
 
@@ -163,7 +163,7 @@ pub fn wait_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outco
 /// outcomes; nothing if there are no operations (MPI_Waitsome).
 pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
     if !operations.is_empty() {
-        until(operations, || first(operations));
+        until(operations, true, || first(operations));
     }
     take_ended(operations)
 }

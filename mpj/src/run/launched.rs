@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use mpj_devices::{End, Event, Registry};
 
-use super::Traced;
 use super::threads::{self, JobError};
+use super::{Caller, Traced};
 use crate::boot::{Boot, Faces, Local, detect};
 use crate::config::{self, Config};
 use crate::error::{Class, Error};
@@ -24,7 +24,10 @@ where
     let ranks: Vec<u32> = faces.iter().map(|face| face.rank()).collect();
     let Some(first) = faces.first().cloned() else { return Ok(Vec::new()) };
     let config = config(&faces)?;
-    let results = threads::host(faces, registry, &config, f);
+    let results = match threads::host(faces, registry, &config, f, Caller::Program) {
+        Ok(results) => results,
+        Err(late) => return Ok(vec![late]),
+    };
     if let (Some(code), Some(Event { rank, end: End::Died(cause) })) =
         (first.aborted(), first.deaths().first_death())
     {

@@ -1,8 +1,11 @@
 //! A program's entry: called once for each rank that this process hosts.
 
+mod interrupt;
 mod launched;
 pub(crate) mod threads;
+mod timeout;
 mod traced;
+pub(crate) mod watch;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,6 +16,8 @@ use mpj_devices::{Registry, Roster};
 
 pub use launched::init;
 pub use threads::{JobError, threads};
+pub(crate) use timeout::TIMEOUT;
+pub use timeout::timeout;
 pub(crate) use traced::Traced;
 
 use crate::boot::{Faces, detect};
@@ -47,12 +52,30 @@ impl Launch {
 /// ```
 /// If a rank fails, one line on standard error says which and why; the code is 1 after an error, 101 after a panic, and
 /// that of [`World::abort`] if a rank called it.
+///
+/// # Programs that hang
+/// Under `mpjrun`, `mpjrun` says which rank waits for what: `--timeout`, Ctrl-C. Without a launcher, this function does so:
+///
+/// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the exit
+///   code is 124. Where a rank makes no call, the process ends after two seconds more.
+/// * The first Ctrl-C (SIGINT) prints the table and ends the process, a second one ends it at once. Ctrl-\ (SIGQUIT) prints the
+///   table, and the program goes on. This function sets handlers for the two signals, unless they are ignored or handled
+///   already; a handler that the program sets later replaces them.
 pub fn run<E, F>(f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
     run_with(Launch::threads(1), f)
+}
+
+/// Who runs ranks: a program's entry prints what concerns the job and may end the process, a library's call does neither.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Caller {
+    /// [`run`] and its kin.
+    Program,
+    /// [`threads`].
+    Library,
 }
 
 /// What a rank does.
@@ -69,7 +92,7 @@ where
             let registry = faces.first().map(|face| face.registry()).unwrap_or_default();
             launched::host(faces, &registry, f)
         }
-        None => Ok(threads(launch.ranks, f).err().into_iter().collect()),
+        None => Ok(threads::run(launch.ranks, f, Caller::Program).err().into_iter().collect()),
     })
 }
 
@@ -121,7 +144,7 @@ where
             return ExitCode::FAILURE;
         }
     };
-    failures.iter().filter(|failure| !failure.is_panic()).for_each(|failure| tell(failure));
+    failures.iter().filter(|failure| !failure.is_told()).for_each(|failure| tell(failure));
     failures.first().map_or(ExitCode::SUCCESS, |first| ExitCode::from(first.exit_code()))
 }
 

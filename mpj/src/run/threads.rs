@@ -3,11 +3,13 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use mpj_devices::{End, Event, Registry, Roster, let_go_of_panic};
 
-use super::Traced;
+use super::timeout::{LATE, Timer};
+use super::watch::{Place, Watch};
+use super::{Caller, Traced, interrupt};
 use crate::boot::wire::exit_code;
 use crate::boot::{Boot, Faces, Local};
 use crate::config::{self, Config};
@@ -23,23 +25,36 @@ pub struct JobError {
     cause: String,
     panicked: bool,
     pub(super) aborted: Option<i32>,
+    /// Whether the job has run out of time.
+    is_late: bool,
 }
 
 impl JobError {
     pub(crate) fn new(rank: usize, cause: String, panicked: bool) -> Self {
-        JobError { rank, cause, panicked, aborted: None }
+        JobError { rank, cause, panicked, aborted: None, is_late: false }
+    }
+
+    /// A job that was ended by `MPJ_TIMEOUT`, and what its ranks waited for.
+    pub(super) fn late(report: String) -> Self {
+        JobError { is_late: true, ..JobError::new(0, report, false) }
+    }
+
+    /// Whether the user was told of it when it happened.
+    pub(super) fn is_told(&self) -> bool {
+        self.panicked || self.is_late
     }
 
     /// Returns the exit code of a program that ends with it.
     pub(super) fn exit_code(&self) -> u8 {
         match self.aborted {
             Some(code) => exit_code(code),
+            None if self.is_late => LATE,
             None if self.panicked => PANICKED,
             None => 1,
         }
     }
 
-    /// Returns the first rank that failed.
+    /// Returns the first rank that failed; 0 if the job ran out of time (`MPJ_TIMEOUT`).
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -52,6 +67,9 @@ impl JobError {
 
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_late {
+            return f.write_str(&self.cause);
+        }
         write!(f, "rank {} {}", self.rank, self.cause)
     }
 }
@@ -73,7 +91,8 @@ impl std::error::Error for JobError {}
 ///
 /// # Errors
 /// `n` is 0 or not a number of ranks, or a rank returned an error or panicked: the first one, since what the others
-/// failed with follows from it.
+/// failed with follows from it. With `MPJ_TIMEOUT=SECONDS` in the environment: the job still ran after that time, and the
+/// error says which rank waited for what. A rank that makes no call cannot be ended; this function waits for it.
 /// ```
 /// let error = mpj::threads(2, |world| {
 ///     if world.rank() == 1 {
@@ -90,6 +109,38 @@ where
     R: Send,
     E: fmt::Display,
 {
+    run(n, f, Caller::Library)
+}
+
+/// Runs ranks as [`threads`] does.
+pub(super) fn run<R, E, F>(n: usize, f: F, caller: Caller) -> Result<Vec<R>, JobError>
+where
+    F: Fn(World) -> Result<R, E> + Send + Sync,
+    R: Send,
+    E: fmt::Display,
+{
+    let (faces, config) = job(n)?;
+    let first = Arc::clone(&faces[0]);
+    let results = host(faces, &first.registry(), &config, &f, caller)?;
+    collect(results, &first.deaths()).map_err(|error| JobError { aborted: first.aborted(), ..error })
+}
+
+/// Runs ranks as [`threads`] does, and lets them be watched; nothing but the watcher ends them.
+pub(crate) fn watched<R, E, F>(n: usize, watch: &Watch, f: F) -> Result<Vec<R>, JobError>
+where
+    F: Fn(World) -> Result<R, E> + Send + Sync,
+    R: Send,
+    E: fmt::Display,
+{
+    let (faces, mut config) = job(n)?;
+    let first = Arc::clone(&faces[0]);
+    let _traced = Traced::begin(&faces, &mut config);
+    let results = host_all(faces, &first.registry(), &config, watch, &f);
+    collect(results, &first.deaths())
+}
+
+/// Makes a job of thread ranks.
+fn job(n: usize) -> Result<(Faces, Config), JobError> {
     let size = match u32::try_from(n) {
         Ok(size) if (1..=1 << 16).contains(&size) => size,
         _ => {
@@ -101,19 +152,20 @@ where
         }
     };
     let config = config::from_env().map_err(|e| JobError::new(0, format!("cannot start: {e}"), false))?;
-    let job = Local::job(size);
-    let first = Arc::clone(&job[0]);
-    let results = host(job, &first.registry(), &config, &f);
-    collect(results, &first.deaths()).map_err(|error| JobError { aborted: first.aborted(), ..error })
+    Ok((Local::job(size), config))
 }
 
 /// Runs the ranks of this process to their ends: one on this thread, several each on its own.
-pub(crate) fn host<R, E, F>(
+///
+/// # Errors
+/// The job ran out of time.
+pub(super) fn host<R, E, F>(
     faces: Faces,
     registry: &Registry,
     config: &Config,
     f: &F,
-) -> Vec<Result<R, Failure>>
+    caller: Caller,
+) -> Result<Vec<Result<R, Failure>>, JobError>
 where
     F: Fn(World) -> Result<R, E> + Send + Sync + ?Sized,
     R: Send,
@@ -121,22 +173,39 @@ where
 {
     let mut config = config.clone();
     let _traced = Traced::begin(&faces, &mut config);
-    host_all(faces, registry, &config, f)
+    let watch = Watch::new(faces.iter().map(|face| face.rank()));
+    // A launcher does it for all ranks of a job.
+    let is_ours = !faces.first().is_some_and(|face| face.has_launcher());
+    if is_ours && caller == Caller::Program {
+        interrupt::tell_of(&watch);
+    }
+    let timer = if is_ours { Timer::start(&config, &watch, caller) } else { None };
+    let results = host_all(faces, registry, &config, &watch, f);
+    match timer.and_then(Timer::stop) {
+        Some(report) => Err(JobError::late(report)),
+        None => Ok(results),
+    }
 }
 
-fn host_all<R, E, F>(faces: Faces, registry: &Registry, config: &Config, f: &F) -> Vec<Result<R, Failure>>
+fn host_all<R, E, F>(
+    faces: Faces,
+    registry: &Registry,
+    config: &Config,
+    watch: &Watch,
+    f: &F,
+) -> Vec<Result<R, Failure>>
 where
     F: Fn(World) -> Result<R, E> + Send + Sync + ?Sized,
     R: Send,
     E: fmt::Display,
 {
     if faces.len() == 1 {
-        return faces.into_iter().map(|face| rank_main(face, registry, config, f)).collect();
+        return faces.into_iter().map(|face| rank_main(face, registry, config, watch, f)).collect();
     }
     std::thread::scope(|scope| {
         let spawn = |face: Arc<dyn Boot>| {
             let (rank, roster) = (face.rank(), face.deaths());
-            let body = move || rank_main(face, registry, config, f);
+            let body = move || rank_main(face, registry, config, watch, f);
             let spawned = std::thread::Builder::new().name(format!("rank {rank}")).spawn_scoped(scope, body);
             spawned.map_err(|e| {
                 let cause = format!("could not be started: {e}");
@@ -169,10 +238,11 @@ impl Failure {
 }
 
 /// One rank from start to end: whatever happens inside, the others learn how it ended.
-pub(crate) fn rank_main<R, E, F>(
+fn rank_main<R, E, F>(
     boot: Arc<dyn Boot>,
     registry: &Registry,
     config: &Config,
+    watch: &Watch,
     f: &F,
 ) -> Result<R, Failure>
 where
@@ -186,9 +256,13 @@ where
         roster.report(rank, End::Died(cause.as_str().into()));
         Failure { cause, panicked: false }
     })?;
+    let engine = Arc::downgrade(world.engine());
+    watch.note(rank, Place::Running(Weak::clone(&engine)));
     // The error is the user's, too: saying what it is, and dropping it, may panic.
     let run = || f(world.clone()).map_err(|error| format!("returned an error: {error}"));
-    let (failure, thrown) = match catch_unwind(AssertUnwindSafe(run)) {
+    let outcome = catch_unwind(AssertUnwindSafe(run));
+    watch.note(rank, Place::Returned(engine));
+    let (failure, thrown) = match outcome {
         Ok(Ok(value)) => {
             world.leave();
             return Ok(value);

@@ -18,7 +18,7 @@ impl Traced {
     /// said, and the job is not traced.
     pub(crate) fn begin(faces: &[Arc<dyn Boot>], config: &mut Config) -> Self {
         let path = config.text(&TRACE);
-        let is_ours = |face: &Arc<dyn Boot>| face.size() as usize == faces.len() && !face.joins_traces();
+        let is_ours = |face: &Arc<dyn Boot>| face.size() as usize == faces.len() && !face.has_launcher();
         if path.is_empty() || !faces.first().is_some_and(is_ours) {
             return Traced(None);
         }

@@ -140,11 +140,20 @@ fn timeout() {
     hung.expect(124, &["still ran after 2 s:"]);
     for line in [
         "  rank 0: recv from rank 3 with tag 7, for ",
-        "  rank 1: barrier, for ",
-        "  rank 2: barrier, for ",
+        "  ranks 1 and 2: barrier, for ",
         "  rank 3: not in a call, or looking again and again",
+        "  ranks 0 and 3 have not entered: barrier",
     ] {
         assert!(hung.err.iter().any(|err| err.starts_with(line)), "no '{line}' in {hung:#?}");
+    }
+    assert!(!hung.err.iter().any(|err| err.contains("cycle")), "{hung:#?}");
+    for args in
+        ["-n 4 -x MPJ_TIMEOUT=1", "-n 4 --timeout 1 -x MPJ_TIMEOUT=100", "-n 4 --dev smdev -x MPJ_TIMEOUT=1"]
+    {
+        let hung = run(args, "ring");
+        hung.expect(124, &["still ran after 1 s:"]);
+        let cycle = "  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0";
+        assert_eq!(hung.err.iter().filter(|err| *err == cycle).count(), 1, "{hung:#?}");
     }
     let ended = run("-n 2 --timeout 100", "fine");
     assert_eq!(ended.code, Some(0), "{ended:#?}");

@@ -38,7 +38,7 @@ pub(crate) fn mpjrun(args: &str) -> Command {
     // Whoever runs the tests may ignore signals (nohup), and ignoring is inherited.
     let mut command = Command::new("env");
     command
-        .args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_mpjrun")])
+        .args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_mpjrun")])
         .args(args.split_whitespace())
         .env_remove("RUST_BACKTRACE")
         .stdin(Stdio::null());
@@ -155,7 +155,7 @@ impl Ended {
     /// The one line of mpjrun's own, beside what it says on the way.
     pub(crate) fn message(&self) -> &str {
         let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
-        let own: Vec<&String> = own.filter(|line| !line.starts_with("mpjrun: interrupt: ")).collect();
+        let own: Vec<&String> = own.filter(|line| !line.starts_with("mpjrun: interrupt")).collect();
         assert_eq!(own.len(), 1, "{self:?}");
         own[0]
     }

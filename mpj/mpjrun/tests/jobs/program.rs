@@ -143,6 +143,8 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "told" | "told-exit" => told(role, world)?,
         "left-behind" => left_behind(world),
         "beats" => beats(world)?,
+        "ring" => drop(world.recv(&mut [0u8], (me + 1) % world.size(), 7)?),
+        "hang-on" => hang_on(world)?,
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),
             3 => std::thread::sleep(Duration::from_secs(1000)),
@@ -198,6 +200,20 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         }
         _ => {}
     }
+    Ok(())
+}
+
+/// Waits for a message that is sent when a file is there.
+fn hang_on(world: &World) -> Result<(), Error> {
+    let pair = world.dup()?.split(Some(0), 0)?.expect("a color");
+    if world.rank() == 0 {
+        say("hangs");
+        while !std::fs::exists(std::env::var("GO_ON").unwrap()).unwrap() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    pair.barrier()?;
+    say("went on");
     Ok(())
 }
 

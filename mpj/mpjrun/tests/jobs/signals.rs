@@ -9,6 +9,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("nothing_survives_a_killed_mpjrun", killed_mpjrun),
     ("signals_are_passed_on", passed_on),
     ("interrupt_ends_a_job", interrupt),
+    ("interrupt_tells_what_ranks_wait_for", interrupt_tells),
+    ("sigquit_tells_what_ranks_wait_for_and_the_job_goes_on", quit_tells),
     ("the_second_interrupt_kills", second_interrupt),
     ("an_interrupt_that_comes_twice_at_once_is_one", doubled_interrupt),
     ("an_interrupt_that_ranks_ignore_is_told", ignored_interrupt),
@@ -50,9 +52,64 @@ fn interrupt() {
         let job = start("-n 3", "wait");
         let pids: Vec<u32> = job.lines(3, " is ").iter().map(|line| pid(line)).collect();
         job.signal(&format!("-{signal}"));
-        job.end().expect(code, &["(pid ", &format!("killed by signal {} (SIG{signal})", code - 128)]);
+        let ended = job.end();
+        assert_eq!(ended.code, Some(code), "{ended:#?}");
+        let told = if signal == "INT" {
+            "mpjrun: interrupted; what the ranks wait for:".to_owned()
+        } else {
+            format!("mpjrun: the job was ended by signal {} (SIG{signal}), which mpjrun was sent", code - 128)
+        };
+        assert_eq!(
+            ended.err.iter().filter(|line| line.starts_with("mpjrun: ")).collect::<Vec<_>>(),
+            [&told],
+            "{ended:#?}"
+        );
         pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
     }
+}
+
+fn interrupt_tells() {
+    for args in ["-n 4", "-n 4 --ranks-per-process 3"] {
+        let job = start(args, "wait");
+        job.lines(4, " is ");
+        // They are asleep by then.
+        std::thread::sleep(Duration::from_millis(300));
+        job.signal("-INT");
+        let ended = job.end();
+        assert_eq!(ended.code, Some(130), "{ended:#?}");
+        assert_eq!(ended.err[0], "mpjrun: interrupted; what the ranks wait for:");
+        assert!(ended.err[1].starts_with("  rank 0: recv from rank 1 with tag 0, for "), "{ended:#?}");
+        assert_eq!(ended.err[5..], ["  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0"], "{ended:#?}");
+    }
+    // A program that is not written for mpj.
+    let job = start_sh("-n 2", "echo here; exec sleep 100");
+    job.lines(2, "here");
+    job.signal("-INT");
+    let ended = job.end();
+    assert_eq!(ended.code, Some(130));
+    assert_eq!(ended.err, ["mpjrun: the job was ended by signal 2 (SIGINT), which mpjrun was sent"]);
+}
+
+fn quit_tells() {
+    let go_on = std::env::temp_dir().join(format!("mpj-go-on-{}", std::process::id()));
+    let job = start(&format!("-n 3 -x GO_ON={}", go_on.display()), "hang-on");
+    job.lines(1, "hangs");
+    for times in 1..=2 {
+        std::thread::sleep(Duration::from_millis(300));
+        job.signal("-QUIT");
+        job.errors(times, "  rank 0 has not entered: barrier in world.dup 1.split 1 color 0");
+    }
+    std::fs::write(&go_on, "").unwrap();
+    let ended = job.end();
+    std::fs::remove_file(&go_on).unwrap();
+    assert_eq!(
+        (ended.code, ended.out.iter().filter(|line| *line == "went on").count()),
+        (Some(0), 3),
+        "{ended:#?}"
+    );
+    let told = "  ranks 1 and 2: barrier in world.dup 1.split 1 color 0, for ";
+    assert!(ended.err.iter().any(|line| line.starts_with(told)), "{ended:#?}");
+    assert_eq!(ended.err[0], "mpjrun: SIGQUIT; what the ranks wait for:");
 }
 
 fn second_interrupt() {

@@ -1,0 +1,22 @@
+//! A job that hangs: each rank receives from the next one, and nobody sends. It shows how a program that hangs is found out.
+//!
+//! ```text
+//! $ mpjrun -n 4 deadlock           # Ctrl-C prints what each rank waits for, and the cycle 0 → 1 → 2 → 3 → 0
+//! $ mpjrun -n 4 --timeout 2 deadlock
+//! $ MPJ_TIMEOUT=2 deadlock         # without a launcher: four threads
+//! ```
+
+use std::process::ExitCode;
+
+use mpj::{Launch, World, run_with};
+
+fn main() -> ExitCode {
+    run_with(Launch::threads(4), rank)
+}
+
+fn rank(world: World) -> mpj::Result<()> {
+    let next = (world.rank() + 1) % world.size();
+    let mut number = [0u64];
+    world.recv(&mut number, next, 7)?;
+    world.send(&number, next, 7)
+}

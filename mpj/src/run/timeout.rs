@@ -1,0 +1,83 @@
+//! `MPJ_TIMEOUT` without a launcher: a thread that ends the ranks of this process when the time is over.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::watch::Watch;
+use super::{Caller, tell};
+use crate::config::{Config, Text};
+
+/// How long a job may run.
+pub(crate) const TIMEOUT: Text = Text {
+    name: "TIMEOUT",
+    default: "",
+    form: "a number of seconds above 0",
+    accepts: |text| text.is_empty() || seconds(text).is_some(),
+    help: "seconds after which the job is ended, with a table of which rank waits for what; no limit unless set",
+};
+
+/// The exit code of a program that was ended by it, as of timeout(1).
+pub(super) const LATE: u8 = 124;
+
+/// How long the ranks of a program have to end when their calls fail.
+const GRACE: Duration = Duration::from_secs(2);
+
+fn seconds(text: &str) -> Option<Duration> {
+    text.parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|limit| !limit.is_zero())
+}
+
+/// Returns how long a job may run.
+pub fn timeout(config: &Config) -> Option<Duration> {
+    seconds(config.text(&TIMEOUT))
+}
+
+/// The thread, until the ranks have ended.
+#[derive(Debug)]
+pub(super) struct Timer {
+    over: mpsc::Sender<()>,
+    thread: JoinHandle<Option<String>>,
+}
+
+impl Timer {
+    /// Starts the thread if there is a limit. Where there can be no thread, there is none.
+    pub(super) fn start(config: &Config, watch: &Arc<Watch>, caller: Caller) -> Option<Self> {
+        let (limit, watch) = (timeout(config)?, Arc::clone(watch));
+        let (over, ended) = mpsc::channel();
+        let body = move || match ended.recv_timeout(limit) {
+            Err(RecvTimeoutError::Timeout) => Some(end(limit, &watch, caller, &ended)),
+            _ => None,
+        };
+        let thread = std::thread::Builder::new().name("timeout".into()).spawn(body).ok()?;
+        Some(Timer { over, thread })
+    }
+
+    /// Ends the thread; returns what the ranks waited for if the time was over before.
+    pub(super) fn stop(self) -> Option<String> {
+        drop(self.over);
+        self.thread.join().ok().flatten()
+    }
+}
+
+fn end(limit: Duration, watch: &Watch, caller: Caller, ended: &mpsc::Receiver<()>) -> String {
+    let report =
+        format!("the job was ended, since it still ran after {} s:{}", limit.as_secs_f64(), watch.table());
+    if caller == Caller::Program {
+        tell(&report);
+    }
+    watch.end("ran out of time (MPJ_TIMEOUT)");
+    if caller == Caller::Program && ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
+        exit();
+    }
+    report
+}
+
+/// Ends a program of which a rank makes no call: nothing else ends it.
+#[expect(clippy::disallowed_methods, reason = "the program's entry, and its user has set a limit")]
+fn exit() -> ! {
+    std::process::exit(LATE.into())
+}

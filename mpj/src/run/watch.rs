@@ -1,0 +1,83 @@
+//! Where the ranks of this process are, so that a job that hangs or is interrupted can say so, and be ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use mpj_devices::{End, Engine};
+
+use crate::report::{RankWaits, State, table};
+
+/// The ranks of this process.
+#[derive(Debug)]
+pub(crate) struct Watch(BTreeMap<u32, Mutex<Place>>);
+
+/// How far a rank has come.
+#[derive(Default, Debug)]
+pub(super) enum Place {
+    #[default]
+    Starting,
+    Running(Weak<Engine>),
+    /// Its function has returned; it leaves the job.
+    Returned(Weak<Engine>),
+}
+
+impl Place {
+    fn engine(&self) -> Option<Arc<Engine>> {
+        match self {
+            Place::Starting => None,
+            Place::Running(engine) | Place::Returned(engine) => engine.upgrade(),
+        }
+    }
+
+    fn state(&self) -> State {
+        match (self, self.engine()) {
+            (Place::Starting, _) => State::Silent("has not started"),
+            (Place::Running(_), Some(engine)) => State::Told(RankWaits::of(&engine)),
+            // It may still wait for what it has sent to be received.
+            (Place::Returned(_), Some(engine)) if !engine.waits().is_empty() => {
+                State::Told(RankWaits::of(&engine))
+            }
+            _ => State::Silent("has ended"),
+        }
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(ranks: impl IntoIterator<Item = u32>) -> Arc<Self> {
+        Arc::new(Watch(ranks.into_iter().map(|rank| (rank, Mutex::default())).collect()))
+    }
+
+    /// Notes how far a rank has come.
+    pub(super) fn note(&self, rank: u32, place: Place) {
+        if let Some(known) = self.0.get(&rank) {
+            *lock(known) = place;
+        }
+    }
+
+    /// Returns which rank waits for what, each line after a line break.
+    pub(crate) fn table(&self) -> String {
+        table(&self.0.iter().map(|(rank, place)| (*rank, lock(place).state())).collect())
+    }
+
+    /// Whether there is nothing to tell: one rank, which does not wait.
+    pub(super) fn is_plain(&self) -> bool {
+        let waits =
+            |place: &Mutex<Place>| lock(place).engine().is_some_and(|engine| !engine.waits().is_empty());
+        self.0.len() == 1 && !self.0.values().any(waits)
+    }
+
+    /// Makes every call of every rank fail.
+    pub(crate) fn end(&self, cause: &str) {
+        for (rank, place) in &self.0 {
+            let engine = lock(place).engine();
+            if let Some(engine) = engine {
+                engine.roster().report(*rank, End::Died(cause.into()));
+                engine.end_all(cause);
+            }
+        }
+    }
+}
+
+fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
