@@ -120,7 +120,30 @@ pub type MakeStorage = Box<dyn Fn(usize) -> Result<Box<dyn Storage>, StorageErro
 
 /// A kind of device: what a [`Registry`](crate::Registry) holds. It is a value that brings what the device needs, such as
 /// the memory that processes share.
-pub trait Driver: Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// The inlet that [`open`](Self::open) returns is that of the device, which was opened for this call: the moves whose ends it
+/// tells are those that links of the device have started.
+///
+/// So that code without `unsafe` cannot end the moves of one device in the name of another:
+/// ```compile_fail,E0200
+/// # use mpj_devices::{Driver, OpenError, Opened, Site, SmDriver, config::Config};
+/// #[derive(Debug)]
+/// struct Crossed(SmDriver, SmDriver);
+///
+/// impl Driver for Crossed {
+///     fn name(&self) -> &'static str {
+///         "crossed"
+///     }
+///
+///     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
+///         let (one, other) = (self.0.open(site, config)?, self.1.open(site, config)?);
+///         Ok(Opened { device: one.device, inlet: other.inlet })
+///     }
+/// }
+/// ```
+#[expect(unsafe_code, reason = "memory is given back when an inlet says that a device is done with it")]
+pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Returns the name users choose the device by, such as `smdev`.
     fn name(&self) -> &'static str;
 

@@ -11,7 +11,9 @@ const NAME: &str = "stub";
 #[derive(Debug)]
 pub struct StubDriver;
 
-impl Driver for StubDriver {
+// SAFETY: there are no moves.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Driver for StubDriver {
     fn name(&self) -> &'static str {
         NAME
     }

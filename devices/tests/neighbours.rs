@@ -26,7 +26,10 @@ impl Host {
         // SAFETY: the duplicate is attached.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { self.memory.descriptor() }.try_clone_to_owned();
-        Segment::attach(fd.unwrap(), self.ranks).unwrap()
+        // SAFETY: it is the duplicate.
+        #[expect(unsafe_code, reason = "see above")]
+        let view = unsafe { Segment::attach(fd.unwrap(), self.ranks) };
+        view.unwrap()
     }
 
     fn open(&self, rank: u32) -> (Arc<Segment>, Opened) {

@@ -39,7 +39,9 @@ fn shmdev_is_opened_once() {
         // SAFETY: the duplicate is attached.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { memory.descriptor() }.try_clone_to_owned();
-        let view = Segment::attach(fd.unwrap(), 2).unwrap();
+        // SAFETY: it is the duplicate.
+        #[expect(unsafe_code, reason = "see above")]
+        let view = unsafe { Segment::attach(fd.unwrap(), 2) }.unwrap();
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
         (Registry::empty().with(ShmDriver::new(view, here.clone())), site)
     };

@@ -30,7 +30,9 @@ fn behind(segment: &Segment) -> u64 {
 fn open(segment: &Segment, rank: u32) -> Result<mpj_devices::Opened, OpenError> {
     let hosts = Hosts::from_runs([(HostId(0), 2), (HostId(1), 5)]).unwrap();
     let ranks = hosts.ranks_of(hosts.host_of(rank).unwrap());
-    let view = Segment::attach(duplicate(segment), 5).unwrap();
+    // SAFETY: the descriptor is a duplicate of the segment's, and attached.
+    #[expect(unsafe_code, reason = "see above")]
+    let view = unsafe { Segment::attach(duplicate(segment), 5) }.unwrap();
     let site = Site::new(rank, hosts.size(), Arc::new(Doorbell::new().unwrap()));
     ShmDriver::new(view, ranks).open(&site, &Config::default())
 }

@@ -39,7 +39,10 @@ fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
     // SAFETY: the duplicate is attached.
     #[expect(unsafe_code, reason = "see above")]
     let fd = unsafe { segment.descriptor() }.try_clone_to_owned();
-    Segment::attach(fd.unwrap(), ranks).unwrap()
+    // SAFETY: it is the duplicate.
+    #[expect(unsafe_code, reason = "see above")]
+    let view = unsafe { Segment::attach(fd.unwrap(), ranks) };
+    view.unwrap()
 }
 
 impl Part {

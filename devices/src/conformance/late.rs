@@ -49,7 +49,9 @@ impl LateDriver {
     }
 }
 
-impl Driver for LateDriver {
+// SAFETY: the inlet wraps that of the device, and is made with it.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Driver for LateDriver {
     fn name(&self) -> &'static str {
         self.name
     }

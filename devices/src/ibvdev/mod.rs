@@ -203,7 +203,9 @@ impl IbvDriver {
     }
 }
 
-impl Driver for IbvDriver {
+// SAFETY: both are made here.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Driver for IbvDriver {
     fn name(&self) -> &'static str {
         NAME
     }

@@ -125,7 +125,9 @@ impl NioDriver {
     }
 }
 
-impl Driver for NioDriver {
+// SAFETY: both are made here.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Driver for NioDriver {
     fn name(&self) -> &'static str {
         NAME
     }

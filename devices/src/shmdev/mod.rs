@@ -129,7 +129,8 @@ impl ShmDriver {
     }
 }
 
-impl Driver for ShmDriver {
+// SAFETY: both are made here.
+unsafe impl Driver for ShmDriver {
     fn name(&self) -> &'static str {
         NAME
     }

@@ -99,7 +99,20 @@ impl Segment {
     ///
     /// # Errors
     /// It is not such memory, or another job's.
-    pub fn attach(fd: OwnedFd, ranks: u32) -> Result<Arc<Self>, SegmentError> {
+    ///
+    /// # Safety
+    /// From the call on, for as long as there is something that was made of the segment (a device, a message that lies in it),
+    /// nobody writes to the memory but by segments that it is attached as, in this process and in others: ranks read there what
+    /// others have lent them. What lies there before may be anything. A descriptor that came from
+    /// [`descriptor`](Self::descriptor) by whoever kept the promise made there is one.
+    ///
+    /// ```compile_fail,E0133
+    /// # use std::os::fd::OwnedFd;
+    /// fn attach(file: OwnedFd) {
+    ///     let _ = mpj_devices::Segment::attach(file, 2);
+    /// }
+    /// ```
+    pub unsafe fn attach(fd: OwnedFd, ranks: u32) -> Result<Arc<Self>, SegmentError> {
         let view = Shared::attach(fd).map_err(SegmentError::Storage)?;
         let short = SegmentError::Plan { why: "it is too short" };
         let plan = view.at(0, LINE).ok_or(short.clone())?.cast::<Plan>();

@@ -76,7 +76,8 @@ impl SmDriver {
     }
 }
 
-impl Driver for SmDriver {
+// SAFETY: both are made here.
+unsafe impl Driver for SmDriver {
     fn name(&self) -> &'static str {
         NAME
     }

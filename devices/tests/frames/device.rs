@@ -108,7 +108,9 @@ pub(crate) const LENT: usize = 1 << 10;
 /// The key that the device packs.
 pub(crate) const KEY: [u8; 20] = [9; 20];
 
-impl Driver for FakeDriver {
+// SAFETY: both are made here.
+#[expect(unsafe_code, reason = "the trait's contract")]
+unsafe impl Driver for FakeDriver {
     fn name(&self) -> &'static str {
         "fake"
     }

@@ -49,7 +49,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Driver for Mailboxes {
+// SAFETY: both are made here.
+unsafe impl Driver for Mailboxes {
     fn name(&self) -> &'static str {
         NAME
     }

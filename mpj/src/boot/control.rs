@@ -140,7 +140,10 @@ impl Launched {
         let segment = match (welcome.segment, memory) {
             (false, _) => None,
             (true, Some(memory)) => {
-                Some(Segment::attach(memory, neighbours.len()).map_err(|e| e.to_string())?)
+                // SAFETY: the launcher hands the descriptor of its segment to the processes of the job alone, which attach it.
+                #[expect(unsafe_code, reason = "see above")]
+                let segment = unsafe { Segment::attach(memory, neighbours.len()) };
+                Some(segment.map_err(|e| e.to_string())?)
             }
             (true, None) => return Err(format!("no memory from the launcher: {NO_DESCRIPTOR}")),
         };

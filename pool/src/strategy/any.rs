@@ -35,8 +35,24 @@ pub trait AnyPool: Send + Sync + fmt::Debug {
 /// A block of an [`AnyPool`].
 pub type AnyBlock = Box<dyn RawBlock>;
 
-/// What any block can do.
-pub trait RawBlock: Send + fmt::Debug {
+/// What any block can do. Every [`RawBuffer`] has it, and nothing else: who reads through the pointer relies on that trait.
+///
+/// ```compile_fail,E0277
+/// # use std::{mem::MaybeUninit, ptr::NonNull};
+/// # use mpj_pool::{RegionKey, strategy::RawBlock};
+/// #[derive(Debug)]
+/// struct Nowhere;
+///
+/// impl RawBlock for Nowhere {
+///     fn as_ptr(&self) -> NonNull<u8> {
+///         NonNull::dangling()
+///     }
+///     # fn capacity(&self) -> usize { 1 }
+///     # fn region(&self) -> Option<(RegionKey, usize)> { None }
+///     # fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] { &mut [] }
+/// }
+/// ```
+pub trait RawBlock: sealed::Block + Send + fmt::Debug {
     /// As [`RawBuffer::as_ptr`].
     fn as_ptr(&self) -> NonNull<u8>;
     /// As [`RawBuffer::capacity`].
@@ -45,6 +61,13 @@ pub trait RawBlock: Send + fmt::Debug {
     fn region(&self) -> Option<(RegionKey, usize)>;
     /// As [`RawBuffer::as_uninit_mut`].
     fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>];
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "seals `RawBlock`")]
+    pub trait Block {}
+
+    impl<B: crate::RawBuffer> Block for B {}
 }
 
 impl<B: RawBuffer + fmt::Debug> RawBlock for B {
