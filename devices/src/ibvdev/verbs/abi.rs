@@ -138,10 +138,17 @@ pub(super) struct PortAttr {
     _flags2: u16,
 }
 
+/// A global address, aligned as the two 64-bit numbers that the library may read it as.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default)]
+pub(super) struct Gid {
+    pub(super) raw: [u8; 16],
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct GlobalRoute {
-    pub(super) dgid: [u8; 16],
+    pub(super) dgid: Gid,
     pub(super) flow_label: u32,
     pub(super) sgid_index: u8,
     pub(super) hop_limit: u8,
@@ -149,9 +156,7 @@ pub(super) struct GlobalRoute {
 }
 
 /// An address.
-///
-/// The library aligns a GID as the 64-bit numbers that it may be read as.
-#[repr(C, align(8))]
+#[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct AhAttr {
     pub(super) route: GlobalRoute,
@@ -272,7 +277,7 @@ pub(super) struct SendWr {
     pub(super) flags: c_uint,
     pub(super) immediate: u32,
     pub(super) request: Request,
-    pub(super) xrc: u64,
+    pub(super) xrc: u32,
     pub(super) rest: [u64; 6],
 }
 
@@ -371,7 +376,8 @@ pub(super) const EVENT_PORT_ACTIVE: c_uint = 9;
 pub(super) const EVENT_PORT_ERROR: c_uint = 10;
 pub(super) const EVENT_SRQ_ERROR: c_uint = 14;
 
-// What the C compiler says of the header of rdma-core 44 on this kind of machine.
+// What the C compiler says of the header of rdma-core 44 on this kind of machine. `devices/check/bindings` compares all that
+// is declared here with what bindgen generates.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     use core::mem::offset_of;

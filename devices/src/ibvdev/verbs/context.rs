@@ -201,11 +201,11 @@ impl Context {
     /// # Errors
     /// What the system said: there is no such entry.
     pub(crate) fn gid(&self, port: u8, index: u32) -> io::Result<[u8; 16]> {
-        let mut gid = [0; 16];
+        let mut gid = abi::Gid::default();
         let index = c_int::try_from(index).map_err(io::Error::other)?;
         // SAFETY: there is room for the answer.
         check(unsafe { (self.functions.query_gid)(self.raw.as_ptr(), port, index, &mut gid) })?;
-        Ok(gid)
+        Ok(gid.raw)
     }
 
     /// Returns an entry of a port's table of partition keys, in the order of the network.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use super::abi::{
-    Ah, AhAttr, AsyncEvent, CompChannel, Context, Cq, Device, DeviceAttr, Mr, Pd, PortAttr, Qp, QpAttr,
+    Ah, AhAttr, AsyncEvent, CompChannel, Context, Cq, Device, DeviceAttr, Gid, Mr, Pd, PortAttr, Qp, QpAttr,
     QpInitAttr, Srq, SrqInitAttr,
 };
 
@@ -44,7 +44,7 @@ functions! {
     close_device: fn(*mut Context) -> c_int;
     query_device: fn(*mut Context, *mut DeviceAttr) -> c_int;
     query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int;
-    query_gid: fn(*mut Context, u8, c_int, *mut [u8; 16]) -> c_int;
+    query_gid: fn(*mut Context, u8, c_int, *mut Gid) -> c_int;
     query_pkey: fn(*mut Context, u8, c_int, *mut u16) -> c_int;
     get_async_event: fn(*mut Context, *mut AsyncEvent) -> c_int;
     ack_async_event: fn(*mut AsyncEvent);

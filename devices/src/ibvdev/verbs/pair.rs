@@ -32,7 +32,7 @@ const HOPS: u8 = 64;
 impl Route {
     fn attr(&self) -> abi::AhAttr {
         let route = abi::GlobalRoute {
-            dgid: self.gid,
+            dgid: abi::Gid { raw: self.gid },
             sgid_index: self.gid_index.unwrap_or(0),
             hop_limit: HOPS,
             ..abi::GlobalRoute::default()

@@ -1,0 +1,282 @@
+//! A ping-pong between two processes over a reliable connection of crate `ibverbs`, to compare with `mpj-perf pingpong`
+//! over `ibvdev`.
+//!
+//! ```text
+//!   pingpong [MILLISECONDS FOR EACH SIZE, 300] [LARGEST MESSAGE IN BYTES, 4194304]
+//! ```
+//! It prints the lines `PP,same,bytes,iterations,median us,least us,99 % us,MB/s` of `mpj-perf pingpong`: half round trips,
+//! from one buffer and into one buffer. Both processes use the first device. They meet through the pipes of the second one.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use ibverbs::{CompletionQueue, Context, MemoryRegion, QueuePair, QueuePairEndpoint, ibv_wc};
+use ibverbs_sys::{IBV_GID_TYPE_ROCE_V2, ibv_gid, ibv_qp_type};
+
+type Failure = Box<dyn Error>;
+
+/// The sizes of `mpj-perf pingpong`, except 0: the crate cannot send without a piece, and some adapters take a piece of
+/// length 0 for 2 GiB.
+const SIZES: [usize; 17] = [
+    1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576,
+    4_194_304, 16_777_216,
+];
+/// The argument of the process that answers.
+const ANSWERS: &str = "--answers";
+/// Polls before a waiting process yields its core after each.
+const SPINS: usize = 200;
+const SENT: u64 = 1;
+const RECEIVED: u64 = 2;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.split_first() {
+        Some((first, [most])) if first == ANSWERS => answer(most),
+        _ => lead(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("pingpong: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts the other process, and times messages to it and back.
+fn lead(arguments: &[String]) -> Result<(), Failure> {
+    let [time, most] = match arguments {
+        [] => [300, 4 << 20],
+        [time] => [time.parse()?, 4 << 20],
+        [time, most] => [time.parse()?, most.parse()?],
+        _ => {
+            return Err(
+                "expected at most two arguments: milliseconds for each size, and the largest message".into(),
+            );
+        }
+    };
+    let mut other = Command::new(std::env::current_exe()?)
+        .args([ANSWERS, &most.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let to = other.stdin.take().expect("it is piped");
+    let from = BufReader::new(other.stdout.take().expect("it is piped"));
+    connected(most, to, from, |end| {
+        println!("# crate ibverbs 0.9.2, device {}", end.device);
+        println!("# PP,variant,bytes,iterations,median us,least us,99 % us,MB/s");
+        for bytes in SIZES.into_iter().filter(|bytes| *bytes <= most) {
+            end.tell("20")?;
+            let start = Instant::now();
+            end.lead(bytes, 20, |_| ())?;
+            let budget = Duration::from_millis(time as u64).as_secs_f64();
+            let iterations = ((budget / (start.elapsed().as_secs_f64() / 20.0)) as usize).clamp(10, 200_000);
+            let mut times = Vec::with_capacity(iterations);
+            end.tell(&iterations.to_string())?;
+            end.lead(bytes, iterations, |time| times.push(time.as_secs_f64() * 1e6 / 2.0))?;
+            times.sort_unstable_by(f64::total_cmp);
+            let at = |share: f64| times[(share * (times.len() - 1) as f64 + 0.5) as usize];
+            let (median, least, most) = (at(0.5), at(0.0), at(0.99));
+            println!(
+                "PP,same,{bytes},{iterations},{median:.3},{least:.3},{most:.3},{:.1}",
+                bytes as f64 / median
+            );
+        }
+        Ok(())
+    })?;
+    match other.wait()? {
+        ended if ended.success() => Ok(()),
+        ended => Err(format!("the answering process: {ended}").into()),
+    }
+}
+
+/// Answers until the other process has closed the pipe or has measured all sizes.
+fn answer(most: &str) -> Result<(), Failure> {
+    let most = most.parse()?;
+    connected(most, std::io::stdout(), BufReader::new(std::io::stdin()), |end| {
+        for bytes in SIZES.into_iter().filter(|bytes| *bytes <= most) {
+            for _ in 0..2 {
+                let iterations = end.hear()?.parse()?;
+                end.answer(bytes, iterations)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// One of the two ends.
+struct End<'a, W, R> {
+    device: String,
+    queue: &'a CompletionQueue<'a>,
+    pair: QueuePair<'a>,
+    send: MemoryRegion<u8>,
+    recv: MemoryRegion<u8>,
+    to: W,
+    from: R,
+    /// Whether the completion of the last send is still to come.
+    sending: bool,
+    /// Whether a message has come that nobody has waited for yet.
+    received: bool,
+}
+
+/// Opens the first device, connects a queue pair with the process at the other end of the pipes, and runs `body`.
+fn connected<W: Write, R: BufRead>(
+    most: usize,
+    mut to: W,
+    mut from: R,
+    body: impl FnOnce(&mut End<'_, W, R>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let devices = ibverbs::devices()?;
+    let device = devices.get(0).ok_or("there is no RDMA device")?;
+    let name = device.name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let context = device.open()?;
+    let queue = context.create_cq(16, 0)?;
+    let domain = context.alloc_pd()?;
+    let mut builder = domain.create_qp(&queue, &queue, ibv_qp_type::IBV_QPT_RC);
+    // The crate's own patience of 65 µs is too short for an emulated processor.
+    builder.set_max_send_wr(2).set_max_recv_wr(2).set_timeout(14).set_retry_count(7).set_rnr_retry(7);
+    if let Some(index) = gid_index(&context) {
+        builder.set_gid_index(index);
+    }
+    let prepared = builder.build()?;
+    let mine = prepared.endpoint();
+    let gid = mine.gid.map_or_else(String::new, |gid| {
+        let gid = ibv_gid::from(gid);
+        // SAFETY: any bits are bytes.
+        let raw = unsafe { gid.raw };
+        format!("{:032x}", u128::from_be_bytes(raw))
+    });
+    writeln!(to, "{} {} {gid}", mine.num, mine.lid)?;
+    to.flush()?;
+    let theirs = endpoint(&line(&mut from)?)?;
+    let pair = prepared.handshake(theirs)?;
+    let (send, recv) = (domain.allocate(most.max(1))?, domain.allocate(most.max(1))?);
+    body(&mut End {
+        device: name,
+        queue: &queue,
+        pair,
+        send,
+        recv,
+        to,
+        from,
+        sending: false,
+        received: false,
+    })
+}
+
+/// Returns the index of an IPv4 address of RoCE v2; InfiniBand needs none.
+fn gid_index(context: &Context) -> Option<u32> {
+    let is_ipv4 = |gid: ibv_gid| {
+        // SAFETY: any bits are bytes.
+        let raw = unsafe { gid.raw };
+        raw.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff])
+    };
+    let mut entries = context.gid_table().iter();
+    entries
+        .find(|entry| entry.gid_type == IBV_GID_TYPE_ROCE_V2 && is_ipv4(entry.gid.into()))
+        .map(|entry| entry.gid_index)
+}
+
+fn endpoint(line: &str) -> Result<QueuePairEndpoint, Failure> {
+    let mut words = line.split(' ');
+    let mut next = || words.next().ok_or("the other process sent half a line");
+    let (num, lid, gid) = (next()?.parse()?, next()?.parse()?, next()?);
+    let gid = match gid {
+        "" => None,
+        gid => Some(ibv_gid { raw: u128::from_str_radix(gid, 16)?.to_be_bytes() }.into()),
+    };
+    Ok(QueuePairEndpoint { num, lid, gid })
+}
+
+fn line(from: &mut impl BufRead) -> Result<String, Failure> {
+    let mut line = String::new();
+    if from.read_line(&mut line)? == 0 {
+        return Err("the other process has ended".into());
+    }
+    Ok(line.trim_end_matches('\n').to_owned())
+}
+
+impl<W: Write, R: BufRead> End<'_, W, R> {
+    fn tell(&mut self, word: &str) -> Result<(), Failure> {
+        writeln!(self.to, "{word}")?;
+        Ok(self.to.flush()?)
+    }
+
+    fn hear(&mut self) -> Result<String, Failure> {
+        line(&mut self.from)
+    }
+
+    /// Sends and waits for the answer, and hands over the time of each.
+    fn lead(&mut self, bytes: usize, times: usize, mut taken: impl FnMut(Duration)) -> Result<(), Failure> {
+        self.hear()?;
+        for _ in 0..times {
+            let start = Instant::now();
+            self.post_receive(0..bytes)?;
+            self.post_send(0..bytes)?;
+            self.wait_for_message()?;
+            taken(start.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Waits for a message and sends one back.
+    fn answer(&mut self, bytes: usize, times: usize) -> Result<(), Failure> {
+        self.post_receive(0..bytes)?;
+        self.tell("ready")?;
+        for i in 0..times {
+            self.wait_for_message()?;
+            if i + 1 < times {
+                self.post_receive(0..bytes)?;
+            }
+            self.post_send(0..bytes)?;
+        }
+        // The last answer must have left before this process ends.
+        self.wait_until_sent()
+    }
+
+    fn post_send(&mut self, range: Range<usize>) -> Result<(), Failure> {
+        self.wait_until_sent()?;
+        self.sending = true;
+        // SAFETY: the memory is registered, lives as long as the queue pair, and is written to after the completion.
+        Ok(unsafe { self.pair.post_send(&mut self.send, range, SENT) }?)
+    }
+
+    fn post_receive(&mut self, range: Range<usize>) -> Result<(), Failure> {
+        // SAFETY: the memory is registered, lives as long as the queue pair, and nobody reads it meanwhile.
+        Ok(unsafe { self.pair.post_receive(&mut self.recv, range, RECEIVED) }?)
+    }
+
+    fn wait_for_message(&mut self) -> Result<(), Failure> {
+        self.wait(|end| std::mem::take(&mut end.received))
+    }
+
+    fn wait_until_sent(&mut self) -> Result<(), Failure> {
+        self.wait(|end| !end.sending)
+    }
+
+    /// Polls until `done`.
+    fn wait(&mut self, done: impl Fn(&mut Self) -> bool) -> Result<(), Failure> {
+        let mut completions = [ibv_wc::default(); 4];
+        let mut polls = 0;
+        while !done(self) {
+            for completion in self.queue.poll(&mut completions)? {
+                if let Some((status, vendor)) = completion.error() {
+                    return Err(format!("a work request failed: status {status}, {vendor}").into());
+                }
+                match completion.wr_id() {
+                    SENT => self.sending = false,
+                    _ => self.received = true,
+                }
+            }
+            // Soft-RoCE runs on the same cores: a process that only spins keeps it from working.
+            polls += 1;
+            if polls > SPINS {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}
