@@ -50,7 +50,9 @@ impl<S: Storage> Region<S> {
 ///    Blocks that threads keep do not count: the threads are told by a flag, and do not touch them again.
 /// 2. Each region's `arena` points to it and each region's `slot` is its place in `State::slots`, as long as the region
 ///    lives; a region with live blocks is not removed.
+/// 3. `this` points to the arena, and whoever ends it frees it through this pointer: one made from `&self` may not free.
 pub(crate) struct Arena<S: Storage> {
+    this: NonNull<Arena<S>>,
     lock: Lock<State<S>>,
     /// Held while a region is made, outside of `lock`: one thread grows the pool, the others wait for the outcome.
     growing: Mutex<()>,
@@ -101,6 +103,7 @@ impl<S: Storage> Arena<S> {
         let shared = (growth.largest / 2).min(most);
         let shared = if shared == 0 { 0 } else { 1 << shared.ilog2() };
         Self::place(Arena {
+            this: NonNull::dangling(),
             lock: Lock::new(State::new()),
             growing: Mutex::new(()),
             growth,
@@ -119,6 +122,7 @@ impl<S: Storage> Arena<S> {
         let map = Map::new(leaves).ok_or(StorageError::Size { asked: size, most })?;
         let greatest = Map::greatest(leaves).bytes();
         let arena = Self::place(Arena {
+            this: NonNull::dangling(),
             lock: Lock::new(State::new()),
             growing: Mutex::new(()),
             growth: Growth::default().limit(size),
@@ -142,7 +146,10 @@ impl<S: Storage> Arena<S> {
     }
 
     fn place(arena: Arena<S>) -> NonNull<Arena<S>> {
-        NonNull::from(Box::leak(Box::new(arena)))
+        let arena = NonNull::from(Box::leak(Box::new(arena)));
+        // SAFETY: it has just been made, and nobody else knows it.
+        unsafe { (*arena.as_ptr()).this = arena };
+        arena
     }
 
     pub(crate) fn most(&self) -> usize {
@@ -228,7 +235,7 @@ impl<S: Storage> Arena<S> {
     }
 
     fn insert(&self, state: &mut State<S>, storage: S, division: Division) {
-        let more = state.insert(NonNull::from(self), self.id(), storage, division);
+        let more = state.insert(self.this, self.id(), storage, division);
         if let Some(keeping) = &self.keeping {
             keeping.large.add(more as u64 / Keeping::SHARE);
         }

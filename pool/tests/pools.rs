@@ -168,7 +168,7 @@ fn zeroed_blocks_are_zero() {
     assert!(block.as_uninit().iter().all(|byte| unsafe { byte.assume_init_read() } == 0));
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(miri)))]
 #[test]
 fn freed_bytes_are_poisoned_in_debug_builds() {
     let pool = Magazine::growing(Growth::default(), Heap::create);

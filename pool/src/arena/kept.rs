@@ -241,11 +241,10 @@ impl<S: Storage> Arena<S> {
         if cache::with_local(keeping.id, |_| ()).is_some() {
             return true;
         }
-        let pool = NonNull::from(self);
         let make = || Local::new(keeping.budget);
         let register = |local| self.lock.lock().register(local);
         // SAFETY: `detach` closes what is registered before it frees the arena, and `retire` is of this type.
-        unsafe { cache::adopt(keeping.id, pool.cast(), Self::retire, make, register) }
+        unsafe { cache::adopt(keeping.id, self.this.cast(), Self::retire, make, register) }
     }
 
     /// Takes all back that a thread keeps which is about to end.

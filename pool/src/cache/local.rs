@@ -53,8 +53,9 @@ const FIRST_LARGE: usize = CLASSES;
 /// Its own thread pushes and pops without a lock; other threads read counts, raise flags, and nothing else.
 pub(crate) struct Local {
     stacks: [Stack; CLASSES],
+    /// The memory of the slots, which the stacks point to. Not a `Box`: moving one invalidates pointers made before.
     #[expect(dead_code, reason = "reached through the stacks")]
-    slots: Box<[Slots]>,
+    slots: Vec<Slots>,
     /// Bytes that were asked for.
     asked: Count,
     /// Requests among `allocs` for which blocks had to be fetched from the depot or a region.
@@ -77,10 +78,9 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn new(budget: Budget) -> Local {
-        // Not written here, so that a thread has memory only for the classes that it uses.
-        let slots = Box::<[Slots]>::new_uninit_slice(CLASSES);
-        // SAFETY: a `MaybeUninit` may be uninitialised, and there is nothing else in slots.
-        let slots = unsafe { slots.assume_init() };
+        // The slots are not written here, so that a thread has memory only for the classes that it uses.
+        let mut slots = Vec::with_capacity(CLASSES);
+        let places = slots.spare_capacity_mut();
         let stacks = core::array::from_fn(|index| {
             let class = Class::new(index);
             Stack {
@@ -89,7 +89,7 @@ impl Local {
                 kept: Cell::new(0),
                 most: Cell::new(0),
                 bytes: class.map_or(0, Class::bytes),
-                slots: NonNull::from(&slots[index]),
+                slots: NonNull::from(&mut places[index]).cast(),
                 limit: class.map_or(0, |class| budget.blocks(class)) as u64,
                 at_full: Cell::new(0),
             }

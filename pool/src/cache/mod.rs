@@ -10,7 +10,6 @@ mod depot;
 #[allow(unsafe_code, reason = "a number in the address of a region")]
 mod home;
 mod ledger;
-#[allow(unsafe_code, reason = "slots that nobody writes before they are used")]
 mod local;
 #[allow(unsafe_code, reason = "slots by pointer: a bounds check is a tenth of the way")]
 mod stack;
