@@ -90,6 +90,36 @@ mod elsewhere {
     pub(super) struct Renamed(pub(super) u32);
 }
 
+/// Names of crates, and of what the macro writes, mean something else here.
+#[allow(dead_code, non_upper_case_globals)]
+mod alike {
+    pub(super) mod core {}
+    pub(super) mod std {}
+    pub(super) mod mpj_datatypes {}
+    const DATATYPE: u8 = 1;
+    const this: u8 = 1;
+    trait Equivalent {
+        fn datatype() {}
+        fn derived_received() {}
+    }
+    impl<T> Equivalent for T {}
+
+    macro_rules! structure {
+        ($name:ident, $($field:ident: $type:ty),*) => {
+            #[repr(C, packed)]
+            #[derive(Clone, Copy, ::mpj_datatypes::Datatype)]
+            pub(super) struct $name<T: Copy, const N: usize>
+            where
+                T: PartialEq,
+            {
+                $($field: $type,)*
+                rest: [T; N],
+            }
+        };
+    }
+    structure!(Local, this: u8, structure: [u16; 3], letter: char);
+}
+
 fn received<T: Receivable>() -> Datatype {
     T::datatype()
 }
@@ -115,6 +145,7 @@ fn layouts() {
     assert_eq!(received::<Empty>().size(), 0);
     assert_eq!(received::<elsewhere::Renamed>().size(), 4);
     let _ = elsewhere::Renamed(1).0;
+    assert_eq!(received::<alike::Local<bool, 2>>().size(), 13);
     assert_eq!(Datatype::of::<Painted>().size(), 1);
     assert_eq!(Datatype::of::<[Particle; 4]>().elements(), 4 * received::<Particle>().elements());
 }

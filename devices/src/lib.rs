@@ -31,7 +31,7 @@
 //! 4. When room comes back after an `Again`, ring this rank's own doorbell: the outbox is flushed by whoever waits. Who polls
 //!    tries again by itself, and who is about to sleep posts once more after the fence of its doorbell: only what is refused
 //!    then needs the ring.
-//! 5. [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory on their word that it was
+//! 5. [`Driver`], [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory on their word that it was
 //!    written. A device that moves no memory and hands over whole frames has nothing to prove.
 //! 6. Open for the [`Lane`] that the site says, or refuse all but the first.
 //!

@@ -139,14 +139,14 @@ fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Ty
         let _ = |#this: Self| {
             let Self { #(#members: _),* } = #this;
         };
-        #cell DATATYPE: ::std::sync::OnceLock<#krate::Datatype> = ::std::sync::OnceLock::new();
-        <#krate::Datatype>::derived_structure::<Self, _>(&DATATYPE, |#this| [#(#fields),*])
+        #cell __MPJ_DATATYPE: ::std::sync::OnceLock<#krate::Datatype> = ::std::sync::OnceLock::new();
+        <#krate::Datatype>::derived_structure::<Self, _>(&__MPJ_DATATYPE, |#this| [#(#fields),*])
     }
 }
 
-/// A name that nothing of the program's has.
+/// A name that no constant of the program has: as a pattern, that would be the constant.
 fn this() -> Ident {
-    Ident::new("_this", Span::mixed_site())
+    Ident::new("__mpj_this", Span::mixed_site())
 }
 
 fn members(fields: &Fields) -> (Vec<Member>, Vec<&Type>) {
