@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Runs the program. Tests run beside each other: ranks that are bound could not leave a core that others use.
 fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mpj-perf")).args(arguments).output().expect("the program starts")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mpj-perf"));
+    command.args(arguments).env("MPJ_BIND", "none").output().expect("the program starts")
 }
 
 fn picture(name: &str) -> PathBuf {
@@ -23,6 +25,11 @@ fn drawn(name: &str, arguments: &[&str]) -> (Vec<String>, String) {
     (lines, std::fs::read_to_string(path).expect("the picture"))
 }
 
+/// Returns all that is written in a picture.
+fn text(document: &roxmltree::Document<'_>) -> String {
+    document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
+}
+
 /// Checks that a picture says where and when it was made, and that nothing in it lies outside.
 fn check(svg: &str) -> roxmltree::Document<'_> {
     let document = roxmltree::Document::parse(svg).expect("XML");
@@ -34,6 +41,13 @@ fn check(svg: &str) -> roxmltree::Document<'_> {
     };
     let (width, height) =
         (number(root, "width").expect("a width"), number(root, "height").expect("a height"));
+    for node in document.descendants().filter(|node| node.has_tag_name("text")) {
+        let letters = node.text().unwrap_or_default().chars().count() as f64;
+        let starts = node.attribute("text-anchor").is_none();
+        let x = number(node, "x").expect("a place");
+        let font_size = number(node, "font-size").expect("a size");
+        assert!(!starts || x + 0.5 * font_size * letters <= width, "too long: {node:?}");
+    }
     for node in document.descendants() {
         for (names, end) in [(["x", "cx"], width), (["y", "cy"], height)] {
             for place in names.into_iter().filter_map(|name| number(node, name)) {
@@ -63,13 +77,41 @@ fn pingpong_draws_latency_and_bandwidth() {
     let (lines, svg) = drawn("pingpong.svg", &["pingpong", "0.2", "65536"]);
     let document = check(&svg);
     let looks = looks(&document);
-    // same, rot, fresh; BW and BIBW.
-    assert_eq!(looks.len(), 5, "{looks:?}");
+    // same, rot, fresh; BW, BIBW and memcpy.
+    assert_eq!(looks.len(), 6, "{looks:?}");
+    let text = text(&document);
+    for part in [
+        "smdev: 2 ranks, threads of one process; ",
+        "bound",
+        "bandwidth, GB/s",
+        "time, µs",
+        "another buffer each time",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
     let pp: Vec<&String> = lines.iter().filter(|line| line.starts_with("PP,")).collect();
     assert_eq!(pp.len(), 12 + 11 + 5, "{lines:?}");
     assert!(pp.iter().all(|line| line.split(',').count() == 8));
     assert_eq!(lines.iter().filter(|line| line.starts_with("RATE")).count(), 4);
     assert_eq!(lines.iter().filter(|line| line.starts_with("B")).count(), 6);
+}
+
+#[test]
+fn ranks_are_bound_where_there_are_enough_cores_and_otherwise_the_picture_says_so() {
+    let cores = std::thread::available_parallelism().expect("a number").get();
+    let few = cores.min(2).to_string();
+    let many = (cores + 1).to_string();
+    for (ranks, bind, is_bound) in [(&few, "auto", cores > 1), (&few, "none", false), (&many, "auto", false)]
+    {
+        let arguments = ["coll", "0.1", "8", "-n", ranks, "--bind", bind];
+        let (_, svg) = drawn("bound.svg", &arguments);
+        let document = check(&svg);
+        assert_eq!(text(&document).contains("; bound to cores "), is_bound, "{arguments:?}");
+        assert_eq!(text(&document).contains("; not bound"), !is_bound, "{arguments:?}");
+        let said = run(&arguments);
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert_eq!(said.contains("; not bound"), !is_bound, "{arguments:?}: {said}");
+    }
 }
 
 #[test]
@@ -93,7 +135,22 @@ fn pingpong_of_threads_prints_one_and_more_and_one_again() {
 fn paths_draws_a_panel_a_shape_and_says_which_is_best() {
     let (lines, svg) = drawn("paths.svg", &["paths", "0.05", "4096"]);
     // The three paths and the limit, of each shape, freshly written and not; what lies in one piece is lent, too.
-    assert_eq!(looks(&check(&svg)).len(), 8 * 4 + 2);
+    let document = check(&svg);
+    assert_eq!(looks(&document).len(), 8 * 4 + 2);
+    // Two rows of four panels fit a screen.
+    let root = document.root_element();
+    let [width, height] =
+        ["width", "height"].map(|name| root.attribute(name).unwrap().parse::<f64>().unwrap());
+    assert!(width / height > 1.5, "{width} × {height}");
+    let text = text(&document);
+    for part in [
+        "the library chooses the way",
+        "which the receiver reads where it lies",
+        "freshly written: ",
+        "indexed: ",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
     let of = |kind: &str| lines.iter().filter(|line| line.starts_with(kind)).count();
     assert_eq!(
         (of("MEMCPY,"), of("PATH,"), lines.len()),
@@ -118,6 +175,8 @@ fn tune_writes_a_file_that_jobs_read() {
     assert!(lines.len() == 4 && lines[..2] == ["# mine", "MPJ_SPIN=7"], "{text}");
     assert!(lines[2].starts_with("# smdev: ") && lines[3].starts_with("MPJ_SM_EAGER="), "{text}");
     let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("# TUNE,device,bytes,us as set"), "{said}");
+    assert!(said.contains("nothing to gain on this host") || said.contains(" instead of "), "{said}");
     assert_eq!(said.lines().filter(|line| line.starts_with("TUNE,smdev,")).count(), 13, "{said}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -136,13 +195,18 @@ fn pools_in_pingpong_draw_a_panel_a_storage() {
 
 #[test]
 fn coll_draws_a_curve_an_operation_and_no_two_alike() {
-    let (lines, svg) = drawn("coll.svg", &["coll", "0.2", "32768"]);
+    let (lines, svg) = drawn("coll.svg", &["coll", "0.2", "20000"]);
     let mut looks = looks(&check(&svg));
     assert_eq!(looks.len(), 9, "all but the barrier");
     looks.sort_unstable();
     looks.dedup();
     assert_eq!(looks.len(), 9, "told apart by colour and dashes alone");
-    assert_eq!(lines.len(), 1 + 9 * 3);
+    assert_eq!(lines.len(), 1 + 9 * 5, "8 B to 20000 B");
+    assert_eq!(
+        lines.iter().filter(|line| line.contains(",20000,")).count(),
+        9,
+        "the largest size that is asked for"
+    );
     assert!(lines.iter().all(|line| line.starts_with("COLL,") && line.split(',').count() == 8));
 }
 
@@ -199,6 +263,10 @@ fn nonsense_is_refused_in_one_sentence() {
         (&[&["hello"][..], &nowhere].concat(), "--svg"),
         (&[&["matching"][..], &nowhere].concat(), "--svg"),
         (&["matching", "-n", "3"], "2 ranks"),
+        (&["pools", "-n", "2"], "-n"),
+        (&["serde", "--bind", "none"], "--bind"),
+        (&["pingpong", "--bind", "socket"], "none of auto, core, none"),
+        (&["pingpong", "--what", "slice", "--svg", "x.svg"], "--svg"),
         (&["paths", "-n", "3"], "2 ranks"),
         (&["tune", "/tmp/unused", "-n", "3"], "2 ranks"),
         (&["tune", "/nowhere/at/all"], "/nowhere/at/all"),
@@ -223,5 +291,22 @@ fn help_speaks_of_what_a_user_has() {
         assert!(output.status.success());
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(!said.contains("peers") && !said.contains(".c "), "{said}");
+    }
+}
+
+#[test]
+fn help_of_a_program_lists_the_options_that_it_takes() {
+    for (program, taken, not_taken) in [
+        ("pingpong", &["-n ", "--bind", "--stats", "--svg"][..], &["--csv"][..]),
+        ("tune", &["-n ", "--bind", "--stats"], &["--svg"]),
+        ("pools", &["--svg", "--csv"], &["-n ", "--bind", "--stats"]),
+        ("serde", &["--svg", "--csv"], &["-n ", "--bind", "--stats"]),
+        ("hello", &["-n "], &["--bind", "--stats", "--svg"]),
+    ] {
+        let output = run(&[program, "--help"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (_, options) = said.split_once("Options:").expect("options");
+        assert!(taken.iter().all(|option| options.contains(option)), "{program}: {said}");
+        assert!(!not_taken.iter().any(|option| options.contains(option)), "{program}: {said}");
     }
 }

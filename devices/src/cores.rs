@@ -131,6 +131,13 @@ impl Cores {
     }
 }
 
+impl FromIterator<usize> for Cores {
+    /// Makes groups of one each.
+    fn from_iter<I: IntoIterator<Item = usize>>(cpus: I) -> Cores {
+        Cores(cpus.into_iter().map(|cpu| vec![cpu]).collect())
+    }
+}
+
 impl fmt::Display for Cores {
     /// Writes runs of numbers, such as `0-3+8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,16 +2,24 @@
 
 use std::path::Path;
 
-use mpj::{Error, Intracomm, Op};
+use mpj::{Error, Intracomm, Op, World};
 
 use super::Failure;
-use super::cores::affinity;
 use super::memory::{PAGE, Pages};
 use super::plot::{Curve, Lines, Look, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile_f64, repeats};
 
-const SIZES: [usize; 4] = [8, 1024, 32768, 1_048_576];
+/// Bytes; those in between are not in the C program.
+const SIZES: [usize; 7] = [8, 128, 1024, 8192, 32768, 262_144, 1_048_576];
+
+/// Returns the sizes up to `max_bytes`, which is the last if it has room for an element.
+fn sizes(max_bytes: usize) -> Vec<usize> {
+    let most = max_bytes / size_of::<f64>() * size_of::<f64>();
+    let mut sizes: Vec<usize> = SIZES.into_iter().filter(|bytes| *bytes < most).collect();
+    sizes.extend((most > 0).then_some(most));
+    sizes
+}
 
 /// A collective operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,21 +81,19 @@ impl Call {
 }
 
 /// Measures all of them, for `ms` milliseconds each, up to `max_bytes`.
-pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize, svg: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) -> Result<(), Failure> {
     let ranks = world.size();
-    let rows = 1 + (CALLS.len() - 1) * SIZES.into_iter().filter(|bytes| *bytes <= max_bytes).count();
-    let report = Report::new(world, rows);
-    report.head(world)?;
-    report.line(format_args!("# coll np={ranks} affinity(rank0)={}", affinity()))?;
-    let sizes = SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
-    let elements = (sizes.clone().max().unwrap_or(0) * ranks + PAGE) / size_of::<f64>();
+    let sizes = sizes(max_bytes);
+    let rows = 1 + (CALLS.len() - 1) * sizes.len();
+    let report = Report::begin(world, rows)?;
+    let elements = (sizes.last().unwrap_or(&0) * ranks + PAGE) / size_of::<f64>();
     let (mut send, mut recv) = (Pages::filled(elements, 1.0)?, Pages::filled(elements, 0.0)?);
 
     let mut counts = vec![0; ranks];
     let (mut curves, mut barrier) = (Vec::new(), 0.0);
     for (call, name) in CALLS {
         let only_once = (call == Call::Barrier).then_some(0);
-        let sizes: Vec<usize> = only_once.map_or_else(|| sizes.clone().collect(), |none| vec![none]);
+        let sizes: Vec<usize> = only_once.map_or_else(|| sizes.clone(), |none| vec![none]);
         let mut points = Vec::new();
         for bytes in sizes {
             let n = bytes / size_of::<f64>();
@@ -123,6 +129,7 @@ pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize, svg: Option<&Pat
 
             let median = quantile_f64(&mut slowest, 0.5);
             let least = slowest[0];
+            report.note(median, least);
             report.row(format_args!(
                 "COLL,{name},{ranks},{bytes},{iterations},{median:.2},{least:.2},{back_to_back:.2}"
             ))?;
@@ -134,19 +141,35 @@ pub(crate) fn run(world: &Intracomm, ms: f64, max_bytes: usize, svg: Option<&Pat
             _ => curves.push(Curve { label: name.to_owned(), look: Look::of(curves.len()), points }),
         }
     }
-    report.finish(svg, || page(curves, ranks, barrier))
+    report.finish(world, svg, || page(curves, ranks, barrier))
 }
 
 fn page(curves: Vec<Curve>, ranks: usize, barrier: f64) -> Page {
     let lines = Lines {
-        title: "Each after a barrier, the slowest rank's time".to_owned(),
-        x: "size of the vector, or of a block for each rank",
+        title: "One call after a barrier: the slowest rank's time".to_owned(),
+        finding: format!("A barrier alone takes {barrier:.2} µs"),
+        x: "bytes of the vector (bcast, reduce, allreduce, reduce_scatter, scan) or of the block for each rank (others)",
         y: "time, µs",
         curves,
+        ..Lines::default()
     };
     Page {
-        title: format!("Collectives of {ranks} ranks"),
-        how: format!("Lines: medians, bars: least to 99 %. A barrier takes {barrier:.2} µs"),
+        title: format!("Collective operations of {ranks} ranks"),
+        notes: vec!["Lines: medians; bars: least to 99 %. Lower is better.".to_owned()],
         panels: vec![Panel::Lines(lines)],
+        ..Page::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sizes;
+
+    #[test]
+    fn largest_size_is_measured() {
+        assert_eq!(sizes(16384), [8, 128, 1024, 8192, 16384]);
+        assert_eq!(sizes(1030), [8, 128, 1024]);
+        assert_eq!((sizes(8), sizes(7)), (vec![8], vec![]));
+        assert_eq!(sizes(2 << 20).last(), Some(&(2 << 20)));
     }
 }

@@ -3,13 +3,13 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use mpj::{Intracomm, View, ViewMut};
+use mpj::{Intracomm, View, ViewMut, World};
 use mpj_datatypes::{Packer, Unpacker};
 
 use super::Failure;
 use super::ddt_patterns::{Element, Pattern, all};
 use super::memory::{PAGE, Pages};
-use super::plot::{Dots, Look, Page, Panel, Point, Row};
+use super::plot::{Dots, Look, Mark, Page, Panel, Point, Row};
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
@@ -109,10 +109,9 @@ impl<T: Element> Measured for Pattern<T> {
 }
 
 /// Measures all patterns: packing for `pack_ms` milliseconds a figure, and between two ranks sending for `send_ms`.
-pub(crate) fn run(world: &Intracomm, pack_ms: f64, send_ms: f64, svg: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn run(world: &World, pack_ms: f64, send_ms: f64, svg: Option<&Path>) -> Result<(), Failure> {
     let mut patterns = all()?;
-    let report = Report::new(world, patterns.len() * if world.size() == 2 { 2 } else { 1 });
-    report.head(world)?;
+    let report = Report::begin(world, patterns.len() * if world.size() == 2 { 2 } else { 1 })?;
     let (mut packed, mut sent) = (Vec::new(), Vec::new());
     let room = patterns.iter().map(|p| p.bytes()).max().unwrap_or(0) + PAGE;
     let mut buffers = Buffers { first: Pages::filled(room, 1)?, second: Pages::filled(room, 2)? };
@@ -136,7 +135,7 @@ pub(crate) fn run(world: &Intracomm, pack_ms: f64, send_ms: f64, svg: Option<&Pa
             sent.push(Row { name: name.to_owned(), points: us });
         }
     }
-    report.finish(svg, || page(packed, sent))
+    report.finish(world, svg, || page(packed, sent))
 }
 
 impl Local {
@@ -226,34 +225,41 @@ fn local(
 /// Packing above, and sending below if there were two ranks.
 fn page(packed: Vec<Row>, sent: Vec<Row>) -> Page {
     let mut panels = vec![Panel::Dots(Dots {
-        title: "In memory".to_owned(),
-        x: "GB/s",
+        title: "In memory: right is better".to_owned(),
+        x: "bandwidth, GB/s of packed bytes",
         marks: vec![
-            ("pack", Look::of(0)),
-            ("pack by hand", Look::of(5)),
-            ("unpack", Look::of(1)),
-            ("unpack by hand", Look::of(4)),
-            ("memcpy", Look::of(2)),
+            Mark("pack", Look::of(0), -5.0),
+            Mark("pack by hand", Look::of(5), -5.0),
+            Mark("unpack", Look::of(1), 5.0),
+            Mark("unpack by hand", Look::of(4), 5.0),
+            Mark("memcpy", Look::of(2), 0.0),
         ],
         rows: packed,
     })];
     if !sent.is_empty() {
         panels.push(Panel::Dots(Dots {
-            title: "Between two ranks".to_owned(),
+            title: "Sent between two ranks: left is better".to_owned(),
             x: "half a round trip, µs",
             marks: vec![
-                ("by datatype", Look::of(0)),
-                ("packed by hand", Look::of(5)),
-                ("packed first", Look::of(3)),
-                ("contiguous bytes", Look::of(2)),
+                Mark("by datatype", Look::of(0), -6.0),
+                Mark("packed by hand", Look::of(5), -2.0),
+                Mark("packed first", Look::of(3), 2.0),
+                Mark("contiguous bytes", Look::of(2), 6.0),
             ],
             rows: sent,
         }));
     }
     Page {
         title: "Derived datatypes".to_owned(),
-        how: "Markers: medians, lines: 5 % to 95 %. Patterns of DDTBench and plain vectors".to_owned(),
+        notes: vec![
+            "Markers: medians; lines: 5 % to 95 %. Rows: the patterns of DDTBench, and plain vectors. by hand: loops written for \
+             the pattern; packed first: packed by the library, sent as bytes, unpacked; memcpy and contiguous bytes: as many \
+             bytes in one piece, for comparison."
+                .to_owned(),
+        ],
+        columns: panels.len(),
         panels,
+        ..Page::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Many messages that meet their receives in order or in reverse: 8 bytes each, with a tag of its own. The receives are
 //! posted before the messages come, or the messages come before their receives.
 
-use mpj::{ANY_SOURCE, Error, Intracomm, Source};
+use mpj::{ANY_SOURCE, Error, Intracomm, Source, World};
 
 use super::Failure;
 use super::report::Report;
@@ -42,10 +42,9 @@ const CASES: [(Queue, Order, &str); 6] = [
 ];
 
 /// Measures all cases with up to `most` messages.
-pub(crate) fn run(world: &Intracomm, most: usize) -> Result<(), Failure> {
+pub(crate) fn run(world: &World, most: usize) -> Result<(), Failure> {
     let sizes = MESSAGES.into_iter().filter(|messages| *messages <= most);
-    let report = Report::new(world, CASES.len() * sizes.clone().count());
-    report.head(world)?;
+    let report = Report::begin(world, CASES.len() * sizes.clone().count())?;
     for messages in sizes {
         let mut values = vec![0u64; messages];
         for (queue, order, name) in CASES {
@@ -64,7 +63,7 @@ pub(crate) fn run(world: &Intracomm, most: usize) -> Result<(), Failure> {
             report.row(format_args!("MATCH,{name},{messages},{median:.1},{:.1},{each:.1}", times[0]))?;
         }
     }
-    report.finish(None, || unreachable!("no picture was asked for"))
+    report.finish(world, None, || unreachable!("no picture was asked for"))
 }
 
 /// The tag of the message that says: begin, or that was all.

@@ -15,6 +15,7 @@ pub(crate) mod pooled;
 pub(crate) mod pools;
 pub(crate) mod report;
 pub(crate) mod serde;
+mod setting;
 mod stats;
 pub(crate) mod threads;
 mod turns;

@@ -4,11 +4,12 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use mpj::{Error, Intracomm};
+use mpj::{Error, Intracomm, World};
 
 use super::Failure;
 use super::memory::{PAGE, Pages};
-use super::plot::{Curve, Lines, Look, Page, Panel, Point};
+use super::paths::memcpy;
+use super::plot::{Curve, Lines, Look, Meaning, Page, Panel, Point, Scale};
 use super::report::Report;
 use super::stats::{now_ns, quantile, quantile_f64, repeats};
 
@@ -101,9 +102,8 @@ struct Bench<'a> {
 }
 
 /// Measures everything, on two ranks.
-pub(crate) fn run(world: &Intracomm, options: Options, svg: Option<&Path>) -> Result<(), Failure> {
-    let report = Report::new(world, options.rows());
-    report.head(world)?;
+pub(crate) fn run(world: &World, options: Options, svg: Option<&Path>) -> Result<(), Failure> {
+    let report = Report::begin(world, options.rows())?;
     let (leads, pool) = (world.rank() == 0, options.pool_mib.saturating_mul(MEBI));
     let (send, recv) = (Pages::filled(pool, 1)?, Pages::filled(pool, 2)?);
     let budget_ns = options.ms * 1e6;
@@ -134,40 +134,69 @@ pub(crate) fn run(world: &Intracomm, options: Options, svg: Option<&Path>) -> Re
             rates.push(bench.bandwidth(tag, bytes, window(bytes), both)?);
         }
     }
-    report.finish(svg, || page([same, rotating, fresh], rates))
+    let mut copies = Vec::new();
+    for bytes in WINDOW_SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes && svg.is_some()) {
+        // As rates, in MB/s.
+        let Point { x, y, low, high } = memcpy(bytes, options.ms)?;
+        copies.push(Point { x, y: x / y, low: x / high, high: x / low });
+    }
+    let [one_way, both_ways] = rates;
+    report.finish(world, svg, || page([same, rotating, fresh], [one_way, both_ways, copies]))
 }
 
-/// Latency above, bandwidth below.
-fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 2]) -> Page {
-    let curves = |labels: &[&str], first: usize, points: Vec<Vec<Point>>| {
-        let curve = |(i, (label, points)): (usize, (&&str, Vec<Point>))| Curve {
-            label: (*label).to_owned(),
-            look: Look::of(first + i),
-            points,
-        };
-        labels.iter().zip(points).enumerate().map(curve).collect()
+const BUFFERS: [(&str, &str); 3] = [
+    ("same", "one buffer on each side, again and again: it stays in the cache"),
+    ("rotating", "another buffer each time, out of a memory larger than the caches"),
+    ("freshly written", "one buffer, of which the sender writes every cache line before it sends"),
+];
+const RATES: [(&str, &str); 3] = [
+    ("one way", "a window of 64 messages (16 from 1 MiB on) is under way at once, then the receiver answers"),
+    ("both ways", "both ranks send and receive such windows at once; the sum of both"),
+    ("memcpy", "a copy of as many bytes within one rank, while the other one waits"),
+];
+
+/// Latency, and bandwidth beside it.
+fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
+    let looks = [Look::of(0), Look::of(1), Look::of(2), Look::of(3), Look::of(4), Look::of(6).dashed(2)];
+    let (of_latency, of_rates) = looks.split_at(BUFFERS.len());
+    let curves = |names: [(&str, &str); 3], looks: &[Look], points: [Vec<Point>; 3]| {
+        let all = names.iter().zip(looks).zip(points).filter(|(_, points)| !points.is_empty());
+        all.map(|(((name, _), look), points)| Curve { label: (*name).to_owned(), look: *look, points })
+            .collect()
     };
     let empty = latency[0].first().filter(|point| point.x == 0.0).map(|point| point.y);
-    let empty = empty.map_or_else(String::new, |us| format!(". An empty message takes {us:.3} µs"));
+    let in_gb = |points: Vec<Point>| -> Vec<Point> {
+        let gb = |Point { x, y, low, high }| Point { x, y: y / 1e3, low: low / 1e3, high: high / 1e3 };
+        points.into_iter().map(gb).collect()
+    };
+    let meanings = BUFFERS.into_iter().chain(RATES).zip(looks);
     Page {
         title: "Messages between two ranks".to_owned(),
-        how: format!(
-            "Lines: medians; bands: least to 99 % of half round trips, least to most of bandwidths{empty}"
-        ),
+        notes: vec![
+            "Lines: medians. Bars: least to 99 % of half round trips, and least to most of bandwidths; of memcpy the middle half."
+                .to_owned(),
+        ],
+        legend: meanings.map(|((name, what), look)| Meaning { look, name, what }).collect(),
+        columns: 2,
         panels: vec![
             Panel::Lines(Lines {
-                title: "Latency: half a round trip, by what the buffers are".to_owned(),
+                title: "Latency: half a round trip. Lower is better".to_owned(),
+                finding: empty.map_or_else(String::new, |us| format!("An empty message takes {us:.3} µs")),
                 x: "size of the message",
                 y: "time, µs",
-                curves: curves(&["the same", "rotating", "freshly written"], 0, latency.into()),
+                curves: curves(BUFFERS, of_latency, latency),
+                ..Lines::default()
             }),
             Panel::Lines(Lines {
-                title: "Bandwidth: windows of messages on their way at once".to_owned(),
+                title: "Bandwidth of messages in windows. Higher is better".to_owned(),
                 x: "size of a message",
-                y: "MB/s",
-                curves: curves(&["one way", "both ways"], 3, rates.into()),
+                y: "bandwidth, GB/s",
+                scale: Scale::Linear,
+                curves: curves(RATES, of_rates, rates.map(in_gb)),
+                ..Lines::default()
             }),
         ],
+        ..Page::default()
     }
 }
 
@@ -223,6 +252,7 @@ impl Bench<'_> {
         let Variant { name, bytes, .. } = variant;
         let median = quantile(&mut times, 0.5) / 2e3;
         let (least, p99) = (times[0] as f64 / 2e3, quantile(&mut times, 0.99) / 2e3);
+        self.report.note(median, least);
         let rate = bytes as f64 / median;
         self.report
             .row(format_args!("PP,{name},{bytes},{iterations},{median:.3},{least:.3},{p99:.3},{rate:.1}"))?;

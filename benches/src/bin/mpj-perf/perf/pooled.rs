@@ -4,9 +4,9 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use mpj::Intracomm;
 use mpj::buffer::{Buffer, MESSAGE_HEADER, section_len};
 use mpj::pool::{Growth, Pool, PoolStats, strategy};
+use mpj::{Intracomm, World};
 
 use super::Failure;
 use super::plot::{Curve, Lines, Look, Page, Panel, Point};
@@ -136,21 +136,21 @@ pub(crate) fn refuse(strategies: &[String], storages: &[String]) -> Option<Strin
 
 /// Measures every pair up to `max_bytes`, on two ranks.
 pub(crate) fn run(
-    world: &Intracomm,
+    world: &World,
     (strategies, storages): (&[String], &[String]),
     ms: f64,
     max_bytes: usize,
     svg: Option<&Path>,
 ) -> Result<(), Failure> {
     let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
-    let report = Report::new(world, sizes().count());
-    report.head(world)?;
+    let report = Report::begin(world, sizes().count())?;
     let mut entries = entries(strategies, storages)?;
     for bytes in sizes() {
         let points = in_turns(world, &mut entries, bytes, ms)?;
         for (entry, point) in entries.iter_mut().zip(points) {
             let Entry { strategy, storage, points, .. } = entry;
             let Point { x, y, low, high } = point;
+            report.note(y, low);
             report.line(format_args!(
                 "POOLPP,{strategy},{storage},{bytes},{y:.3},{low:.3},{high:.3},{:.1}",
                 x / y
@@ -169,7 +169,7 @@ pub(crate) fn run(
             stats.misses
         ))?;
     }
-    report.finish(svg, || page(&entries, storages))
+    report.finish(world, svg, || page(&entries, storages))
 }
 
 /// Times one size in turns; half round trips. Collective.
@@ -207,16 +207,26 @@ fn page(entries: &[Entry], storages: &[String]) -> Page {
             points: entry.points.clone(),
         });
         Panel::Lines(Lines {
-            title: format!("storage {storage}"),
-            x: "size of the elements",
-            y: "time, µs",
+            title: format!("Blocks of {storage}"),
+            x: "bytes of the elements",
+            y: "half a round trip, µs",
             curves: curves.collect(),
+            ..Lines::default()
         })
     };
     Page {
-        title: "Ping-pong by pools of buffers".to_owned(),
-        how: "Packed into a block, sent, received into one and unpacked: half round trips, medians; bars: least to 99 %"
-            .to_owned(),
+        title: "Ping-pong of messages that are packed into blocks of a pool".to_owned(),
+        notes: vec![
+            "Elements are packed into a block, sent, received into another block and unpacked. Lines: medians of half round \
+             trips; bars: least to 99 %. Lower is better."
+                .to_owned(),
+            "magazine: the default pool; buddy: the same without thread magazines; buddy1, buddy2: those of the mpjbuf paper; \
+             none: memory of the system each time."
+                .to_owned(),
+        ],
+        columns: storages.len().min(2),
+        is_one_scale: true,
         panels: storages.iter().map(panel).collect(),
+        ..Page::default()
     }
 }

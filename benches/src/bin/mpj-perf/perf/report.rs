@@ -1,5 +1,6 @@
 //! What rank 0 prints.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,11 +9,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use mpj::{Intracomm, World};
 
 use super::Failure;
-use super::cores;
 use super::plot::Page;
+use super::setting::{Setting, devices};
 
-/// The bytes with which a rank names its cores.
-const AFFINITY: usize = 64;
+/// A median of so many times the least is a sign that ranks have shared a core.
+const WILD: f64 = 3.0;
 
 /// Prints at rank 0 and is silent elsewhere.
 #[derive(Debug)]
@@ -20,35 +21,40 @@ pub(super) struct Report {
     prints: bool,
     /// On a terminal; where standard error is none, nothing is shown.
     bar: ProgressBar,
+    setting: Setting,
+    /// The greatest ratio of a median to the least time.
+    wildest: Cell<f64>,
 }
 
 /// Prints what rank 0 has moved, as remarks.
 pub(crate) fn stats(world: &World) -> Result<(), Failure> {
-    let report = Report::new(world, 0);
-    for line in world.stats().to_string().lines() {
-        report.line(format_args!("# {line}"))?;
-    }
-    Ok(())
+    let stats = if world.rank() == 0 { world.stats().to_string() } else { String::new() };
+    stats.lines().try_for_each(|line| print(format_args!("# {line}")))
+}
+
+fn print(line: fmt::Arguments<'_>) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{line}").and_then(|()| out.flush());
+    Ok(written.map_err(|why| format!("the report cannot be written: {why}"))?)
 }
 
 impl Report {
-    /// A report of so many rows.
-    pub(super) fn new(world: &Intracomm, rows: usize) -> Self {
+    /// Begins a report of so many rows: prints which library this is and where its ranks are. Collective.
+    pub(super) fn begin(world: &Intracomm, rows: usize) -> Result<Report, Failure> {
+        let setting = Setting::gather(world)?;
         let prints = world.rank() == 0;
         let bar = if prints { progress(rows) } else { ProgressBar::hidden() };
-        Report { prints, bar }
+        let report = Report { prints, bar, setting, wildest: Cell::new(0.0) };
+        let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
+        report.line(format_args!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")))?;
+        report.line(format_args!("# affinity: {}", report.setting.affinity()))?;
+        report.line(format_args!("# {}", report.setting))?;
+        Ok(report)
     }
 
     /// Prints one line at once: a reader may be waiting for it.
     pub(super) fn line(&self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
-        if !self.prints {
-            return Ok(());
-        }
-        let written = self.bar.suspend(|| {
-            let mut out = io::stdout().lock();
-            writeln!(out, "{line}").and_then(|()| out.flush())
-        });
-        Ok(written.map_err(|why| format!("the report cannot be written: {why}"))?)
+        if self.prints { self.bar.suspend(|| print(line)) } else { Ok(()) }
     }
 
     /// Counts a row that has several lines.
@@ -62,30 +68,38 @@ impl Report {
         self.line(line)
     }
 
-    /// Ends it, and draws its picture if that was asked for.
-    pub(super) fn finish(&self, svg: Option<&Path>, page: impl FnOnce() -> Page) -> Result<(), Failure> {
-        self.bar.finish_and_clear();
-        match svg {
-            Some(path) if self.prints => page().write(path),
-            _ => Ok(()),
+    /// Takes note of a median time and the least one.
+    pub(super) fn note(&self, median: f64, least: f64) {
+        if least > 0.0 {
+            self.wildest.set(self.wildest.get().max(median / least));
         }
     }
 
-    /// Prints which library this is and on which cores its ranks are. Collective.
-    pub(super) fn head(&self, world: &Intracomm) -> Result<(), Failure> {
-        let mut mine = [0u8; AFFINITY];
-        let cores = cores::affinity();
-        let len = cores.len().min(AFFINITY);
-        mine[..len].copy_from_slice(&cores.as_bytes()[..len]);
-        let mut all = vec![0u8; if self.prints { AFFINITY * world.size() } else { 0 }];
-        world.gather(&mine, &mut all, 0)?;
+    /// Says whether the figures may be those of ranks that have shared a core.
+    fn doubt(&self) -> Option<String> {
+        let wildest = self.wildest.get();
+        (!self.setting.is_bound() && wildest > WILD)
+            .then(|| format!("a median is {wildest:.1} times the least time: ranks may have shared a core"))
+    }
 
-        let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
-        self.line(format_args!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")))?;
-        let name = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
-        let ranks =
-            all.chunks(AFFINITY).enumerate().map(|(rank, bytes)| format!("rank{rank}={}", name(bytes)));
-        self.line(format_args!("# affinity: {}", ranks.collect::<Vec<_>>().join(" ")))
+    /// Ends the report, and draws its picture if that was asked for.
+    pub(super) fn finish(
+        &self,
+        world: &World,
+        svg: Option<&Path>,
+        page: impl FnOnce() -> Page,
+    ) -> Result<(), Failure> {
+        self.bar.finish_and_clear();
+        if !self.prints {
+            return Ok(());
+        }
+        if let Some(doubt) = self.doubt() {
+            print(format_args!("# warning: not bound, and {doubt} (mpj-perf --help says more of --bind)"))?;
+        }
+        let Some(path) = svg else { return Ok(()) };
+        let doubt = self.doubt().map_or_else(String::new, |doubt| format!("; {doubt}"));
+        let setting = format!("{}: {}{doubt}", devices(world), self.setting);
+        Page { setting, ..page() }.write(path)
     }
 }
 
@@ -96,4 +110,24 @@ pub(super) fn progress(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64).with_style(style);
     bar.tick();
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wild_times_of_unbound_ranks_raise_a_doubt() {
+        let report = Report {
+            prints: false,
+            bar: ProgressBar::hidden(),
+            setting: Setting::default(),
+            wildest: Cell::new(0.0),
+        };
+        report.note(2.9, 1.0);
+        report.note(5.0, 0.0);
+        assert_eq!(report.doubt(), None);
+        report.note(6.2, 1.0);
+        assert!(report.doubt().is_some_and(|doubt| doubt.contains("6.2 times")));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use mpj::{Error, Intracomm};
+use mpj::{Error, Intracomm, World};
 
 use super::Failure;
 use super::report::Report;
@@ -16,12 +16,11 @@ const WINDOW: usize = 64;
 type Measured = (Vec<u64>, f64);
 
 /// Measures one thread, then more and more up to `threads`, and one again: from the second thread on a rank takes locks.
-pub(crate) fn run(world: &Intracomm, ms: f64, threads: usize) -> Result<(), Failure> {
+pub(crate) fn run(world: &World, ms: f64, threads: usize) -> Result<(), Failure> {
     let mut counts: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < threads).collect();
     counts.extend([threads, 1]);
-    let report = Report::new(world, counts.len());
-    report.head(world)?;
+    let report = Report::begin(world, counts.len())?;
     let comms: Vec<Intracomm> = (0..threads).map(|_| world.dup()).collect::<Result<_, _>>()?;
     for count in counts {
         let measured = match &comms[..count] {
@@ -40,7 +39,7 @@ pub(crate) fn run(world: &Intracomm, ms: f64, threads: usize) -> Result<(), Fail
         let rate: f64 = measured.iter().map(|(_, rate)| rate / 1e6).sum();
         report.row(format_args!("THREADS,{count},{median:.3},{rate:.3}"))?;
     }
-    report.finish(None, || unreachable!("no picture was asked for"))
+    report.finish(world, None, || unreachable!("no picture was asked for"))
 }
 
 fn measure(comm: &Intracomm, ms: f64) -> Result<Measured, Error> {

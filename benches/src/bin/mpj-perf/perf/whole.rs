@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use mpj::Intracomm;
 use mpj::buffer::{Buffer, Reading};
 use mpj::pool::{AllocError, DefaultBlock, Pool, PoolStats, Written, global};
+use mpj::{Intracomm, World};
 
 use super::Failure;
 use super::memory::Pages;
@@ -172,12 +172,11 @@ fn up_to(max_bytes: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Measures what was asked for, with elements of at most so many bytes, on two ranks.
-pub(crate) fn run(world: &Intracomm, what: &[What], ms: f64, max_bytes: usize) -> Result<(), Failure> {
+pub(crate) fn run(world: &World, what: &[What], ms: f64, max_bytes: usize) -> Result<(), Failure> {
     let is_asked = |wanted| what.contains(&wanted);
     let (buffers, blocks) = (is_asked(What::Buffer), is_asked(What::Block));
     let sizes = if is_asked(What::Slice) || buffers || blocks { 2 * up_to(max_bytes).count() } else { 0 };
-    let report = Report::new(world, sizes + usize::from(is_asked(What::Object)));
-    report.head(world)?;
+    let report = Report::begin(world, sizes + usize::from(is_asked(What::Object)))?;
     let cases = up_to(max_bytes).flat_map(|bytes| [(bytes, "static", false), (bytes, "chunks", true)]);
     for (bytes, shape, chunks) in cases.take(sizes) {
         let message = message(bytes, chunks)?;
@@ -209,7 +208,7 @@ pub(crate) fn run(world: &Intracomm, what: &[What], ms: f64, max_bytes: usize) -
         }
         report.step();
     }
-    report.finish(None, || unreachable!("no picture was asked for"))
+    report.finish(world, None, || unreachable!("no picture was asked for"))
 }
 
 /// Prints a lane's figures, beside those of another.

@@ -16,6 +16,7 @@ use super::Failure;
 use super::memory::Pages;
 use super::plot::Point;
 use super::report::Report;
+use super::setting::devices;
 use super::stats::{now_ns, quantile, repeats};
 use message::{Message, Shape};
 
@@ -40,8 +41,7 @@ struct Family {
 pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePath>) -> Result<(), Failure> {
     let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
     let families = || Shape::value_variants().iter().flat_map(|shape| [(*shape, true), (*shape, false)]);
-    let report = Report::new(world, families().count() * sizes().count());
-    report.head(world)?;
+    let report = Report::begin(world, families().count() * sizes().count())?;
     let copies = sizes().map(|bytes| memcpy(bytes, ms)).collect::<Result<Vec<_>, _>>()?;
     for point in &copies {
         report.line(format_args!("MEMCPY,{},{:.3},{:.1}", point.x, point.y, point.x / point.y))?;
@@ -52,36 +52,31 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePat
         let mut family = Family { shape, fresh, paths, lent, memcpy: copies.clone() };
         for bytes in sizes() {
             let mut lanes = lanes(world, shape, bytes)?;
-            let points = in_turns(world, &mut lanes, fresh, ms)?;
+            let times = in_turns(world, &mut lanes, fresh, ms)?;
             let curves = family.paths.iter_mut().chain([&mut family.lent]);
-            for ((lane, point), curve) in lanes.iter().zip(points).zip(curves) {
+            for ((lane, Times { middle, least, p99 }), curve) in lanes.iter().zip(times).zip(curves) {
                 let state = if fresh { "fresh" } else { "same" };
-                let (name, Point { x, y, low, high }) = (lane.name, point);
+                let (name, Point { x, y, .. }) = (lane.name, middle);
                 let rate = x / y;
                 report.line(format_args!(
-                    "PATH,{shape},{state},{bytes},{name},{y:.3},{low:.3},{high:.3},{rate:.1}"
+                    "PATH,{shape},{state},{bytes},{name},{y:.3},{least:.3},{p99:.3},{rate:.1}"
                 ))?;
-                curve.push(point);
+                report.note(y, least);
+                curve.push(middle);
             }
             report.step();
         }
         found.push(family);
     }
-    let device = device(world);
+    let device = devices(world);
     for family in &found {
         report.line(format_args!("# {device}: {}", picture::sentence(family)))?;
     }
-    report.finish(svg, || picture::page(&device, &found))
-}
-
-/// The device that rank 0 and 1 speak by.
-fn device(world: &World) -> String {
-    let used = world.stats().devices.into_iter().max_by_key(|(_, traffic)| traffic.eager.number);
-    used.map_or_else(String::new, |(name, _)| name.to_string())
+    report.finish(world, svg, || picture::page(&found))
 }
 
 /// What a copy within one rank takes: no message through memory is faster than two of these, or one without copies.
-fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
+pub(super) fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
     let (from, mut to) = (Pages::filled(bytes, 1u8)?, Pages::filled(bytes, 2u8)?);
     let mut copy = || {
         let start = now_ns();
@@ -90,13 +85,24 @@ fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
     };
     let estimate = (0..20).map(|_| copy()).max().unwrap_or(1) as f64 + 1.0;
     let mut times: Vec<u64> = (0..repeats(ms * 1e6, estimate, 10, 20_000)).map(|_| copy()).collect();
-    Ok(point(bytes, &mut times, 1e3))
+    Ok(Times::of(bytes, &mut times, 1e3).middle)
 }
 
-fn point(bytes: usize, times: &mut [u64], unit: f64) -> Point {
-    let y = quantile(times, 0.5).max(1.0) / unit;
-    let (low, high) = (times[0].max(1) as f64 / unit, quantile(times, 0.99).max(1.0) / unit);
-    Point { x: bytes as f64, y, low, high }
+/// What came of one way at one size.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// The median, and the middle half of all times.
+    middle: Point,
+    least: f64,
+    p99: f64,
+}
+
+impl Times {
+    fn of(bytes: usize, times: &mut [u64], unit: f64) -> Times {
+        let mut at = |q| quantile(times, q).max(1.0) / unit;
+        let [least, low, y, high, p99] = [0.0, 0.25, 0.5, 0.75, 0.99].map(&mut at);
+        Times { middle: Point { x: bytes as f64, y, low, high }, least, p99 }
+    }
 }
 
 /// One of those that take turns.
@@ -121,7 +127,7 @@ fn lanes(world: &World, shape: Shape, bytes: usize) -> Result<Vec<Lane>, Failure
 }
 
 /// Times messages in turns, so that what disturbs one disturbs all; half round trips. Collective.
-fn in_turns(world: &Intracomm, lanes: &mut [Lane], fresh: bool, ms: f64) -> Result<Vec<Point>, Failure> {
+fn in_turns(world: &Intracomm, lanes: &mut [Lane], fresh: bool, ms: f64) -> Result<Vec<Times>, Failure> {
     let mut iterations = vec![0i64; lanes.len()];
     for (lane, iterations) in lanes.iter_mut().zip(&mut iterations) {
         times(lane, fresh, 5)?;
@@ -137,7 +143,7 @@ fn in_turns(world: &Intracomm, lanes: &mut [Lane], fresh: bool, ms: f64) -> Resu
             all[at].append(&mut times(&mut lanes[at], fresh, iterations[at])?);
         }
     }
-    Ok(lanes.iter().zip(&mut all).map(|(lane, times)| point(lane.message.bytes(), times, 2e3)).collect())
+    Ok(lanes.iter().zip(&mut all).map(|(lane, times)| Times::of(lane.message.bytes(), times, 2e3)).collect())
 }
 
 /// Returns the nanoseconds of each round trip, as this rank sees them.

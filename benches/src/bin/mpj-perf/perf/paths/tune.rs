@@ -9,9 +9,11 @@ use mpj::devices::config::{IBV_REGISTER, NIO_EAGER, SHM_SINGLE_COPY, SM_EAGER};
 
 use super::super::Failure;
 use super::super::plot;
+use super::super::pools::size;
 use super::super::report::Report;
+use super::super::setting::devices;
 use super::message::Shape;
-use super::{Lane, device, in_turns, lanes};
+use super::{Lane, in_turns, lanes};
 
 const SIZES: [usize; 13] = [
     1 << 10,
@@ -62,6 +64,25 @@ impl Limit {
         value.clamp(least, most)
     }
 
+    /// Says in a sentence what was found, and what it changes.
+    fn outcome(&self, from: Option<usize>, value: u64) -> String {
+        let Limit { device, parameter, .. } = self;
+        let found = match from {
+            Some(bytes) => format!("without copies is faster from {} on", size(bytes)),
+            None => "no length is clearly faster without copies".to_owned(),
+        };
+        let default = parameter.default;
+        match value == default {
+            true => format!(
+                "{device}: {found}: nothing to gain on this host, {PREFIX}{}={value} is the default",
+                parameter.name()
+            ),
+            false => {
+                format!("{device}: {found}: {PREFIX}{} is now {value} instead of {default}", parameter.name())
+            }
+        }
+    }
+
     /// Whether messages that take `ratio` of the time of copies should go without them.
     fn pays(&self, ratio: f64) -> bool {
         let is_rule = self.parameter.default == 0;
@@ -71,44 +92,49 @@ impl Limit {
 
 /// Measures the device of two ranks, and writes what is best to a file: other parameters in it stay.
 pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure> {
-    let report = Report::new(world, SIZES.len());
     if world.rank() == 0 {
         // Before it has measured for long.
         prepare(path)?;
     }
-    report.head(world)?;
     // So that the device is known that they speak by.
     world.barrier()?;
-    let name = device(world);
+    let report = Report::begin(world, SIZES.len())?;
+    let name = devices(world);
     let limit = LIMITS.iter().find(|limit| limit.device == name);
     let limit = limit.ok_or_else(|| format!("nothing to tune: {name:?} has no such parameter"))?;
+    report.line(format_args!(
+        "# TUNE,device,bytes,us as set (freshly written),us without copies,us as set (unmodified),us without copies,ratio"
+    ))?;
     let mut ratios = Vec::new();
     for bytes in SIZES {
         let wanted = |lane: &Lane| lane.name == "auto" || lane.name == "zerocopy";
         let mut lanes: Vec<Lane> =
             lanes(world, Shape::Contiguous, bytes)?.into_iter().filter(wanted).collect();
         let (fresh, same) = (in_turns(world, &mut lanes, true, ms)?, in_turns(world, &mut lanes, false, ms)?);
-        let ratio = (fresh[1].y / fresh[0].y * same[1].y / same[0].y).sqrt();
+        let [fresh, same] = [fresh, same].map(|times| {
+            report.note(times[0].middle.y, times[0].least);
+            [times[0].middle.y, times[1].middle.y]
+        });
+        let ratio = (fresh[1] / fresh[0] * same[1] / same[0]).sqrt();
         report.row(format_args!(
             "TUNE,{name},{bytes},{:.3},{:.3},{:.3},{:.3},{ratio:.3}",
-            fresh[0].y, fresh[1].y, same[0].y, same[1].y
+            fresh[0], fresh[1], same[0], same[1]
         ))?;
         ratios.push((bytes, ratio));
     }
     if world.rank() == 0 {
         let from = ratios.iter().rev().take_while(|(_, ratio)| limit.pays(*ratio)).last();
-        let line =
-            format!("{PREFIX}{}={}", limit.parameter.name(), limit.value(from.map(|(bytes, _)| *bytes)));
+        let from = from.map(|(bytes, _)| *bytes);
+        let value = limit.value(from);
+        let line = format!("{PREFIX}{}={value}", limit.parameter.name());
         let remark = format!("# {name}: {}", plot::machine());
         let written = fs::read_to_string(path).and_then(|text| fs::write(path, with(&text, &line, &remark)));
         written.map_err(|error| format!("{}: {error}", path.display()))?;
-        report.line(format_args!(
-            "# {line} is in {}: have it read by {PREFIX}CONF={}",
-            path.display(),
-            path.display()
-        ))?;
+        let shown = path.display();
+        report.line(format_args!("# {}", limit.outcome(from, value)))?;
+        report.line(format_args!("# {shown} has {line}; {PREFIX}CONF={shown} makes jobs read it"))?;
     }
-    report.finish(None, || unreachable!("no picture was asked for"))
+    report.finish(world, None, || unreachable!("no picture was asked for"))
 }
 
 /// Makes a file that can be written to, if there is none; what is there stays.
@@ -158,6 +184,18 @@ mod tests {
         assert_eq!(with(&both, "MPJ_A=3", "# a: now"), "# b: then\nMPJ_B=2\n# a: now\nMPJ_A=3\n");
         // What others have remarked stays.
         assert_eq!(with("# mine\nMPJ_A = 5", "MPJ_A=3", "# a: now"), "# mine\n# a: now\nMPJ_A=3\n");
+    }
+
+    #[test]
+    fn outcome_says_whether_anything_was_changed() {
+        let [_, shm, ..] = &LIMITS;
+        let none = shm.outcome(None, shm.value(None));
+        assert!(
+            none.contains("nothing to gain on this host") && none.contains("SHM_SINGLE_COPY=0"),
+            "{none}"
+        );
+        let some = shm.outcome(Some(65536), 65536);
+        assert!(some.contains("from 64 KiB on") && some.contains("is now 65536 instead of 0"), "{some}");
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{Axis, Look, MARGIN, Point, WIDTH, text};
+use super::axis::{Axis, Scale, short};
+use super::{Frame, Look, MARGIN, Point, text, text_width};
 
 /// Of a row.
-const ROW: f64 = 21.0;
-const LEFT: f64 = 330.0;
-const RIGHT: f64 = WIDTH - 40.0;
+const ROW: f64 = 22.0;
+const RIGHT: f64 = 40.0;
 /// Above the rows: the title and the legend.
-const TOP: f64 = 64.0;
+const TOP: f64 = 72.0;
 
 /// A panel of rows.
 #[derive(Debug)]
@@ -17,9 +17,13 @@ pub(crate) struct Dots {
     pub(crate) title: String,
     pub(crate) x: &'static str,
     /// What the markers of each row stand for, in order.
-    pub(crate) marks: Vec<(&'static str, Look)>,
+    pub(crate) marks: Vec<Mark>,
     pub(crate) rows: Vec<Row>,
 }
+
+/// A marker: what it stands for, its look, and how far from the middle of the row it is, so that none covers another.
+#[derive(Debug)]
+pub(crate) struct Mark(pub(crate) &'static str, pub(crate) Look, pub(crate) f64);
 
 /// One row.
 #[derive(Debug)]
@@ -31,55 +35,58 @@ pub(crate) struct Row {
 
 impl Dots {
     pub(super) fn height(&self) -> f64 {
-        TOP + ROW * self.rows.len() as f64 + 84.0
+        TOP + ROW * self.rows.len() as f64 + 76.0
     }
 
-    pub(super) fn draw(&self, svg: &mut String, at: f64) -> fmt::Result {
-        let (top, bottom) = (at + TOP, at + TOP + ROW * self.rows.len() as f64);
+    pub(super) fn draw(&self, svg: &mut String, frame: Frame) -> fmt::Result {
+        let (top, bottom) = (frame.top + TOP, frame.top + TOP + ROW * self.rows.len() as f64);
+        let names = self.rows.iter().map(|row| text_width(&row.name, 14.0));
+        let left = frame.left + MARGIN + names.fold(0.0, f64::max) + 12.0;
+        let right = frame.left + frame.width - RIGHT;
         let values = self.rows.iter().flat_map(|row| row.points.iter().map(|point| point.y));
-        let x = Axis::around(values, (LEFT, RIGHT), true);
-        text(svg, (MARGIN, at + 24.0), r#"font-size="19" font-weight="bold""#, &self.title)?;
-        let mut place = LEFT;
-        for (name, look) in &self.marks {
-            look.mark(svg, (place, at + 46.0))?;
-            text(svg, (place + 12.0, at + 51.0), r#"font-size="15""#, name)?;
-            place += 40.0 + 8.2 * name.len() as f64;
+        let x = Axis::around(values, Scale::Logarithmic, (left, right));
+        text(
+            svg,
+            (frame.left + MARGIN, frame.top + 28.0),
+            r#"font-size="18" font-weight="bold""#,
+            &self.title,
+        )?;
+        let mut place = frame.left + MARGIN + 6.0;
+        for Mark(name, look, _) in &self.marks {
+            look.mark(svg, (place, frame.top + 51.0))?;
+            text(svg, (place + 12.0, frame.top + 56.0), r#"font-size="15""#, name)?;
+            place += 40.0 + text_width(name, 15.0);
         }
-        for value in x.decades() {
+        for (value, is_main) in x.marks() {
             let place = x.at(value);
-            writeln!(svg, r##"<path d="M{place:.1} {top}V{bottom}" stroke="#ccc" fill="none"/>"##)?;
-            for part in [2.0, 5.0].map(|times| times * value).into_iter().filter(|part| *part < x.values.1) {
-                let place = x.at(part);
-                writeln!(svg, r##"<path d="M{place:.1} {top}V{bottom}" stroke="#eee" fill="none"/>"##)?;
-                let attributes = r##"font-size="13" fill="#888" text-anchor="middle""##;
-                text(svg, (place, bottom + 20.0), attributes, &super::short(part))?;
-            }
-            let attributes = r#"font-size="15" text-anchor="middle""#;
-            text(svg, (place, bottom + 20.0), attributes, &super::short(value))?;
+            let (line, name, font) = if is_main { ("#ccc", "black", 15) } else { ("#eee", "#888", 13) };
+            writeln!(svg, r#"<path d="M{place:.1} {top:.1}V{bottom:.1}" stroke="{line}" fill="none"/>"#)?;
+            let attributes = format!(r#"font-size="{font}" fill="{name}" text-anchor="middle""#);
+            text(svg, (place, bottom + 20.0), &attributes, &short(value))?;
         }
         for (index, row) in self.rows.iter().enumerate() {
-            self.row(svg, row, top + ROW * (index as f64 + 0.5), x)?;
+            self.row(svg, row, top + ROW * (index as f64 + 0.5), x, (left, right))?;
         }
-        let middle = LEFT.midpoint(RIGHT);
-        text(svg, (middle, bottom + 46.0), r#"font-size="16" text-anchor="middle""#, self.x)
+        text(svg, (left.midpoint(right), bottom + 46.0), r#"font-size="15" text-anchor="middle""#, self.x)
     }
 
-    fn row(&self, svg: &mut String, row: &Row, y: f64, x: Axis) -> fmt::Result {
-        text(svg, (LEFT - 12.0, y + 5.0), r#"font-size="14" text-anchor="end""#, &row.name)?;
-        writeln!(svg, r##"<path d="M{LEFT} {y:.1}H{RIGHT}" stroke="#f2f2f2" fill="none"/>"##)?;
+    fn row(&self, svg: &mut String, row: &Row, y: f64, x: Axis, (left, right): (f64, f64)) -> fmt::Result {
+        text(svg, (left - 12.0, y + 5.0), r#"font-size="14" text-anchor="end""#, &row.name)?;
+        writeln!(svg, r##"<path d="M{left:.1} {y:.1}H{right:.1}" stroke="#f2f2f2" fill="none"/>"##)?;
         let shown = || self.marks.iter().zip(&row.points).filter(|(_, point)| point.y > 0.0);
-        for ((_, look), point) in shown().filter(|(_, point)| point.low > 0.0) {
+        for (Mark(_, look, beside), point) in shown().filter(|(_, point)| point.low > 0.0) {
             writeln!(
                 svg,
-                r#"<path d="M{:.1} {y:.1}H{:.1}" stroke="{}" stroke-width="2" stroke-opacity="0.4" fill="none"/>"#,
+                r#"<path d="M{:.1} {:.1}H{:.1}" stroke="{}" stroke-width="2" stroke-opacity="0.4" fill="none"/>"#,
                 x.at(point.low),
+                y + beside,
                 x.at(point.high),
                 look.colour
             )?;
         }
         // The first is what the picture is about, and lies on top.
-        for ((_, look), point) in shown().collect::<Vec<_>>().into_iter().rev() {
-            look.mark(svg, (x.at(point.y), y))?;
+        for (Mark(_, look, beside), point) in shown().collect::<Vec<_>>().into_iter().rev() {
+            look.mark(svg, (x.at(point.y), y + beside))?;
         }
         Ok(())
     }

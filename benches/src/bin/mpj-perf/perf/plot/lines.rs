@@ -1,27 +1,29 @@
-//! Curves over sizes, both axes logarithmic, each with its spread: a band, or bars where bands would cover each other.
+//! Curves over sizes, each point with a bar for its spread.
 
 use std::fmt::{self, Write as _};
 
+use super::axis::{Axis, Scale, short};
 use super::labels::{LINE, apart};
-use super::{Axis, Look, MARGIN, Point, text};
+use super::{Frame, Look, MARGIN, Point, text, text_width};
 use crate::perf::pools::size;
 
-/// Of a panel.
-pub(super) const HEIGHT: f64 = 640.0;
-const LEFT: f64 = 104.0;
-const RIGHT: f64 = 1010.0;
-/// Of the plot within the panel.
-const TOP: f64 = 44.0;
-const BOTTOM: f64 = 560.0;
-/// So many bands can be told apart.
-const BANDS: usize = 3;
+/// Within the frame.
+const LEFT: f64 = 88.0;
+const TOP: f64 = 62.0;
+const BELOW: f64 = 74.0;
+/// Right of the plot: lines and markers before the names, or nothing.
+const SAMPLES: f64 = 78.0;
+const EDGE: f64 = 24.0;
 
 /// A panel of curves.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Lines {
     pub(crate) title: String,
+    /// What the figures say, if anything.
+    pub(crate) finding: String,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
+    pub(crate) scale: Scale,
     pub(crate) curves: Vec<Curve>,
 }
 
@@ -33,6 +35,17 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<Point>,
 }
 
+/// Where the plot is.
+#[derive(Clone, Copy, Debug)]
+struct Plot {
+    x: Axis,
+    y: Axis,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
 impl Curve {
     /// The points that a logarithmic axis has a place for.
     fn shown(&self) -> impl Iterator<Item = Point> + Clone + '_ {
@@ -41,69 +54,81 @@ impl Curve {
 }
 
 impl Lines {
-    pub(super) fn draw(&self, svg: &mut String, at: f64) -> fmt::Result {
-        let (top, bottom) = (at + TOP, at + BOTTOM);
-        let points = || self.curves.iter().flat_map(Curve::shown);
-        let x = Axis::around(points().map(|p| p.x), (LEFT, RIGHT), false);
+    pub(super) fn points(&self) -> impl Iterator<Item = Point> + '_ {
+        self.curves.iter().flat_map(Curve::shown)
+    }
+
+    /// Draws the panel, with axes around some points: its own, and perhaps those of others.
+    pub(super) fn draw(&self, svg: &mut String, frame: Frame, around: &[Point]) -> fmt::Result {
+        let (left, top, bottom) = (frame.left + LEFT, frame.top + TOP, frame.top + frame.height - BELOW);
+        let names = self.curves.iter().map(|curve| text_width(&curve.label, 15.0)).fold(0.0, f64::max);
+        let right = frame.left + frame.width - if frame.has_labels { SAMPLES + names + EDGE } else { EDGE };
+        let x = Axis::of_sizes(around.iter().map(|point| point.x), (left, right));
         // Around the figures; a spread that leaves the picture is cut.
-        let y = Axis::around(points().map(|p| p.y), (bottom, top), true);
-        text(svg, (MARGIN, at + 24.0), r#"font-size="19" font-weight="bold""#, &self.title)?;
-        self.grid(svg, (x, y), (top, bottom))?;
+        let y = Axis::around(around.iter().map(|point| point.y), self.scale, (bottom, top));
+        let plot = Plot { x, y, left, right, top, bottom };
+        text(
+            svg,
+            (frame.left + MARGIN, frame.top + 28.0),
+            r#"font-size="18" font-weight="bold""#,
+            &self.title,
+        )?;
+        text(svg, (frame.left + MARGIN, frame.top + 49.0), r##"font-size="14" fill="#444""##, &self.finding)?;
+        self.grid(svg, plot)?;
+        let apart = 4.0f64.min(14.0 / self.curves.len() as f64);
         for (index, curve) in self.curves.iter().enumerate() {
-            match self.curves.len() {
-                ..=BANDS => band(svg, curve, (x, y))?,
-                // Beside each other.
-                count => bars(svg, curve, (x, y), 1.6 * (index as f64 - (count - 1) as f64 / 2.0))?,
-            }
+            // Beside each other: bars of several curves remain readable.
+            let beside = apart * (index as f64 - (self.curves.len() - 1) as f64 / 2.0);
+            bars(svg, curve, plot, beside)?;
         }
         // What the picture is about lies on top.
         let (strong, others): (Vec<_>, Vec<_>) = self.curves.iter().partition(|curve| curve.look.is_strong);
         for curve in others.into_iter().chain(strong) {
             line(svg, curve, (x, y))?;
         }
-        self.labels(svg, y, (top, bottom))
+        if frame.has_labels { self.labels(svg, plot) } else { Ok(()) }
     }
 
-    fn grid(&self, svg: &mut String, (x, y): (Axis, Axis), (top, bottom): (f64, f64)) -> fmt::Result {
-        let grey = r##"stroke="#ddd" stroke-width="1" fill="none""##;
-        for value in y.decades() {
+    fn grid(&self, svg: &mut String, Plot { x, y, left, right, top, bottom }: Plot) -> fmt::Result {
+        let marks = y.marks();
+        let mains = marks.iter().filter(|(_, is_main)| *is_main).count();
+        for (value, is_main) in marks {
             let place = y.at(value);
-            writeln!(svg, r#"<path d="M{LEFT} {place:.1}H{RIGHT}" {grey}/>"#)?;
-            for part in [2.0, 5.0].map(|times| times * value).into_iter().filter(|part| *part < y.values.1) {
-                let place = y.at(part);
-                writeln!(svg, r##"<path d="M{LEFT} {place:.1}H{RIGHT}" stroke="#f0f0f0" fill="none"/>"##)?;
+            let grey = if is_main { "#ddd" } else { "#f0f0f0" };
+            writeln!(svg, r#"<path d="M{left:.1} {place:.1}H{right:.1}" stroke="{grey}" fill="none"/>"#)?;
+            // With few powers of ten, those between are named, too.
+            if is_main || mains <= 2 {
+                let attributes = r#"font-size="14" text-anchor="end""#;
+                text(svg, (left - 8.0, place + 5.0), attributes, &short(value))?;
             }
-            let attributes = r#"font-size="15" text-anchor="end""#;
-            text(svg, (LEFT - 8.0, place + 5.0), attributes, &super::short(value))?;
         }
         // Powers of two, of which as many are named as there is room for.
         let (low, high) = (x.values.0.log2().ceil() as u32, x.values.1.log2().floor() as u32);
-        let each = ((high.saturating_sub(low)) / 12 + 1).max(1);
+        let room = ((right - left) / 74.0) as u32;
+        let each = ((high.saturating_sub(low)) / room.max(1) + 1).max(1);
         for power in (low..=high).step_by(each as usize) {
             let place = x.at(2f64.powi(power as i32));
-            writeln!(svg, r#"<path d="M{place:.1} {top}V{bottom}" {grey}/>"#)?;
-            let attributes = r#"font-size="15" text-anchor="middle""#;
-            text(svg, (place, bottom + 22.0), attributes, &size(1 << power))?;
+            writeln!(svg, r##"<path d="M{place:.1} {top:.1}V{bottom:.1}" stroke="#ddd" fill="none"/>"##)?;
+            let attributes = r#"font-size="14" text-anchor="middle""#;
+            text(svg, (place, bottom + 21.0), attributes, &size(1 << power))?;
         }
         writeln!(
             svg,
-            r##"<path d="M{LEFT} {top}V{bottom}H{RIGHT}" stroke="#666" stroke-width="1.2" fill="none"/>"##
+            r##"<path d="M{left:.1} {top:.1}V{bottom:.1}H{right:.1}" stroke="#666" stroke-width="1.2" fill="none"/>"##
         )?;
-        let middle = top.midpoint(bottom);
-        let turned = format!(
-            r#"font-size="16" text-anchor="middle" transform="rotate(-90 {:.1} {middle:.1})""#,
-            MARGIN + 8.0
-        );
-        text(svg, (MARGIN + 8.0, middle), &turned, self.y)?;
-        text(svg, (LEFT.midpoint(RIGHT), bottom + 48.0), r#"font-size="16" text-anchor="middle""#, self.x)
+        let (beside, middle) = (left - 56.0, top.midpoint(bottom));
+        let turned =
+            format!(r#"font-size="15" text-anchor="middle" transform="rotate(-90 {beside:.1} {middle:.1})""#);
+        text(svg, (beside, middle), &turned, self.y)?;
+        text(svg, (left.midpoint(right), bottom + 46.0), r#"font-size="15" text-anchor="middle""#, self.x)
     }
 
     /// Writes each curve's name beside its end, moved apart as far as they must be, with its line and marker.
-    fn labels(&self, svg: &mut String, y: Axis, range: (f64, f64)) -> fmt::Result {
+    fn labels(&self, svg: &mut String, Plot { y, right, top, bottom, .. }: Plot) -> fmt::Result {
         let last = |curve: &Curve| curve.shown().last().map(|point| y.at(point.y));
         let mut ends: Vec<_> = self.curves.iter().filter_map(|curve| Some((last(curve)?, curve))).collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let places = apart(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), range);
+        let places = apart(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), (top, bottom));
         debug_assert!(places.windows(2).all(|two| two[1] - two[0] > LINE - 1e-6));
         for ((end, curve), place) in ends.into_iter().zip(places) {
             let Look { colour, dashes, is_strong, .. } = curve.look;
@@ -111,44 +136,31 @@ impl Lines {
             writeln!(
                 svg,
                 r#"<path d="M{:.1} {end:.1}L{:.1} {place:.1}" stroke="{colour}" stroke-width="0.8" fill="none"/>"#,
-                RIGHT + 6.0,
-                RIGHT + 24.0
+                right + 6.0,
+                right + 24.0
             )?;
             writeln!(
                 svg,
                 r#"<path d="M{:.1} {place:.1}h36" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}" fill="none"/>"#,
-                RIGHT + 26.0
+                right + 26.0
             )?;
-            curve.look.mark(svg, (RIGHT + 44.0, place))?;
+            curve.look.mark(svg, (right + 44.0, place))?;
             let attributes = format!(r#"font-size="15" font-weight="{weight}""#);
-            text(svg, (RIGHT + 70.0, place + 5.0), &attributes, &curve.label)?;
+            text(svg, (right + 70.0, place + 5.0), &attributes, &curve.label)?;
         }
         Ok(())
     }
 }
 
-fn band(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis)) -> fmt::Result {
-    let spread: Vec<_> = curve.shown().filter(|p| p.low > 0.0 && p.high > p.low).collect();
-    if spread.len() < 2 {
-        return Ok(());
-    }
-    let above = spread.iter().map(|p| (p.x, p.high));
-    let below = spread.iter().rev().map(|p| (p.x, p.low));
-    let corner = |(at, value)| format!("{:.1},{:.1}", x.at(at), y.at(value));
-    let outline = above.chain(below).map(corner).collect::<Vec<_>>().join(" ");
-    let colour = curve.look.colour;
-    writeln!(svg, r#"<polygon points="{outline}" fill="{colour}" fill-opacity="0.10"/>"#)
-}
-
-fn bars(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis), beside: f64) -> fmt::Result {
+fn bars(svg: &mut String, curve: &Curve, plot: Plot, beside: f64) -> fmt::Result {
     let colour = curve.look.colour;
     for point in curve.shown().filter(|p| p.low > 0.0 && p.high > p.low) {
         // Within the plot, also at its ends.
-        let at = (x.at(point.x) + beside).clamp(LEFT, RIGHT);
-        let (low, high) = (y.at(point.low), y.at(point.high));
+        let at = (plot.x.at(point.x) + beside).clamp(plot.left, plot.right);
+        let (low, high) = (plot.y.at(point.low), plot.y.at(point.high));
         writeln!(
             svg,
-            r#"<path d="M{at:.1} {low:.1}V{high:.1}" stroke="{colour}" stroke-width="1.2" stroke-opacity="0.45" fill="none"/>"#
+            r#"<path d="M{at:.1} {low:.1}V{high:.1}" stroke="{colour}" stroke-width="2" stroke-opacity="0.4" fill="none"/>"#
         )?;
     }
     Ok(())

@@ -1,7 +1,9 @@
-//! Pictures of what was measured, as SVG: panels below each other, under a title, the machine and the date.
+//! Pictures of what was measured, as SVG: a title, how and where it was measured, what each curve means, and panels.
 
+mod axis;
 mod dots;
 mod labels;
+mod legend;
 mod lines;
 mod machine;
 mod style;
@@ -10,17 +12,16 @@ use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::Path;
 
-pub(super) use self::dots::{Dots, Row};
+pub(super) use self::axis::Scale;
+pub(super) use self::dots::{Dots, Mark, Row};
+pub(super) use self::legend::Meaning;
 pub(super) use self::lines::{Curve, Lines};
 pub(super) use self::machine::described as machine;
 pub(super) use self::style::Look;
 use super::Failure;
 
-const WIDTH: f64 = 1280.0;
 /// The left end of titles.
 const MARGIN: f64 = 32.0;
-/// Above the first panel.
-const HEAD: f64 = 104.0;
 
 /// A figure and its spread.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +41,31 @@ pub(super) enum Panel {
 }
 
 /// A picture.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) title: String,
-    /// How it was measured.
-    pub(super) how: String,
+    /// Who measured: ranks, device and binding. The report fills it in for programs of ranks.
+    pub(super) setting: String,
+    /// How it was measured, a line each.
+    pub(super) notes: Vec<String>,
+    /// What curves mean whose names do not say it.
+    pub(super) legend: Vec<Meaning>,
+    /// Panels beside each other: 1, 2 or 4.
+    pub(super) columns: usize,
+    /// Whether all panels of curves have the same axes, so that they can be compared.
+    pub(super) is_one_scale: bool,
     pub(super) panels: Vec<Panel>,
+}
+
+/// Where a panel is.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    left: f64,
+    top: f64,
+    width: f64,
+    height: f64,
+    /// Whether there is room for names beside the ends of curves.
+    has_labels: bool,
 }
 
 impl Page {
@@ -62,73 +82,93 @@ impl Page {
     }
 
     fn draw(&self, svg: &mut String) -> fmt::Result {
-        let height = HEAD + self.panels.iter().map(Panel::height).sum::<f64>() + 24.0;
+        let (column, lines_height) = match self.columns {
+            4 => (530.0, 430.0),
+            2 => (880.0, 560.0),
+            _ => (1280.0, 640.0),
+        };
+        let columns = self.columns.max(1);
+        let width = column * columns as f64;
+        let mut head = String::new();
+        text(&mut head, (MARGIN, 42.0), r#"font-size="25" font-weight="bold""#, &self.title)?;
+        let mut top = 68.0;
+        let said = [self.setting.clone(), machine::described()].into_iter().chain(self.notes.iter().cloned());
+        for line in
+            said.filter(|line| !line.is_empty()).flat_map(|line| wrapped(&line, width - 2.0 * MARGIN, 15.0))
+        {
+            text(&mut head, (MARGIN, top), r##"font-size="15" fill="#444""##, &line)?;
+            top += 21.0;
+        }
+        for meaning in &self.legend {
+            meaning.draw(&mut head, top)?;
+            top += 23.0;
+        }
+        let mut body = String::new();
+        for row in self.panels.chunks(columns) {
+            let height = row.iter().map(|panel| panel.height(lines_height)).fold(0.0, f64::max);
+            for (at, panel) in row.iter().enumerate() {
+                let left = at as f64 * column;
+                let has_labels = columns < 4;
+                panel.draw(&mut body, Frame { left, top, width: column, height, has_labels }, self)?;
+            }
+            top += height;
+        }
+        let height = top + 16.0;
         writeln!(
             svg,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif">"#
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif">"#
         )?;
         writeln!(svg, r#"<rect width="100%" height="100%" fill="white"/>"#)?;
-        text(svg, (MARGIN, 42.0), r#"font-size="25" font-weight="bold""#, &self.title)?;
-        text(svg, (MARGIN, 68.0), r##"font-size="15" fill="#444""##, &self.how)?;
-        text(svg, (MARGIN, 90.0), r##"font-size="15" fill="#444""##, &machine::described())?;
-        let mut top = HEAD;
-        for panel in &self.panels {
-            match panel {
-                Panel::Lines(lines) => lines.draw(svg, top)?,
-                Panel::Dots(dots) => dots.draw(svg, top)?,
-            }
-            top += panel.height();
-        }
+        svg.push_str(&head);
+        svg.push_str(&body);
         writeln!(svg, "</svg>")
+    }
+
+    /// The points that set the axes of a panel of curves.
+    fn around<'a>(&'a self, own: &'a Lines) -> Vec<Point> {
+        let lines = self.panels.iter().filter_map(|panel| match panel {
+            Panel::Lines(lines) if self.is_one_scale => Some(lines),
+            _ => None,
+        });
+        let all = lines.flat_map(Lines::points).chain(own.points());
+        all.collect()
     }
 }
 
 impl Panel {
-    fn height(&self) -> f64 {
+    fn height(&self, lines: f64) -> f64 {
         match self {
-            Panel::Lines(_) => lines::HEIGHT,
+            Panel::Lines(_) => lines,
             Panel::Dots(dots) => dots.height(),
+        }
+    }
+
+    fn draw(&self, svg: &mut String, frame: Frame, page: &Page) -> fmt::Result {
+        match self {
+            Panel::Lines(lines) => lines.draw(svg, frame, &page.around(lines)),
+            Panel::Dots(dots) => dots.draw(svg, frame),
         }
     }
 }
 
-/// A logarithmic axis: the values at its ends, and where these are in the picture.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    values: (f64, f64),
-    places: (f64, f64),
+/// Returns about how wide a text is.
+fn text_width(text: &str, font_size: f64) -> f64 {
+    0.58 * font_size * text.chars().count() as f64
 }
 
-impl Axis {
-    /// An axis around some values, of which those that are not above 0 do not count.
-    fn around(values: impl Iterator<Item = f64>, places: (f64, f64), whole_decades: bool) -> Axis {
-        let above = values.filter(|value| *value > 0.0 && value.is_finite());
-        let (low, high) =
-            above.fold((f64::INFINITY, 0f64), |(low, high), value| (low.min(value), high.max(value)));
-        let (low, high) = if low <= high { (low, high) } else { (1.0, 10.0) };
-        let values = match whole_decades {
-            true => (decade(low.log10().floor()), decade(high.max(low * 1.01).log10().ceil())),
-            false => (low, if high > low { high } else { low * 2.0 }),
-        };
-        Axis { values, places }
+/// Breaks a text into lines that are no wider than `width`.
+fn wrapped(text: &str, width: f64, font_size: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if text_width(line, font_size) + text_width(word, font_size) < width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
     }
-
-    fn at(&self, value: f64) -> f64 {
-        let ((low, high), (first, last)) = (self.values, self.places);
-        let share = (value.clamp(low, high) / low).ln() / (high / low).ln();
-        first + (last - first) * share
-    }
-
-    /// The powers of ten on the axis.
-    fn decades(&self) -> impl Iterator<Item = f64> + use<> {
-        let (low, high) = self.values;
-        let (first, last) = (low.log10().ceil() as i32, (high * 1.001).log10().floor() as i32);
-        (first..=last).map(|power| decade(f64::from(power)))
-    }
-}
-
-fn decade(power: f64) -> f64 {
-    10f64.powf(power)
+    lines
 }
 
 fn text(svg: &mut String, (x, y): (f64, f64), attributes: &str, text: &str) -> fmt::Result {
@@ -136,29 +176,13 @@ fn text(svg: &mut String, (x, y): (f64, f64), attributes: &str, text: &str) -> f
     writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" {attributes}>{text}</text>"#)
 }
 
-/// Returns a number with as many digits as it needs.
-fn short(value: f64) -> String {
-    match value {
-        ..0.000_999 => format!("{value:.1e}"),
-        ..0.999 => format!("{value:.3}").trim_end_matches('0').to_owned(),
-        ..9_999.0 => format!("{value:.0}"),
-        ..999_999.0 => format!("{:.0}k", value / 1e3),
-        _ => format!("{:.0}M", value / 1e6),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Axis, short};
+    use super::wrapped;
 
     #[test]
-    fn axes_hold_what_they_are_around() {
-        let axis = Axis::around([0.0, 3.0, 700.0].into_iter(), (100.0, 0.0), true);
-        assert_eq!((axis.at(1.0), axis.at(1000.0)), (100.0, 0.0));
-        assert!(axis.decades().map(short).eq(["1", "10", "100", "1000"]));
-        assert_eq!([0.05, 20_000.0, 1e7].map(short), ["0.05", "20k", "10M"]);
-        // Nothing, or one value, is no reason to divide by 0.
-        assert!(Axis::around([].into_iter(), (0.0, 1.0), true).at(5.0).is_finite());
-        assert!(Axis::around([8.0].into_iter(), (0.0, 1.0), false).at(8.0).is_finite());
+    fn long_lines_are_broken_between_words() {
+        assert_eq!(wrapped("one two three", 60.0, 15.0), ["one two", "three"]);
+        assert_eq!(wrapped("", 60.0, 15.0), [""]);
     }
 }

@@ -8,16 +8,35 @@ use crate::perf::plot::{Curve, Lines, Look, Page, Panel, Point};
 /// Returns the picture of the series of one test.
 pub(super) fn page(series: &[&Series], rounds: usize) -> Page {
     let how = format!(
-        "Allocate one block, write 8 bytes, free it; one thread. Lines: medians of {rounds} rounds, bars: least to most. \
-         pages: mapped (direct), heap: indirect"
+        "Allocate one block, write 8 bytes into it, free it. Lines: medians of {rounds} rounds; bars: least to most. Lower is \
+         better."
     );
-    let lines = Lines {
-        title: "One block, by its size".to_owned(),
-        x: "size of the block",
-        y: "time, ns",
-        curves: curves(series),
+    let what = "magazine: the default pool; buddy: the same without thread magazines; buddy1, buddy2: those of the mpjbuf paper; \
+                none: the storage itself each time. pages: mapped memory (the paper's direct buffers); heap: the system's \
+                allocator (indirect).";
+    let panel = |title: &str, wanted: &dyn Fn(Name) -> bool| {
+        Panel::Lines(Lines {
+            title: title.to_owned(),
+            x: "size of the block",
+            y: "time, ns",
+            curves: curves(series, wanted),
+            ..Lines::default()
+        })
     };
-    Page { title: title(series), how, panels: vec![Panel::Lines(lines)] }
+    Page {
+        title: title(series),
+        setting: "one thread, without ranks".to_owned(),
+        notes: vec![how, what.to_owned()],
+        columns: 2,
+        is_one_scale: true,
+        panels: vec![
+            panel("The pools of this project", &|name| name.kind == Kind::Ours),
+            panel("The default pool beside other allocators", &|name| {
+                name.kind != Kind::Ours || is_default(name)
+            }),
+        ],
+        ..Page::default()
+    }
 }
 
 fn is_default(name: Name) -> bool {
@@ -39,7 +58,7 @@ fn title(series: &[&Series]) -> String {
 }
 
 /// A colour and a marker for each strategy, dots for its heap.
-fn curves(series: &[&Series]) -> Vec<Curve> {
+fn curves(series: &[&Series], wanted: &dyn Fn(Name) -> bool) -> Vec<Curve> {
     let (mut names, mut strategies): (Vec<Name>, Vec<&str>) = (Vec::new(), Vec::new());
     for name in series.iter().flat_map(|series| series.rows.iter().map(|row| row.name)) {
         if !names.contains(&name) {
@@ -68,5 +87,5 @@ fn curves(series: &[&Series]) -> Vec<Curve> {
         }
         Curve { label, look, points: series.iter().filter_map(point).collect() }
     };
-    names.into_iter().map(curve).collect()
+    names.into_iter().filter(|name| wanted(*name)).map(curve).collect()
 }

@@ -1,7 +1,7 @@
 //! What is printed: comma-separated lines, or tables to read.
 
 use super::{Kind, Options, Row, Series};
-use crate::perf::plot::{self, Dots, Look, Page, Panel, Point};
+use crate::perf::plot::{self, Dots, Look, Mark, Page, Panel, Point};
 pub(super) use crate::perf::pools::lines;
 
 /// Returns the picture: a panel for each value, a row for each codec.
@@ -16,15 +16,22 @@ pub(super) fn page(all: &[Series], rounds: usize) -> Page {
         };
         Panel::Dots(Dots {
             title: encoded.value.to_owned(),
-            x: "GB/s of encoded bytes",
-            marks: vec![("encode", Look::of(0)), ("decode", Look::of(1))],
+            x: "bandwidth, GB/s of encoded bytes",
+            marks: vec![Mark("encode", Look::of(0), -4.0), Mark("decode", Look::of(1), 4.0)],
             rows: encoded.rows.iter().map(row).collect(),
         })
     };
     Page {
         title: "Codecs: how fast values are written and read".to_owned(),
-        how: format!("Markers: medians of {rounds} rounds, lines: least to most. Right is better"),
+        setting: "one thread, without ranks".to_owned(),
+        notes: vec![
+            format!("Markers: medians of {rounds} rounds; lines: least to most. Right is better."),
+            "100k f64: a vector of numbers; mesh: a mesh of few long and many short vectors; records: lines of a log, with \
+             texts, an enum, options and pairs. memcpy: a copy of as many bytes."
+                .to_owned(),
+        ],
         panels: values.map(panel).collect(),
+        ..Page::default()
     }
 }
 
@@ -81,20 +88,28 @@ impl Series {
 
     /// Returns a table to read.
     pub(super) fn table(&self) -> Vec<String> {
+        // Without others there is nothing to compare with.
+        let others = |serde: &str, best: &str| match cfg!(feature = "comparators") {
+            true => format!("{serde:>14}{best:>9}"),
+            false => String::new(),
+        };
         let mut lines = vec![format!(
-            "\n{}, {}\n  {:<26}{:<8}{:>10}{:>11}{:>9}{:>14}{:>9}{:>11}",
-            self.value, self.way, "", "kind", "bytes", "us", "GB/s", "to best serde", "to best", "to memcpy"
+            "\n{}, {}\n  {:<26}{:<8}{:>10}{:>11}{:>9}{}{:>11}",
+            self.value,
+            self.way,
+            "",
+            "kind",
+            "bytes",
+            "us",
+            "GB/s",
+            others("to best serde", "to best"),
+            "to memcpy"
         )];
         lines.extend(self.rows.iter().map(|row| {
             let [serde, best, copy] = row.ratios();
-            let rate = row.bytes as f64 / row.ns;
-            let us = row.ns / 1e3;
-            format!(
-                "  {:<26}{:<8}{:>10}{us:>11.1}{rate:>9.1}{serde:>14}{best:>9}{copy:>11}",
-                row.name,
-                row.kind(),
-                row.bytes
-            )
+            let (rate, us, others) = (row.bytes as f64 / row.ns, row.ns / 1e3, others(&serde, &best));
+            let (name, kind, bytes) = (row.name, row.kind(), row.bytes);
+            format!("  {name:<26}{kind:<8}{bytes:>10}{us:>11.1}{rate:>9.1}{others}{copy:>11}")
         }));
         lines
     }

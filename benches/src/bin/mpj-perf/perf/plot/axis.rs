@@ -1,0 +1,136 @@
+//! Axes: where a value is, and which values are marked.
+
+/// How values become places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Scale {
+    /// Equal ratios are equal distances.
+    #[default]
+    Logarithmic,
+    /// From 0 on, equal differences are equal distances.
+    Linear,
+}
+
+/// An axis: the values at its ends, and where these are in the picture.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Axis {
+    scale: Scale,
+    pub(super) values: (f64, f64),
+    places: (f64, f64),
+}
+
+impl Axis {
+    /// An axis that ends with the first and the last of some sizes.
+    pub(super) fn of_sizes(sizes: impl Iterator<Item = f64>, places: (f64, f64)) -> Axis {
+        let (low, high) = ends(sizes);
+        Axis { scale: Scale::Logarithmic, values: (low, if high > low { high } else { low * 2.0 }), places }
+    }
+
+    /// An axis around some values, of which those that are not above 0 do not count. Both ends are marked.
+    pub(super) fn around(values: impl Iterator<Item = f64>, scale: Scale, places: (f64, f64)) -> Axis {
+        let (low, high) = ends(values);
+        let values = match scale {
+            Scale::Logarithmic => {
+                let low = round(low, 1.0000001, false);
+                (low, round(high.max(low * 2.0), 0.9999999, true))
+            }
+            Scale::Linear => {
+                let step = step(high);
+                (0.0, (high / step).ceil() * step)
+            }
+        };
+        Axis { scale, values, places }
+    }
+
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let ((low, high), (first, last)) = (self.values, self.places);
+        let value = value.clamp(low, high);
+        let share = match self.scale {
+            Scale::Logarithmic => (value / low).ln() / (high / low).ln(),
+            Scale::Linear => (value - low) / (high - low),
+        };
+        first + (last - first) * share
+    }
+
+    /// The values to mark, and whether each is a main one.
+    pub(super) fn marks(&self) -> Vec<(f64, bool)> {
+        let (low, high) = self.values;
+        match self.scale {
+            Scale::Logarithmic => {
+                let decades = (low.log10() - 0.001).floor() as i32..=(high.log10() + 0.001).floor() as i32;
+                let marks = decades
+                    .flat_map(|power| [1.0, 2.0, 5.0].map(|times| (times * 10f64.powi(power), times == 1.0)));
+                marks.filter(|(value, _)| (low * 0.999..=high * 1.001).contains(value)).collect()
+            }
+            Scale::Linear => {
+                let step = step(high);
+                (0..=(high / step + 0.001) as usize).map(|times| (times as f64 * step, true)).collect()
+            }
+        }
+    }
+}
+
+fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let above = values.filter(|value| *value > 0.0 && value.is_finite());
+    let (low, high) =
+        above.fold((f64::INFINITY, 0f64), |(low, high), value| (low.min(value), high.max(value)));
+    if low <= high { (low, high) } else { (1.0, 10.0) }
+}
+
+/// Returns the next of 1, 2, 5, 10, 20 … below or above.
+fn round(value: f64, slack: f64, up: bool) -> f64 {
+    let decade = 10f64.powf((value * slack).log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|times| times * decade);
+    let found = match up {
+        true => steps.into_iter().find(|step| *step >= value * slack),
+        false => steps.into_iter().rev().find(|step| *step <= value * slack),
+    };
+    found.unwrap_or(value)
+}
+
+/// Returns the distance of marks from 0 to `high`: 5 to 10 of them.
+fn step(high: f64) -> f64 {
+    round(high / 10.0, 0.9999999, true)
+}
+
+/// Returns a number with as many digits as it needs.
+pub(super) fn short(value: f64) -> String {
+    let trimmed = |text: String| text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    match value {
+        0.0 => "0".to_owned(),
+        ..0.000_999 => format!("{value:.1e}"),
+        ..0.999 => trimmed(format!("{value:.3}")),
+        ..99.0 => trimmed(format!("{value:.1}")),
+        ..9_999.0 => format!("{value:.0}"),
+        ..999_999.0 => format!("{:.0}k", value / 1e3),
+        _ => format!("{:.0}M", value / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Axis, Scale, short};
+
+    #[test]
+    fn axes_hold_what_they_are_around() {
+        let axis = Axis::around([0.0, 3.0, 700.0].into_iter(), Scale::Logarithmic, (100.0, 0.0));
+        assert_eq!((axis.at(2.0), axis.at(1000.0)), (100.0, 0.0));
+        let marks = axis.marks().into_iter().map(|(value, _)| short(value));
+        assert!(marks.eq(["2", "5", "10", "20", "50", "100", "200", "500", "1000"]));
+        assert_eq!([0.05, 2.5, 20_000.0, 1e7].map(short), ["0.05", "2.5", "20k", "10M"]);
+        // Nothing, or one value, is no reason to divide by 0.
+        for scale in [Scale::Logarithmic, Scale::Linear] {
+            assert!(Axis::around([].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());
+            assert!(Axis::around([5.0].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());
+        }
+        assert!(Axis::of_sizes([8.0].into_iter(), (0.0, 1.0)).at(8.0).is_finite());
+    }
+
+    #[test]
+    fn linear_axes_begin_with_0_and_end_with_a_mark() {
+        let axis = Axis::around([3.0, 23.4].into_iter(), Scale::Linear, (0.0, 25.0));
+        assert_eq!((axis.at(0.0), axis.at(25.0), axis.at(10.0)), (0.0, 25.0, 10.0));
+        assert!(
+            axis.marks().into_iter().map(|(value, _)| short(value)).eq(["0", "5", "10", "15", "20", "25"])
+        );
+    }
+}
