@@ -298,3 +298,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn errors_of_a_receive_are_io_errors_by_question_mark() {
+    fn read(limit: usize, wire: &[u8]) -> std::io::Result<()> {
+        let mut receiver = Receiver::new(global(), limit);
+        let mut rest = wire;
+        receiver.feed(&mut rest)?;
+        Ok(())
+    }
+    let wire = message(1000, 0);
+    let error = read(100, &wire).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData);
+    assert!(error.to_string().contains("where 100 are allowed"), "{error}");
+    assert_eq!(read(LIMIT, &[0xff; 64]).unwrap_err().kind(), ErrorKind::InvalidData);
+    let lost = ReceiveError::Io(ErrorKind::ConnectionReset.into());
+    assert_eq!(std::io::Error::from(lost).kind(), ErrorKind::ConnectionReset);
+}

@@ -24,7 +24,8 @@ use core::marker::PhantomData;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no datatype",
     label = "this cannot be sent",
-    note = "primitives, arrays of them, and structures with #[repr(C)] and #[derive(Clone, Copy, Datatype)] can"
+    note = "primitives, arrays of them, and structures with #[repr(C)] and #[derive(Clone, Copy, Datatype)] can",
+    note = "a `Vec`, `String` or `Box` is a pointer: send what it points to, or the whole by `send_object`"
 )]
 pub unsafe trait Equivalent: Copy + 'static {
     /// The primitive that the type is, if it is one; lets callers go without a type object.
@@ -42,8 +43,9 @@ pub unsafe trait Equivalent: Copy + 'static {
 /// with other restricted fields (`NonZero`, enums, references), or with fields that do not travel, must not implement it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received",
-    label = "not every bit pattern is a value of it",
-    note = "primitives, arrays of them, and structures with #[repr(C)] and #[derive(Clone, Copy, Datatype)] can be received"
+    label = "received bytes do not make a value of this type",
+    note = "primitives, arrays of them, and structures with #[repr(C)] and #[derive(Clone, Copy, Datatype)] can be received",
+    note = "a `Vec`, `String` or `Box` is a pointer: receive what it points to, or the whole by `recv_object`"
 )]
 pub unsafe trait Receivable: Equivalent {
     /// What `#[derive(Datatype)]` writes here proves that all fields can be received.

@@ -62,6 +62,59 @@ pub const PROC_NULL: ProcNull = ProcNull;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcNull;
 
+/// What names the destination of a message: a rank, an `Option` of one, [`PROC_NULL`], a [`Status`](crate::Status), or a [`Dest`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a rank to send to",
+    label = "expected a `usize`, an `Option<usize>`, `PROC_NULL` or a `Status`",
+    note = "ranks are `usize`, as `rank()` and `size()` return them: convert another integer by `r as usize`"
+)]
+pub trait IntoDest {
+    /// Returns the destination.
+    fn into_dest(self) -> Dest;
+}
+
+/// What names the source of a message: a rank, an `Option` of one, [`ANY_SOURCE`], [`PROC_NULL`], a
+/// [`Status`](crate::Status), or a [`Source`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a rank to receive from",
+    label = "expected a `usize`, an `Option<usize>`, `ANY_SOURCE`, `PROC_NULL` or a `Status`",
+    note = "ranks are `usize`, as `rank()` and `size()` return them: convert another integer by `r as usize`"
+)]
+pub trait IntoSource {
+    /// Returns the source.
+    fn into_source(self) -> Source;
+}
+
+macro_rules! ends {
+    ($($end:ty),*) => {$(
+        impl IntoDest for $end {
+            fn into_dest(self) -> Dest {
+                self.into()
+            }
+        }
+
+        impl IntoSource for $end {
+            fn into_source(self) -> Source {
+                self.into()
+            }
+        }
+    )*};
+}
+
+ends!(usize, Option<usize>, ProcNull, crate::Status);
+
+impl IntoDest for Dest {
+    fn into_dest(self) -> Dest {
+        self
+    }
+}
+
+impl IntoSource for Source {
+    fn into_source(self) -> Source {
+        self
+    }
+}
+
 impl From<usize> for Source {
     fn from(rank: usize) -> Self {
         Source::Rank(rank)

@@ -203,6 +203,9 @@ impl From<OpenError> for Error {
     }
 }
 
+/// Any error that a rank may end with: what `?` makes of an [`Error`], and of those of other crates.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// What most calls return. What is wrong with a type, a view or a packed message becomes such an error by `?`:
 /// ```
 /// use mpj::{Datatype, View, World};

@@ -153,8 +153,8 @@ pub mod datatypes {
 
 pub use comm::{Intracomm, Lent, LentBlock, LentBuffer, Matched};
 pub use datatypes::Datatype;
-pub use endpoint::{ANY_SOURCE, ANY_TAG, Dest, PROC_NULL, ProcNull, Source, Tag};
-pub use error::{Class, Error, Result};
+pub use endpoint::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
+pub use error::{BoxError, Class, Error, Result};
 pub use mpj_attr::test;
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
 pub use mpj_buffer as buffer;

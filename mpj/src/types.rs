@@ -89,9 +89,9 @@ use crate::raw::Buf;
 /// nor changed; for buffers on the heap (`Vec`, `Box`) also when it is moved.
 #[expect(unsafe_code, reason = "the engine reads through the pointer")]
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no buffer to send",
-    note = "slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]` are, and views of them",
-    note = "tuples have no fixed layout; any serde value goes by `send_object`"
+    message = "`{Self}` cannot be sent as a buffer",
+    note = "buffers are slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]`, and views of them",
+    note = "of a text, send `.as_bytes()`; any other serde value, such as a tuple, goes by `send_object`"
 )]
 pub unsafe trait SendBuf {
     /// Returns where the buffer is and what it is made of.
@@ -105,9 +105,9 @@ pub unsafe trait SendBuf {
 /// before the operation ends ([`Receivable`]).
 #[expect(unsafe_code, reason = "the engine writes through the pointer")]
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no buffer to receive into",
-    note = "slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]` are, and mutable views",
-    note = "tuples have no fixed layout; any serde value comes by `recv_object`"
+    message = "`{Self}` cannot be received into",
+    note = "buffers are slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]`, and mutable views",
+    note = "any other serde value, such as a text or a tuple, comes by `recv_object`"
 )]
 pub unsafe trait RecvBuf: SendBuf {
     /// Returns where the buffer is and what it is made of.

@@ -75,6 +75,20 @@ impl From<io::Error> for ReceiveError {
     }
 }
 
+/// What failed on the stream is that error again; what is wrong with the message is `InvalidData`, and a pool without a block
+/// is `OutOfMemory`. So functions that return an [`io::Result`] can use `?`.
+impl From<ReceiveError> for io::Error {
+    fn from(e: ReceiveError) -> Self {
+        match e {
+            ReceiveError::Io(e) => e,
+            ReceiveError::Format(_) | ReceiveError::TooLong { .. } => {
+                io::Error::new(io::ErrorKind::InvalidData, e)
+            }
+            ReceiveError::Alloc { .. } => io::Error::new(io::ErrorKind::OutOfMemory, e),
+        }
+    }
+}
+
 /// A message of which the length is known and a part is there.
 ///
 /// # Invariants

@@ -36,7 +36,36 @@ struct Face {
 
 fn run(input: proc_macro::TokenStream, face: &Face) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
-    expand(&input, face).unwrap_or_else(syn::Error::into_compile_error).into()
+    expand(&input, face).unwrap_or_else(|why| refused(&input, face, &why)).into()
+}
+
+/// What a refused structure expands to: the error, and buffers that do nothing. Without these the compiler would say once
+/// more, and less clearly, at each use that the structure is not a buffer.
+fn refused(input: &DeriveInput, face: &Face, why: &syn::Error) -> TokenStream {
+    let error = why.to_compile_error();
+    let Ok(krate) = crate_path(input, face) else { return error };
+    let name = &input.ident;
+    let (impl_generics, type_generics, clause) = input.generics.split_for_impl();
+    let buffers = face.buffers.then(|| {
+        quote! {
+            // SAFETY: never compiled to a program.
+            #[automatically_derived]
+            unsafe impl #impl_generics #krate::SendBuf for #name #type_generics #clause {
+                fn send_buf(&self) -> #krate::raw::Buf {
+                    ::core::unreachable!()
+                }
+            }
+
+            // SAFETY: never compiled to a program.
+            #[automatically_derived]
+            unsafe impl #impl_generics #krate::RecvBuf for #name #type_generics #clause {
+                fn recv_buf(&mut self) -> #krate::raw::Buf {
+                    ::core::unreachable!()
+                }
+            }
+        }
+    });
+    quote!(#error #buffers)
 }
 
 fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {

@@ -47,7 +47,7 @@ pub(crate) fn layout(input: &DeriveInput) -> syn::Result<Layout> {
         Error::new(
             input.ident.span(),
             "#[derive(Datatype)] needs #[repr(C)] or #[repr(transparent)]: without it the fields may lie in any order, \
-             and in another one in the program at the other end",
+             and in another one in the program at the other end; write #[repr(C)] above the structure",
         )
     })
 }

@@ -6,7 +6,7 @@ use mpj_devices::{Envelope, Message, Taken};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use super::{Intracomm, Matched};
-use crate::endpoint::{Source, Tag};
+use crate::endpoint::{IntoSource, Source, Tag};
 use crate::error::{Class, Error, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
@@ -41,10 +41,10 @@ impl Intracomm {
     /// [`Class::NoMem`] if the pool has no block for it. Its sender goes on, and the next message is received.
     pub fn recv_buffer(
         &self,
-        source: impl Into<Source>,
+        source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
-        let (comm, source) = (self.as_raw(), source.into());
+        let (comm, source) = (self.as_raw(), source.into_source());
         if source == Source::Null {
             return of_nobody(comm, mpj_pool::global());
         }
@@ -82,10 +82,10 @@ impl Intracomm {
         &self,
         pool: &P,
         limit: usize,
-        source: impl Into<Source>,
+        source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<(Buffer<P::Block, Reading>, Status)> {
-        let (comm, source) = (self.as_raw(), source.into());
+        let (comm, source) = (self.as_raw(), source.into_source());
         if source == Source::Null {
             return of_nobody(comm, pool);
         }

@@ -12,7 +12,7 @@ use mpj_pool::{DefaultBlock, RawBuffer};
 
 use super::buffer::room;
 use super::{Intracomm, Matched};
-use crate::endpoint::{PROC_NULL_NUMBER, Source, Tag};
+use crate::endpoint::{IntoSource, PROC_NULL_NUMBER, Source, Tag};
 use crate::error::{Class, Error, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
@@ -49,8 +49,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv); [`Class::NoMem`] if there is no block for it.
-    pub fn recv_block(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<(Lent, Status)> {
-        let (comm, source) = (self.as_raw(), source.into());
+    pub fn recv_block(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<(Lent, Status)> {
+        let (comm, source) = (self.as_raw(), source.into_source());
         if source == Source::Null {
             return comm.usable(CALL).map(|()| (Lent::of_nobody(), Status::empty()));
         }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Intracomm, buffer, buffers};
 use crate::collective::label::Operation;
-use crate::endpoint::{Dest, Source, Tag};
+use crate::endpoint::{IntoDest, IntoSource, Tag};
 use crate::error::{Class, Error, Result};
 use crate::raw;
 use crate::status::Status;
@@ -37,17 +37,14 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`send`](Self::send); [`Class::Buffer`] if the value cannot be serialized.
-    pub fn send_object<T: Serialize + ?Sized>(
-        &self,
-        value: &T,
-        dest: impl Into<Dest>,
-        tag: i32,
-    ) -> Result<()> {
+    pub fn send_object<T: Serialize + ?Sized>(&self, value: &T, dest: impl IntoDest, tag: i32) -> Result<()> {
         const CALL: &str = "send_object";
         let message = encode(CALL, value)?;
         // SAFETY: the message is ours until the call returns.
-        unsafe { raw::send(self.as_raw(), message.send_buf(), dest.into().number(), tag, Mode::Standard) }
-            .map_err(|error| error.within(CALL))
+        unsafe {
+            raw::send(self.as_raw(), message.send_buf(), dest.into_dest().number(), tag, Mode::Standard)
+        }
+        .map_err(|error| error.within(CALL))
     }
 
     /// Receives a value.
@@ -57,12 +54,12 @@ impl Intracomm {
     /// [`PROC_NULL`](crate::PROC_NULL) is refused: nobody sends none.
     pub fn recv_object<T: DeserializeOwned>(
         &self,
-        source: impl Into<Source>,
+        source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<(T, Status)> {
         const CALL: &str = "recv_object";
         let (mut message, status) =
-            buffer::take(self.as_raw(), CALL, source.into().number(), tag.into().number())?;
+            buffer::take(self.as_raw(), CALL, source.into_source().number(), tag.into().number())?;
         Ok((message.read_object().map_err(|e| other::<T>(CALL, status.rank(), &e))?, status))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mpj_devices::{Message, Mode};
 
 use super::Intracomm;
-use crate::endpoint::{Dest, Source, Tag};
+use crate::endpoint::{Dest, IntoDest, IntoSource, Tag};
 use crate::error::{Class, Error, Result};
 use crate::raw;
 use crate::request::{OwnedCell, Request, Scope};
@@ -31,18 +31,18 @@ impl Intracomm {
     /// # Errors
     /// A rank outside the communicator, a negative tag, a freed communicator, a dead or departed rank.
     #[inline]
-    pub fn send<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl Into<Dest>, tag: i32) -> Result<()> {
+    pub fn send<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl IntoDest, tag: i32) -> Result<()> {
         // SAFETY: `buf` is borrowed until we return, and `SendBuf` vouches for what it describes.
-        unsafe { raw::send(self.as_raw(), buf.send_buf(), dest.into().number(), tag, Mode::Standard) }
+        unsafe { raw::send(self.as_raw(), buf.send_buf(), dest.into_dest().number(), tag, Mode::Standard) }
     }
 
     /// Sends a buffer and returns when the message has been matched (MPI_Ssend).
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn ssend<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl Into<Dest>, tag: i32) -> Result<()> {
+    pub fn ssend<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl IntoDest, tag: i32) -> Result<()> {
         // SAFETY: as in `send`.
-        unsafe { raw::send(self.as_raw(), buf.send_buf(), dest.into().number(), tag, Mode::Synchronous) }
+        unsafe { raw::send(self.as_raw(), buf.send_buf(), dest.into_dest().number(), tag, Mode::Synchronous) }
     }
 
     /// Receives a message into a buffer that is long enough for it (MPI_Recv).
@@ -57,10 +57,10 @@ impl Intracomm {
     pub fn recv<B: RecvBuf + ?Sized>(
         &self,
         buf: &mut B,
-        source: impl Into<Source>,
+        source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<Status> {
-        let (source, tag) = (source.into().number(), tag.into().number());
+        let (source, tag) = (source.into_source().number(), tag.into().number());
         // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for what it describes.
         unsafe { raw::recv(self.as_raw(), buf.recv_buf(), source, tag) }
     }
@@ -72,20 +72,21 @@ impl Intracomm {
     pub fn sendrecv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
-        dest: impl Into<Dest>,
+        dest: impl IntoDest,
         send_tag: i32,
         recv: &mut R,
-        source: impl Into<Source>,
+        source: impl IntoSource,
         recv_tag: impl Into<Tag>,
     ) -> Result<Status> {
         let (send, recv) = (send.send_buf(), recv.recv_buf());
         let (dest, source, recv_tag) =
-            (dest.into().number(), source.into().number(), recv_tag.into().number());
+            (dest.into_dest().number(), source.into_source().number(), recv_tag.into().number());
         // SAFETY: both buffers are borrowed until we return, one of them mutably: they do not overlap.
         unsafe { raw::sendrecv(self.as_raw(), send, dest, send_tag, recv, source, recv_tag) }
     }
 
-    /// Starts a send of a buffer that the operation owns until it has ended (MPI_Isend).
+    /// Starts a send of a buffer that the operation owns until it has ended; borrowed buffers go in a
+    /// [`scope`](Self::scope) (MPI_Isend).
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -103,10 +104,10 @@ impl Intracomm {
     pub fn isend<B: SendBuf + Send + Sync + 'static>(
         &self,
         buf: B,
-        dest: impl Into<Dest>,
+        dest: impl IntoDest,
         tag: i32,
     ) -> Result<Request<B>> {
-        self.isend_as(buf, dest.into(), tag, Mode::Standard)
+        self.isend_as(buf, dest.into_dest(), tag, Mode::Standard)
     }
 
     /// Starts a send that ends when the message has been matched (MPI_Issend).
@@ -116,10 +117,10 @@ impl Intracomm {
     pub fn issend<B: SendBuf + Send + Sync + 'static>(
         &self,
         buf: B,
-        dest: impl Into<Dest>,
+        dest: impl IntoDest,
         tag: i32,
     ) -> Result<Request<B>> {
-        self.isend_as(buf, dest.into(), tag, Mode::Synchronous)
+        self.isend_as(buf, dest.into_dest(), tag, Mode::Synchronous)
     }
 
     fn isend_as<B: SendBuf + Send + Sync + 'static>(
@@ -137,7 +138,8 @@ impl Intracomm {
         Ok(Request::new(raw, cell, false))
     }
 
-    /// Starts a receive into a buffer that the operation owns until it has ended (MPI_Irecv). Dropping the request
+    /// Starts a receive into a buffer that the operation owns until it has ended; borrowed buffers go in a
+    /// [`scope`](Self::scope) (MPI_Irecv). Dropping the request
     /// before a message has matched takes the receive back.
     ///
     /// # Errors
@@ -145,13 +147,13 @@ impl Intracomm {
     pub fn irecv<B: RecvBuf + Send + Sync + 'static>(
         &self,
         buf: B,
-        source: impl Into<Source>,
+        source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<Request<B>> {
         let cell = Arc::new(OwnedCell::new(buf));
         let buf = cell.recv_buf();
         let keep: raw::Keep = cell.clone();
-        let (source, tag) = (source.into().number(), tag.into().number());
+        let (source, tag) = (source.into_source().number(), tag.into().number());
         // SAFETY: as in `isend_as`, and nobody else reads or writes the buffer.
         let raw = unsafe { raw::irecv(self.as_raw(), buf, source, tag, Some(keep))? };
         Ok(Request::new(raw, cell, true))
@@ -159,6 +161,7 @@ impl Intracomm {
 
     /// Opens a scope in which operations can borrow buffers; every operation has ended when it returns.
     ///
+    /// Returns what the closure returns. Where that ends in `Ok(())`, say of which error (E0283), as here:
     /// ```
     /// # mpj::threads(2, |world| {
     /// let other = 1 - world.rank();
@@ -199,16 +202,16 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
-    pub fn probe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status> {
-        raw::probe(self.as_raw(), source.into().number(), tag.into().number())
+    pub fn probe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Status> {
+        raw::probe(self.as_raw(), source.into_source().number(), tag.into().number())
     }
 
     /// Looks for such a message once (MPI_Iprobe).
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
-    pub fn iprobe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>> {
-        raw::iprobe(self.as_raw(), source.into().number(), tag.into().number())
+    pub fn iprobe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Option<Status>> {
+        raw::iprobe(self.as_raw(), source.into_source().number(), tag.into().number())
     }
 
     /// Waits for a message and takes it, so that no other receive gets it (MPI_Mprobe).
@@ -228,8 +231,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv); a source of [`PROC_NULL`](crate::PROC_NULL) is refused.
-    pub fn mprobe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Matched> {
-        let message = raw::mprobe(self.as_raw(), source.into().number(), tag.into().number())?;
+    pub fn mprobe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Matched> {
+        let message = raw::mprobe(self.as_raw(), source.into_source().number(), tag.into().number())?;
         Ok(Matched { comm: self.clone(), message: Some(message) })
     }
 
@@ -237,8 +240,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`mprobe`](Self::mprobe).
-    pub fn improbe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Matched>> {
-        let message = raw::improbe(self.as_raw(), source.into().number(), tag.into().number())?;
+    pub fn improbe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Option<Matched>> {
+        let message = raw::improbe(self.as_raw(), source.into_source().number(), tag.into().number())?;
         Ok(message.map(|message| Matched { comm: self.clone(), message: Some(message) }))
     }
 }

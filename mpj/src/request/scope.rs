@@ -8,7 +8,7 @@ use mpj_devices::{Leave, Mode, Sent};
 use super::desk::{Desk, Place, Room};
 use super::together::{Waitable, Watch};
 use crate::comm::Intracomm;
-use crate::endpoint::{Dest, Source, Tag};
+use crate::endpoint::{Dest, IntoDest, IntoSource, Tag};
 use crate::error::Result;
 use crate::raw::{self, About};
 use crate::status::Status;
@@ -51,10 +51,10 @@ impl<'scope> Scope<'scope, '_> {
     pub fn isend<B: SendBuf + ?Sized>(
         &'scope self,
         buf: &'scope B,
-        dest: impl Into<Dest>,
+        dest: impl IntoDest,
         tag: i32,
     ) -> Result<ScopedSend<'scope>> {
-        self.isend_as("isend", buf, dest.into(), tag, Mode::Standard)
+        self.isend_as("isend", buf, dest.into_dest(), tag, Mode::Standard)
     }
 
     /// Starts a send that ends when the message has been matched (MPI_Issend).
@@ -64,10 +64,10 @@ impl<'scope> Scope<'scope, '_> {
     pub fn issend<B: SendBuf + ?Sized>(
         &'scope self,
         buf: &'scope B,
-        dest: impl Into<Dest>,
+        dest: impl IntoDest,
         tag: i32,
     ) -> Result<ScopedSend<'scope>> {
-        self.isend_as("issend", buf, dest.into(), tag, Mode::Synchronous)
+        self.isend_as("issend", buf, dest.into_dest(), tag, Mode::Synchronous)
     }
 
     fn isend_as<B: SendBuf + ?Sized>(
@@ -103,13 +103,14 @@ impl<'scope> Scope<'scope, '_> {
     pub fn irecv<B: RecvBuf + ?Sized>(
         &'scope self,
         buf: &'scope mut B,
-        source: impl Into<Source>,
+        source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<ScopedRecv<'scope, B>> {
         let buf: *mut B = buf;
         // SAFETY: the pointer comes from the borrow we were given, and no other reference is live.
         let into = || unsafe { &mut *buf }.recv_buf();
-        let (comm, source, tag) = (self.desk.comm().as_raw(), source.into().number(), tag.into().number());
+        let (comm, source, tag) =
+            (self.desk.comm().as_raw(), source.into_source().number(), tag.into().number());
         let state = if source == raw::PROC_NULL {
             comm.usable(IRECV)?;
             State::Ended

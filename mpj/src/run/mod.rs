@@ -44,12 +44,17 @@ impl Launch {
 /// use std::process::ExitCode;
 ///
 /// fn main() -> ExitCode {
-///     mpj::run(|world| {
-///         println!("rank {} of {}", world.rank(), world.size());
-///         world.barrier()
-///     })
+///     mpj::run(rank)
+/// }
+///
+/// fn rank(world: mpj::World) -> mpj::Result<()> {
+///     println!("rank {} of {}", world.rank(), world.size());
+///     world.barrier()
 /// }
 /// ```
+/// A named function says which error it returns. A closure that ends in `Ok(())` does not, so the compiler cannot infer it
+/// (E0283): end it in `Ok::<(), mpj::Error>(())`.
+///
 /// If a rank fails, one line on standard error says which and why; the code is 1 after an error, 101 after a panic, and
 /// that of [`World::abort`] if a rank called it.
 ///
@@ -81,7 +86,22 @@ pub(crate) enum Caller {
 /// What a rank does.
 type RankBody<'a, E> = dyn Fn(World) -> Result<(), E> + Send + Sync + 'a;
 
-/// Runs a program, with so many ranks if no launcher has started it.
+/// Runs a program as [`run`] does, with the ranks of `launch` if no launcher has started it.
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     mpj::run_with(mpj::Launch::threads(4), rank)
+/// }
+///
+/// fn rank(world: mpj::World) -> Result<(), mpj::BoxError> {
+///     let mut sum = [0usize];
+///     world.allreduce(&[world.rank()], &mut sum, mpj::Op::Sum)?;
+///     std::fs::write(format!("sum-{}", world.rank()), sum[0].to_string())?; // another error: BoxError holds any
+///     Ok(())
+/// }
+/// ```
+/// A closure that ends in `Ok(())` does not say which error it returns (E0283): end it in `Ok::<(), mpj::Error>(())`.
 pub fn run_with<E, F>(launch: Launch, f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,

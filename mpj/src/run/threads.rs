@@ -78,7 +78,8 @@ impl std::error::Error for JobError {}
 
 /// Runs `f` as `n` ranks, each a thread of this process, and returns what they returned, in order of rank.
 ///
-/// No launcher is needed: for unit tests, examples and programs on one host.
+/// No launcher is needed: for unit tests, examples and programs on one host. A closure must say which error it returns, as here
+/// in its last line, or be a named function `fn rank(world: World) -> mpj::Result<…>`.
 /// ```
 /// let squares = mpj::threads(4, |world| {
 ///     let mut sum = [0usize];

@@ -1,0 +1,87 @@
+//! What the compiler says of mistakes that are easy to make: one error, which says what to do.
+
+#![cfg(not(miri))]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The library of this build: the newest beside this program.
+fn library() -> Option<PathBuf> {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent()?.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("libmpj-") && name.ends_with(".rlib")
+    };
+    folder.filter(is_ours).max_by_key(|path| path.metadata().unwrap().modified().unwrap())
+}
+
+/// Compiles a program that is wrong, and returns what the compiler says; nothing where there is no compiler.
+fn complaint(name: &str, items: &str, body: &str) -> Option<String> {
+    let library = library()?;
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("diagnostics_{name}.rs"));
+    let text = format!(
+        "#![crate_type = \"lib\"]\n{items}\npub fn rank(world: &mpj::World) -> mpj::Result<()> {{\n{body}\nOk(())\n}}\n"
+    );
+    std::fs::write(&source, text).unwrap();
+    let output = Command::new("rustc")
+        .args(["--edition=2024", "--emit=metadata", "--color=never", "--out-dir"])
+        .args([env!("CARGO_TARGET_TMPDIR"), "-L"])
+        .arg(format!("dependency={}", library.parent()?.display()))
+        .arg(format!("--extern=mpj={}", library.display()))
+        .arg(source)
+        .output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default();
+    // No compiler, or one for another processor or of another version.
+    if said.is_empty() || ["E0461", "E0514", "E0463"].iter().any(|code| said.contains(code)) {
+        drop(writeln!(std::io::stderr(), "SKIPPED: no compiler that reads {}: {said}", library.display()));
+        return None;
+    }
+    Some(said)
+}
+
+#[track_caller]
+fn says(name: &str, items: &str, body: &str, parts: &[&str]) {
+    let Some(said) = complaint(name, items, body) else { return };
+    // The notes may be broken into lines.
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in parts {
+        assert!(words.contains(part), "no '{part}' in\n{said}");
+    }
+    let errors = said.lines().filter(|line| line.starts_with("error")).count();
+    assert_eq!(errors, 2, "one error, and that compilation is aborted:\n{said}");
+}
+
+#[test]
+fn vec_of_vecs_is_refused_as_pointers() {
+    let body = "let mut rows: Vec<Vec<f64>> = vec![vec![0.0; 3]; 3]; world.recv(&mut rows, 0, 0)?;";
+    let parts = ["`Vec<f64>` cannot be received", "a `Vec`, `String` or `Box` is a pointer", "`recv_object`"];
+    says("vecs", "", body, &parts);
+}
+
+#[test]
+fn text_is_refused_with_the_two_ways_to_send_it() {
+    says("text", "", "world.send(\"hello\", 1, 0)?;", &["`.as_bytes()`", "`send_object`"]);
+}
+
+#[test]
+fn rank_of_another_integer_type_is_refused_with_the_conversion() {
+    let body = "let r = 1i32; world.send(&[1.0], r, 0)?;";
+    says("dest", "", body, &["`i32` is not a rank to send to", "`r as usize`"]);
+    let body = "let r = 1u32; world.recv(&mut [1.0], r, 0)?;";
+    says("source", "", body, &["`u32` is not a rank to receive from", "`r as usize`"]);
+}
+
+#[test]
+fn derive_without_repr_is_one_error() {
+    let items = "#[derive(Clone, Copy, mpj::Datatype)]\npub struct P { pub x: f64 }";
+    let body = "let mut p = P { x: 1.0 }; world.send(&p, 1, 0)?; world.recv(&mut p, 1, 0)?;";
+    says("repr", items, body, &["write #[repr(C)] above the structure"]);
+}
+
+#[test]
+fn derive_of_an_enum_is_one_error() {
+    let items = "#[derive(Clone, Copy, mpj::Datatype)]\n#[repr(u8)]\npub enum E { A, B }";
+    says("enum", items, "world.send(&E::A, 1, 0)?;", &["send its discriminant as an integer", "TryFrom"]);
+}
