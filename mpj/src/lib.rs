@@ -30,14 +30,13 @@
 //! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope); several
 //!   are waited for by [`wait_all`], [`wait_any`] and their like, also if they differ ([`Waitable::watch`]).
 //! * Collectives may be started, and waited for in any order ([`Intracomm::ibarrier`]); whoever waits drives them.
-//! * A neighbour that may be missing is an `Option` of a rank ([`PROC_NULL`]).
-//! * Values of any serde type go by [`Intracomm::send_object`].
 //! * A message that does not fit or is of another type, a rank that dies or leaves, a bad argument: an [`Error`] that
 //!   says so, and no hang. A receive waits for as long as its sender may still send: also for one that has freed the
 //!   communicator and lives on.
 //! * [`raw`] is the same by pointer, count and datatype.
 //! * [`#[mpj::test(ranks = 3)]`](macro@test) makes a test of ranks, and one that hangs says who waits for whom.
 //!
+#![doc = include_str!("guide.md")]
 //! # What is there of mpiJava 1.2
 //! | class | here | |
 //! |---|---|---|
