@@ -42,7 +42,7 @@
 //! ```
 //! Numbers are in the byte order of the writer, which the header names; a section may be in the other one. The reader swaps
 //! where its own differs. The bytes
-//! are specified in this crate's `README.md`, and `tests/golden.rs` holds them fixed.
+//! are specified in this crate's `README.md`, and `tests/suite/golden.rs` holds them fixed.
 //!
 //! # Over sockets
 //! | stream | send | receive |
@@ -65,7 +65,7 @@
 //! * `num-complex`: `Complex32` and `Complex64` as elements;
 //! * `bytes`: `bytes::Buf` for a message, `BufMut` for a section of bytes, `Bytes` of a message.
 //!
-//! None is on by default, and their tests run with `cargo test -p mpj-buffer --all-features`. Nothing here compiles C.
+//! None is on by default. `cargo test` turns them on: `cargo test -p mpj-buffer`. Nothing here compiles C.
 //!
 //! # Platforms
 //! Those of its pool, of 32 and 64 bits and either byte order; the bytes of a message are the same everywhere.

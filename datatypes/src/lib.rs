@@ -37,7 +37,7 @@
 //! * `half`, `num-complex`: their numbers may be sent;
 //! * `ndarray`: datatypes of its views.
 //!
-//! Their tests run with `cargo test -p mpj-datatypes --all-features`. Nothing here compiles C.
+//! Their tests run with `cargo test -p mpj-datatypes`. Nothing here compiles C.
 //!
 //! # Platforms
 //! Any with 32 or 64 bits and either byte order. x86-64 has kernels for AVX2 and AVX-512, chosen when the program runs; others

@@ -1,14 +1,15 @@
 //! Every device passes the same suite: one line for each.
 
 use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{CASES, Case, LateDriver, find, run_threads, unavailable};
 use mpj_devices::{Registry, SmDriver, for_each_case};
 
-/// Jobs run one after the other: they bring their own threads.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Held exclusively by the cases that measure the memory of the process, and shared by all others.
+static MEMORY: RwLock<()> = RwLock::new(());
+const MEASURE_MEMORY: [&str; 2] = ["a_flood_of_small_messages", "a_flood_of_eager_messages"];
 
 fn run(device: &str, name: &str) {
     let case = find(name).unwrap();
@@ -34,7 +35,12 @@ fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
         let late = |name, seed| LateDriver::new(name, Arc::clone(&threads), seed);
         all.with(late("late", 2)).with(late("later", 77)).only(&[device]).unwrap()
     };
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_shared, _alone);
+    if MEASURE_MEMORY.contains(&case.name) {
+        _alone = MEMORY.write().unwrap_or_else(PoisonError::into_inner);
+    } else {
+        _shared = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
+    }
     for ranks in ranks {
         run_threads(choose, config, *ranks, case);
     }

@@ -41,21 +41,21 @@ mod types;
 // The models and the scenes of the crates' own tests, of which each target takes its part. They are named by their paths, as
 // a crate for them would either stand below those that it is about, or be built by whoever tests one of them alone.
 #[allow(dead_code)]
-#[path = "../../devices/tests/frames/bench.rs"]
+#[path = "../../devices/tests/suite/frames/bench.rs"]
 mod bench;
+#[path = "../../pool/tests/suite/contracts.rs"]
+mod contracts;
 #[allow(dead_code)]
-#[path = "../../devices/tests/frames/device.rs"]
+#[path = "../../devices/tests/suite/frames/device.rs"]
 mod device;
 #[allow(dead_code)]
-#[path = "../../devices/tests/frames/head.rs"]
+#[path = "../../devices/tests/suite/frames/head.rs"]
 mod head;
-#[path = "../../datatypes/tests/model/spec.rs"]
+#[path = "../../datatypes/tests/suite/model/spec.rs"]
 mod model;
 #[allow(dead_code)]
-#[path = "../../devices/tests/frames/scene.rs"]
+#[path = "../../devices/tests/suite/frames/scene.rs"]
 mod scene;
-#[path = "../../pool/tests/suite/mod.rs"]
-mod suite;
 
 pub use control::control;
 pub use decode::decode;

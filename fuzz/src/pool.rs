@@ -7,8 +7,8 @@ use mpj_pool::{
     StorageError, Unpooled,
 };
 
+use crate::contracts::{self, Extents, check, check_block, fill};
 use crate::input::Input;
-use crate::suite::{self, Extents, check, check_block, fill};
 
 const MIB: usize = 1 << 20;
 
@@ -122,7 +122,7 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
                 let mut block = block.grow(len(&mut input));
                 assert!(block.as_ptr() == start && block.capacity() >= before);
                 extents.insert(&block);
-                suite::check_bytes(&block.as_uninit()[..before], seed);
+                contracts::check_bytes(&block.as_uninit()[..before], seed);
                 fill(&mut block, seed);
                 live.push((block, seed));
             }

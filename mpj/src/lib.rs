@@ -88,8 +88,6 @@
 //! * `bytemuck`: `Pod`, for structures of other crates;
 //! * `ndarray`: arrays, and any view of one, as buffers;
 //! * `bytes`: `Bytes` and `BytesMut` as buffers, and what `buffer` and `pool` have for them.
-//!
-//! Their tests run with `cargo test -p mpj --all-features --test features --lib`.
 
 pub mod boot;
 #[allow(unsafe_code, reason = "schedules work on the memory of `raw`'s callers")]

@@ -1,6 +1,7 @@
 //! What messages take of memory, counted: of the allocator by number and bytes, of the pool by the bytes asked for. A copy
 //! of a message needs memory, so that none is made that is not seen here. Alone in its file, as it counts for the process.
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -83,7 +83,7 @@
 //! * `allocator-api2`: `InPool`, an allocator for `allocator_api2::vec::Vec` and hashbrown's maps.
 //! * `bytes`: [`Written`] is a `bytes::BufMut` and becomes a `bytes::Bytes` without a copy.
 //!
-//! Neither is on by default, and their tests run with `cargo test -p mpj-pool --all-features`. Nothing here compiles C.
+//! Neither is on by default. `cargo test` turns them on: `cargo test -p mpj-pool`. Nothing here compiles C.
 //!
 //! # Platforms
 //! | | Linux | macOS | Windows |

@@ -1,7 +1,8 @@
 //! Heap storage on an allocator that aligns just as much as it is asked to, and checks what it gets back.
 #![allow(unsafe_code, reason = "an allocator")]
 
-mod suite;
+#[path = "suite/contracts.rs"]
+mod contracts;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,7 +45,7 @@ static ODD: Odd = Odd;
 
 #[test]
 fn pools_rely_on_no_more_than_they_ask_for() {
-    suite::pool(3 << 20, || Magazine::growing(Growth::default().limit(3 << 20), Heap::create));
-    suite::storage(Heap::create);
+    contracts::pool(3 << 20, || Magazine::growing(Growth::default().limit(3 << 20), Heap::create));
+    contracts::storage(Heap::create);
     assert_eq!(WRONG.load(Ordering::Relaxed), 0);
 }

@@ -5,7 +5,7 @@
 
 mod bare;
 mod bind;
-#[path = "../../../tests/common/lent.rs"]
+#[path = "../../../tests/suite/common/lent.rs"]
 mod blocks;
 mod claims;
 mod collectives;
@@ -19,13 +19,13 @@ mod lent;
 mod messages;
 // What the tests of `mpj` run on threads runs here on processes. It is the same source: a crate between the two would depend on
 // `mpj`, and `mpj` on it.
-#[path = "../../../tests/common/mismatch.rs"]
+#[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
 mod program;
-#[path = "../../../tests/common/messages.rs"]
+#[path = "../../../tests/suite/common/messages.rs"]
 mod programs;
-#[path = "../../../tests/common/trace.rs"]
+#[path = "../../../tests/suite/common/trace.rs"]
 mod reader;
 mod signals;
 mod trace;

@@ -1,0 +1,20 @@
+//! The tests of this crate that need no process of their own, in one program: what they share is compiled once, and tests
+//! that wait run beside each other.
+
+mod codecs;
+mod common;
+mod edges;
+mod extras;
+mod golden;
+mod hostile;
+mod kinds;
+mod large;
+mod model;
+mod mpjbuf;
+mod objects;
+mod orders;
+mod places;
+mod receiver;
+mod reserves;
+mod roundtrip;
+mod streams;

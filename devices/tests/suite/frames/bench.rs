@@ -1,0 +1,198 @@
+//! Rank 0 of four, whose peers are the test.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use mpj_datatypes::Datatype;
+use mpj_devices::Site;
+use mpj_devices::config::Config;
+use mpj_devices::{
+    Address, Buf, Cards, Channel, Completion, Doorbell, End, Engine, Envelope, Fault, Group, Keep, Leave,
+    Mode, Pattern, Registry, Roster, Source, Started, Target, Then,
+};
+
+use super::device::{FakeDriver, Gets, Sent, Step, Wire, lock};
+use super::head::{BYTES, bind, eager, word};
+
+#[derive(Debug)]
+struct NoCards;
+
+impl Cards for NoCards {
+    fn publish(&self, _cards: Vec<(String, Address)>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn ask(&self, _rank: u32, then: Then<Vec<(String, Address)>>) {
+        then(Ok(vec![("fake".into(), Address(Vec::new()))]));
+    }
+}
+
+/// Rank 0 of four; the test is the other three.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) roster: Arc<Roster>,
+    /// Context 2: everybody.
+    pub(crate) world: Arc<Channel>,
+    pub(crate) wire: Arc<Wire>,
+}
+
+/// The context of [`Bench::world`].
+pub(crate) const WORLD: u64 = 2;
+/// The context of [`Bench::rest`]: ranks 0 and 2.
+pub(crate) const REST: u64 = 9;
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Bench::with(Gets::None)
+    }
+
+    pub(crate) fn with(gets: Gets) -> Self {
+        Bench::set(gets, &Config::default())
+    }
+
+    pub(crate) fn set(gets: Gets, config: &Config) -> Self {
+        let wire = Arc::new(Wire { gets, ..Wire::default() });
+        let driver = FakeDriver(Arc::clone(&wire));
+        let roster = Arc::<Roster>::default();
+        let site = Site::new(0, 4, Arc::new(Doorbell::new().unwrap()));
+        let registry = Registry::empty().with(driver);
+        let cards = Arc::new(NoCards);
+        let engine = Engine::open(site, &registry, config, cards, Arc::clone(&roster)).unwrap();
+        let world = engine.join(WORLD, Group::Range { first: 0, len: 4 }, 0).unwrap();
+        Bench { engine, roster, world, wire }
+    }
+
+    pub(crate) fn play(&self, steps: impl IntoIterator<Item = Step>) {
+        lock(&self.wire.steps).extend(steps);
+        // Frames first; then, with none left, the ends they have brought.
+        for _ in 0..3 {
+            self.engine.progress();
+        }
+    }
+
+    /// Makes the links take nothing more, or go on.
+    pub(crate) fn stop_links(&self, stop: bool) {
+        self.wire.full.store(stop, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut *lock(&self.wire.sent))
+    }
+
+    /// Returns the operation numbers of the frames of this kind that were sent to `to`.
+    pub(crate) fn ops(&self, to: u32, kind: u8) -> Vec<(u64, u64)> {
+        let ours = |(peer, head, _): &Sent| *peer == to && head[0] == kind;
+        self.sent()
+            .iter()
+            .filter(|sent| ours(sent))
+            .map(|(_, head, _)| (word(head, 24), word(head, 32)))
+            .collect()
+    }
+
+    /// Returns how many pieces were said to cross others.
+    pub(crate) fn crossing(&self) -> usize {
+        self.wire.crossing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn send(&self, to: u32, data: Vec<u8>, mode: Mode) -> Result<Started, Fault> {
+        self.send_on(&self.world, to, data, mode)
+    }
+
+    pub(crate) fn send_on(
+        &self,
+        channel: &Arc<Channel>,
+        to: u32,
+        data: Vec<u8>,
+        mode: Mode,
+    ) -> Result<Started, Fault> {
+        let data = Arc::new(data);
+        let keep: Keep = Arc::clone(&data) as Keep;
+        // SAFETY: `keep` keeps the bytes, and nobody writes them.
+        #[expect(unsafe_code, reason = "see above")]
+        let source = unsafe { Source::new(Buf::read_only(data.as_ptr(), data.len(), BYTES), Some(keep)) };
+        self.engine.send(channel, to, 1, source.unwrap(), mode, Leave::Soon)
+    }
+
+    /// Sends bytes as a call does that lends its memory, and waits for the message to leave or goes on.
+    pub(crate) fn send_from(&self, to: u32, data: &[u8], leave: Leave) -> mpj_devices::Sent {
+        // SAFETY: the message goes at once: it is short, and there is room.
+        #[expect(unsafe_code, reason = "see above")]
+        let source = unsafe { Source::new(Buf::slice(data), None) };
+        let (channel, mut source) = (&self.world, source.unwrap());
+        self.engine.send_from(channel, to, 1, &mut source, Mode::Standard, leave).unwrap()
+    }
+
+    /// Posts a receive of `count` items into memory with 64 guard bytes on either side.
+    pub(crate) fn post(
+        &self,
+        channel: &Arc<Channel>,
+        pattern: Pattern,
+        datatype: Datatype,
+        bytes: usize,
+        count: usize,
+    ) -> Posted {
+        let mut memory = vec![0xaa; bytes + 128];
+        let base = memory.as_mut_ptr().wrapping_add(64);
+        let memory = Arc::new(Mutex::new(memory));
+        let keep: Keep = Arc::clone(&memory) as Keep;
+        // SAFETY: the test's items are `bytes` bytes from `base`; nobody looks before the target is gone.
+        #[expect(unsafe_code, reason = "see above")]
+        let target = unsafe { Target::new(Buf::new(base, count, datatype), Some(keep)) };
+        Posted { started: self.engine.recv(channel, pattern, target.unwrap()), memory }
+    }
+
+    pub(crate) fn post_bytes(&self, source: i32, bytes: usize) -> Posted {
+        self.post(&self.world, Pattern { source, tag: 1 }, Datatype::primitive(BYTES), bytes, bytes)
+    }
+
+    pub(crate) fn death(&self) -> Option<u32> {
+        self.roster.first_death().map(|event| event.rank)
+    }
+
+    /// Checks that rank 2 can still be talked to on a channel without rank 1.
+    pub(crate) fn others_go_on(&self) {
+        let rest = self.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
+        let posted = self.post(&rest, Pattern { source: 1, tag: 1 }, Datatype::primitive(BYTES), 5, 5);
+        self.play([Step::Frame(2, bind(40, REST, 1), vec![]), Step::Frame(2, eager(40), b"hello".to_vec())]);
+        let (outcome, memory) = posted.finish().expect("the others go on");
+        assert_eq!((outcome.map(|e| e.bytes), memory), (Ok(5), b"hello".to_vec()));
+    }
+}
+
+/// A receive under way.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    started: Result<Started, Fault>,
+    memory: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Posted {
+    pub(crate) fn completion(&self) -> Option<&Completion> {
+        match &self.started {
+            Ok(Started::Pending(completion)) => Some(completion),
+            _ => None,
+        }
+    }
+
+    /// Returns outcome and memory if it has ended; checks the guard bytes.
+    pub(crate) fn finish(self) -> Option<(Result<Envelope, Fault>, Vec<u8>)> {
+        let outcome = match self.started {
+            Ok(Started::Done(envelope)) => Ok(envelope),
+            Ok(Started::Pending(completion)) => completion.outcome()?.clone(),
+            Err(fault) => Err(fault),
+        };
+        let memory = Arc::into_inner(self.memory).expect("an ended receive holds its memory");
+        let mut memory = memory.into_inner().unwrap();
+        let guard = |bytes: &[u8]| assert!(bytes.iter().all(|b| *b == 0xaa), "a write outside");
+        guard(&memory[..64]);
+        guard(&memory[memory.len() - 64..]);
+        memory.truncate(memory.len() - 64);
+        Some((outcome, memory.split_off(64)))
+    }
+}
+
+/// Reports a death that the test has nothing to do with.
+pub(crate) fn dies(bench: &Bench, rank: u32) {
+    bench.roster.report(rank, End::Died("elsewhere".into()));
+}

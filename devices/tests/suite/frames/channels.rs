@@ -1,0 +1,250 @@
+//! Channels that come and go while their messages are under way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mpj_devices::{Channel, Completion, Fault, Mode, Started};
+
+use super::bench::{Bench, WORLD};
+use super::device::{EAGER, Sent, Step};
+use super::head::*;
+
+const SUB: u64 = 50;
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
+    bench
+}
+
+/// Joins the channel of ranks 0 and 1.
+fn join(bench: &Bench, context: u64) -> Arc<Channel> {
+    bench.engine.join(context, [0, 1].into_iter().collect(), 0).unwrap()
+}
+
+fn frame(head: Vec<u8>) -> Step {
+    Step::Frame(1, head, vec![])
+}
+
+fn pending(started: Result<Started, Fault>) -> Completion {
+    match started {
+        Ok(Started::Pending(completion)) => completion,
+        other => panic!("it should be under way: {other:?}"),
+    }
+}
+
+fn kinds(sent: &[Sent]) -> Vec<u8> {
+    sent.iter().map(|(_, head, _)| head[0]).collect()
+}
+
+/// Reads frames as their receiver does: each with the context that its number was last bound to.
+fn by_context(sent: Vec<Sent>) -> Vec<(u64, Sent)> {
+    let mut bound = HashMap::new();
+    let mut named = Vec::new();
+    for (to, head, body) in sent {
+        let number = u16::from_le_bytes([head[2], head[3]]);
+        if head[0] == BIND {
+            bound.insert(number, word(&head, 8));
+        } else {
+            named.push((bound.get(&number).copied().unwrap_or(0), (to, head, body)));
+        }
+    }
+    named
+}
+
+#[test]
+fn a_message_finishes_though_its_channel_is_dropped() {
+    for spoken in [false, true] {
+        let bench = bench();
+        let sub = join(&bench, SUB);
+        if spoken {
+            bench.play([frame(bind(7, SUB, 1))]);
+        }
+        let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
+        let sync = pending(bench.send_on(&sub, 1, vec![2; 100], Mode::Synchronous));
+        let sent = bench.sent();
+        let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 24)).unwrap();
+        let (announced, notify) = (number(READY), number(EAGER_SYNC));
+        bench.engine.leave(&sub);
+        assert!(long.outcome().is_none() && sync.outcome().is_none());
+        assert_eq!(bench.send_on(&sub, 1, vec![1; 10], Mode::Standard).unwrap_err(), Fault::Freed);
+        if !spoken {
+            bench.play([frame(bind(7, SUB, 1))]);
+        }
+        bench.play([frame(answer(CLEAR, 7, announced, 99)), frame(answer(DONE, 7, notify, 0))]);
+        assert!(long.outcome().is_some_and(Result::is_ok) && sync.outcome().is_some_and(Result::is_ok));
+        let body: usize = bench.sent().iter().filter(|s| s.1[0] == DATA).map(|s| s.2.len()).sum();
+        assert_eq!(body, 50_000);
+        bench.engine.close();
+    }
+}
+
+#[test]
+fn who_asks_for_nothing_is_answered() {
+    for (bound_before, left) in [(true, false), (true, true), (false, true)] {
+        let bench = bench();
+        let sub = join(&bench, SUB);
+        if bound_before {
+            bench.play([frame(bind(7, SUB, 1))]);
+        }
+        let send = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
+        let (op, _) = bench.ops(1, READY)[0];
+        assert!(bench.engine.withdraw(&sub, &send));
+        if left {
+            bench.engine.leave(&sub);
+        }
+        if !bound_before {
+            bench.play([frame(bind(7, SUB, 1))]);
+        }
+        bench.play([frame(answer(CLEAR, 7, op, 99))]);
+        let heads: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
+        assert_eq!(heads, [gone(SUB, 99)]);
+        assert_eq!(bench.death(), None);
+    }
+}
+
+/// What a rank has not received when it leaves a channel it never will: its sender waits no longer.
+#[test]
+fn messages_of_a_channel_that_was_left_are_refused() {
+    for bound_before in [false, true] {
+        let bench = bench();
+        let sub = join(&bench, SUB);
+        if bound_before {
+            bench.play([frame(bind(7, SUB, 1)), frame(ready(7, 1, 50_000)), frame(eager_sync(7, 2))]);
+        }
+        bench.sent();
+        bench.engine.leave(&sub);
+        let refused: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
+        let early: &[Vec<u8>] = if bound_before { &[refuse(SUB, 1), refuse(SUB, 2)] } else { &[] };
+        assert_eq!(refused, early);
+        if !bound_before {
+            bench.play([frame(bind(7, SUB, 1))]);
+        }
+        bench.play([frame(ready(7, 3, 50_000)), frame(eager_sync(7, 4))]);
+        bench.play([Step::Begin(1, eager_sync(7, 5), 0), Step::Landed(1)]);
+        let late: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
+        assert_eq!(late, [refuse(SUB, 3), refuse(SUB, 4), refuse(SUB, 5)]);
+        // Eager messages take room only until they are dropped.
+        for _ in 0..2000 {
+            bench.play([Step::Frame(1, eager(7), vec![1; EAGER])]);
+        }
+        assert_eq!(bench.death(), None);
+        let given: u64 = bench.sent().iter().filter(|s| s.1[0] == CREDIT).map(|s| word(&s.1, 32)).sum();
+        assert!(given > 8 << 20, "{given} bytes of room were given back");
+        bench.others_go_on();
+    }
+}
+
+#[test]
+fn a_message_that_is_refused_fails() {
+    let bench = bench();
+    let sub = join(&bench, SUB);
+    let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
+    let sync = pending(bench.send_on(&sub, 1, vec![2; 100], Mode::Synchronous));
+    let sent = bench.sent();
+    let ops: Vec<u64> = sent.iter().filter(|s| s.1[0] != BIND).map(|s| word(&s.1, 24)).collect();
+    bench.play(ops.iter().map(|op| frame(refuse(SUB, *op))));
+    for send in [long, sync] {
+        assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })));
+    }
+    bench.engine.close();
+}
+
+/// A channel is left as often as it has handles, with anything in between.
+#[test]
+fn a_number_stands_for_one_channel_at_a_time() {
+    let bench = bench();
+    let freed = join(&bench, SUB);
+    bench.engine.leave(&freed);
+    let one = join(&bench, 60);
+    // An answer of rank 1 to something that was sent there before.
+    bench.play([frame(bind(7, SUB, 1)), Step::Frame(1, eager(7), vec![1; 9])]);
+    bench.engine.leave(&freed);
+    let two = join(&bench, 70);
+    bench.play([frame(bind(8, 60, 1)), frame(bind(9, 70, 1))]);
+    bench.sent();
+    let _long = bench.send_on(&one, 1, vec![1; 50_000], Mode::Standard).unwrap();
+    let _short = bench.send_on(&two, 1, vec![1; 10], Mode::Standard).unwrap();
+    let sent = bench.sent();
+    let op = sent.iter().find(|s| s.1[0] == READY).map(|s| word(&s.1, 24)).unwrap();
+    let numbers: HashMap<_, _> =
+        sent.iter().filter(|s| s.1[0] == BIND).map(|s| (s.1[2], word(&s.1, 8))).collect();
+    assert_eq!(numbers.len(), 2, "one number for two live channels: {numbers:?}");
+    bench.play([frame(answer(CLEAR, 8, op, 99))]);
+    let data: Vec<_> = bench.sent().into_iter().filter(|s| s.1[0] == DATA).collect();
+    assert!(!data.is_empty() && data.iter().all(|s| numbers[&s.1[2]] == 60));
+}
+
+/// A body may outlive its channel, whose number goes to another.
+#[test]
+fn a_body_on_its_way_keeps_its_context() {
+    let bench = bench();
+    let sub = join(&bench, SUB);
+    bench.play([frame(bind(7, SUB, 1))]);
+    let send = pending(bench.send_on(&sub, 1, vec![1; 200_000], Mode::Standard));
+    let mut sent = bench.sent();
+    let op = sent.iter().find(|s| s.1[0] == READY).map(|s| word(&s.1, 24)).unwrap();
+    bench.stop_links(true);
+    bench.play([frame(answer(CLEAR, 7, op, 99))]);
+    bench.engine.leave(&sub);
+    let next: Vec<_> = [60, 70].iter().map(|context| join(&bench, *context)).collect();
+    for channel in &next {
+        bench.send_on(channel, 1, vec![3; 10], Mode::Standard).unwrap();
+    }
+    bench.stop_links(false);
+    bench.play([]);
+    for channel in &next {
+        bench.send_on(channel, 1, vec![4; 10], Mode::Standard).unwrap();
+    }
+    bench.play([]);
+    assert!(send.outcome().is_some_and(Result::is_ok));
+    sent.extend(bench.sent());
+    let frames = by_context(sent);
+    let contexts = |kind| frames.iter().filter(move |f| f.1.1[0] == kind).map(|f| f.0);
+    assert!(contexts(DATA).count() > 1 && contexts(DATA).all(|context| context == SUB));
+    assert_eq!(contexts(2).collect::<Vec<_>>(), [60, 70, 60, 70]);
+}
+
+#[test]
+fn channels_that_are_left_cost_no_number() {
+    let bench = bench();
+    for context in 1000..80_000 {
+        let sub = join(&bench, context);
+        bench.engine.leave(&sub);
+        bench.play([frame(bind(7, context, 1)), frame(answer(DONE, 7, 1, 0))]);
+    }
+    assert_eq!(bench.death(), None);
+    join(&bench, SUB);
+    bench.others_go_on();
+}
+
+/// Contexts that nobody joins cost those who do nothing.
+#[test]
+fn forged_contexts_take_no_channel() {
+    let bench = bench();
+    for context in 1000..80_000 {
+        bench.play([frame(bind(context as u16, context, 1)), Step::Frame(1, eager(context as u16), vec![])]);
+    }
+    assert!(bench.engine.join(7, [0, 2].into_iter().collect(), 0).is_ok());
+    bench.others_go_on();
+}
+
+#[test]
+fn the_frames_of_a_dropped_channel_end_with_their_peer() {
+    let bench = bench();
+    let sub = join(&bench, SUB);
+    let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
+    bench.stop_links(true);
+    let short = pending(bench.send_on(&sub, 1, vec![1; 50], Mode::Standard));
+    bench.engine.leave(&sub);
+    let other = join(&bench, 60);
+    assert!(short.outcome().is_none());
+    super::bench::dies(&bench, 1);
+    bench.play([]);
+    for send in [long, short] {
+        assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))), "{send:?}");
+    }
+    drop(other);
+    assert!(kinds(&bench.sent()).iter().all(|kind| *kind == BIND || *kind == READY));
+    bench.engine.close();
+}

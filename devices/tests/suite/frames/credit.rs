@@ -1,0 +1,419 @@
+//! What a peer may have waiting here is what it was granted: who takes more is accused, who is slow is not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mpj_devices::config::{BUDGET, Config};
+use mpj_devices::{Buf, Channel, Fault, Leave, Mode, Pattern, Source};
+use mpj_pool::Pool;
+
+use super::bench::{Bench, REST, WORLD, dies};
+use super::device::{EAGER, Gets, Step};
+use super::head::*;
+
+/// The room for eager messages that a peer is granted, what a message takes of it beside its body, and how many may wait
+/// for an answer.
+const CREDIT_BYTES: u64 = 8 << 20;
+const EACH: u64 = 64;
+const WINDOW: u64 = 1 << 20;
+
+fn bench() -> Bench {
+    bench_of(&Config::default())
+}
+
+fn bench_of(config: &Config) -> Bench {
+    let bench = Bench::set(Gets::None, config);
+    bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
+    bench
+}
+
+fn cause(bench: &Bench) -> String {
+    match bench.roster.first_death().expect("an accusation").end {
+        mpj_devices::End::Died(cause) => cause.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The credit that was given back to rank 1.
+fn given(bench: &Bench) -> u64 {
+    let to_1 = |s: &&super::device::Sent| s.0 == 1 && s.1[0] == CREDIT;
+    bench.sent().iter().filter(to_1).map(|s| word(&s.1, 32)).sum()
+}
+
+fn eager_message(len: usize) -> Step {
+    Step::Frame(1, eager(0), vec![1; len])
+}
+
+#[test]
+fn who_sends_more_than_it_was_granted_is_accused() {
+    for streamed in [false, true] {
+        let bench = bench();
+        let before = mpj_pool::global().stats().live_granted;
+        for _ in 0..3000 {
+            if streamed {
+                bench.play([
+                    Step::Begin(1, eager(0), EAGER),
+                    Step::Bytes(1, vec![1; EAGER]),
+                    Step::Landed(1),
+                ]);
+            } else {
+                bench.play([eager_message(EAGER)]);
+            }
+        }
+        let held = mpj_pool::global().stats().live_granted.saturating_sub(before);
+        assert!(held < 12 << 20, "{held} bytes are held for one peer");
+        assert_eq!(bench.death(), Some(1));
+        let cause = cause(&bench);
+        assert!(cause.contains("8388608") && cause.contains("granted"), "{cause}");
+        bench.others_go_on();
+    }
+}
+
+#[test]
+fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
+    let bench = bench();
+    let mut room = CREDIT_BYTES;
+    let mut waiting = 0;
+    for round in 0..6 {
+        // All there is, in messages of several sizes, and the rest in one of exactly what is left.
+        while room >= EAGER as u64 + 2 * EACH {
+            let len = [0, 1, 1000, EAGER][(waiting + round) % 4];
+            bench.play([eager_message(len)]);
+            room -= len as u64 + EACH;
+            waiting += 1;
+        }
+        bench.play([eager_message((room - EACH) as usize)]);
+        (room, waiting) = (0, waiting + 1);
+        assert_eq!(bench.death(), None, "round {round}");
+        for _ in 0..waiting {
+            let _ = bench.post_bytes(1, EAGER + 200).finish().unwrap().0.unwrap();
+        }
+        waiting = 0;
+        room += given(&bench);
+        assert!(room > CREDIT_BYTES / 2);
+    }
+    // Messages that meet their receive take room, too, until it is given back.
+    for _ in 0..5000 {
+        let posted = bench.post_bytes(1, EAGER);
+        if room < EAGER as u64 + EACH {
+            room += given(&bench);
+        }
+        bench.play([eager_message(EAGER)]);
+        room -= EAGER as u64 + EACH;
+        assert!(posted.finish().unwrap().0.is_ok());
+    }
+    assert_eq!(bench.death(), None);
+}
+
+/// With a budget of 1 MiB and four ranks each of them begins with 128 KiB; 512 KiB are there to grow.
+#[test]
+fn who_uses_its_room_is_given_more_while_the_budget_lasts() {
+    let mut config = Config::default();
+    config.set(&BUDGET, 1 << 20).unwrap();
+    let bench = bench_of(&config);
+    let taken = EAGER as u64 + EACH;
+    let (mut room, mut most) = (128 << 10, 0);
+    for _ in 0..100 {
+        // As much as may come comes, and is received.
+        most = most.max(room);
+        let messages = room / taken;
+        for _ in 0..messages {
+            bench.play([eager_message(EAGER)]);
+        }
+        room -= messages * taken;
+        for _ in 0..messages {
+            let _ = bench.post_bytes(1, EAGER).finish().unwrap().0.unwrap();
+        }
+        room += given(&bench);
+        assert_eq!(bench.death(), None);
+    }
+    let all = (128 + 512) << 10;
+    assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
+    // Another peer began with its part and finds nothing left.
+    assert_eq!(bench.death(), None);
+    let two = |len: usize| Step::Frame(2, eager(0), vec![1; len]);
+    for _ in 0..(128 << 10) / taken {
+        bench.play([two(EAGER)]);
+    }
+    assert_eq!(bench.death(), None);
+    bench.play([two(EAGER)]);
+    assert_eq!(bench.death(), Some(2));
+}
+
+#[test]
+fn who_announces_without_end_is_accused() {
+    for sync in [false, true] {
+        let bench = bench();
+        let announce = |op| if sync { eager_sync(0, op) } else { ready(0, op, 50_000) };
+        // What has met its receive waits no more, and neither does it count against the room.
+        let before = if sync { 1000 } else { 0 };
+        for op in 0..before {
+            let _posted = bench.post_bytes(1, 50_000);
+            bench.play([Step::Frame(1, announce(op), vec![])]);
+        }
+        let room = if sync { CREDIT_BYTES / EACH - before } else { WINDOW };
+        for first in (0..room).step_by(1 << 14) {
+            let ops = first..room.min(first + (1 << 14));
+            bench.play(ops.map(|op| Step::Frame(1, announce(before + op), vec![])));
+        }
+        assert_eq!(bench.death(), None);
+        bench.play([Step::Frame(1, announce(1 << 40), vec![])]);
+        assert_eq!(bench.death(), Some(1));
+        let cause = cause(&bench);
+        assert!(cause.contains(if sync { "8388608" } else { "1048576" }), "{cause}");
+        bench.others_go_on();
+    }
+}
+
+/// The other side of it: who would announce more than may wait is told.
+#[test]
+fn too_many_announcements_are_refused_where_they_are_made() {
+    let bench = bench();
+    let body = Arc::new(vec![1; EAGER + 1]);
+    let send = || {
+        let keep = Arc::clone(&body) as mpj_devices::Keep;
+        // SAFETY: `keep` keeps the bytes, and nobody writes them.
+        #[expect(unsafe_code, reason = "see above")]
+        let source =
+            unsafe { Source::new(Buf::read_only(body.as_ptr(), EAGER + 1, BYTES), Some(keep)) }.unwrap();
+        bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Leave::Soon)
+    };
+    let mut ops = Vec::new();
+    for _ in 0..WINDOW {
+        drop(send().unwrap());
+        if ops.len() < 2 {
+            ops.extend(bench.ops(1, READY));
+        } else {
+            bench.sent();
+        }
+    }
+    assert_eq!(send().unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
+    let sync = bench.send(1, vec![1; 10], Mode::Synchronous);
+    assert_eq!(sync.unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
+    assert!(bench.send(1, vec![1; 10], Mode::Standard).is_ok(), "nobody waits for its answer");
+    // Each answer makes room for one.
+    for (kind, (op, _)) in [CLEAR, DONE].into_iter().zip(ops) {
+        bench.play([Step::Frame(1, answer(kind, 0, op, 7), vec![])]);
+        assert!(send().is_ok() && send().is_err());
+    }
+}
+
+/// A rank of four with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB are there to grow.
+fn small() -> Bench {
+    let mut config = Config::default();
+    config.set(&BUDGET, 1 << 20).unwrap();
+    bench_of(&config)
+}
+
+/// The kind of frames that carry a short message.
+const EAGER_FRAME: u8 = super::head::EAGER;
+
+/// What frames of credit say.
+const GRANT: u64 = 0;
+const RECALL: u64 = 1;
+const RETURN: u64 = 2;
+
+/// A peer that takes all the room it has, again and again.
+struct Busy {
+    rank: u32,
+    /// Where it sends, the number that it has bound to that, and its rank there.
+    channel: Arc<Channel>,
+    number: u16,
+    source: i32,
+    /// What it was granted, and has not taken.
+    room: u64,
+    /// What it was asked to return, each time.
+    recalled: Vec<u64>,
+}
+
+impl Busy {
+    fn new(rank: u32, number: u16, channel: Arc<Channel>, source: i32) -> Self {
+        Busy { rank, channel, number, source, room: 128 << 10, recalled: Vec::new() }
+    }
+
+    /// Sends all it may, and has it received. Returns how much that was at once.
+    fn send(&mut self, bench: &Bench) -> u64 {
+        let taken = EAGER as u64 + EACH;
+        let (room, messages) = (self.room, self.room / taken);
+        for _ in 0..messages {
+            bench.play([Step::Frame(self.rank, eager(self.number), vec![1; EAGER])]);
+        }
+        self.room -= messages * taken;
+        for _ in 0..messages {
+            let pattern = Pattern { source: self.source, tag: 1 };
+            let _ =
+                bench.post(&self.channel, pattern, BYTES.into(), EAGER, EAGER).finish().unwrap().0.unwrap();
+        }
+        room
+    }
+
+    fn give_back(&mut self, bench: &Bench, bytes: u64) {
+        self.room -= bytes;
+        bench.play([Step::Frame(self.rank, answer(CREDIT, 0, RETURN, bytes), vec![])]);
+    }
+}
+
+/// Two peers, of which the first is in the world and the second in [`REST`].
+struct Two {
+    idle: Busy,
+    short: Busy,
+}
+
+impl Two {
+    /// Has one peer use up the budget, and the other one ask for it.
+    fn play(bench: &Bench) -> Self {
+        let rest = bench.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
+        bench.play([Step::Frame(2, bind(40, REST, 1), vec![])]);
+        let idle = Busy::new(1, 0, Arc::clone(&bench.world), 1);
+        let mut two = Two { idle, short: Busy::new(2, 40, rest, 1) };
+        for _ in 0..20 {
+            two.idle.send(bench);
+            two.hear(bench);
+        }
+        two.until_recalled(bench, 1);
+        assert_eq!(two.idle.recalled, [512 << 10], "what it has beyond its first room");
+        two
+    }
+
+    /// Has the second peer send until the first was asked so often.
+    fn until_recalled(&mut self, bench: &Bench, times: usize) {
+        for _ in 0..100 {
+            if self.idle.recalled.len() < times {
+                self.most_of_short(bench, 1);
+            }
+        }
+        assert_eq!(self.idle.recalled.len(), times, "it is not asked for its room");
+    }
+
+    /// Takes in what was sent to them.
+    fn hear(&mut self, bench: &Bench) {
+        for (to, head, _) in bench.sent().iter().filter(|sent| sent.1[0] == CREDIT) {
+            let peer = if *to == 1 { &mut self.idle } else { &mut self.short };
+            match word(head, 24) {
+                GRANT => peer.room += word(head, 32),
+                RECALL => peer.recalled.push(word(head, 32)),
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    /// Has the second peer send; returns the most that it could at once.
+    fn most_of_short(&mut self, bench: &Bench, times: usize) -> u64 {
+        let mut most = 0;
+        for _ in 0..times {
+            most = most.max(self.short.send(bench));
+            self.hear(bench);
+        }
+        most
+    }
+}
+
+#[test]
+fn what_an_idle_peer_returns_is_granted_to_another() {
+    let bench = small();
+    let mut two = Two::play(&bench);
+    let most = two.most_of_short(&bench, 20);
+    assert!(most <= 128 << 10, "it may still be on its way: {most}");
+    assert_eq!(two.idle.recalled.len(), 1, "nobody is asked twice");
+    two.idle.give_back(&bench, 512 << 10);
+    let (most, all) = (two.most_of_short(&bench, 20), (128 + 512) << 10);
+    assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
+    // Who has returned its room has the first, and no more.
+    assert_eq!(bench.death(), None);
+    for _ in 0..=two.idle.room / (EAGER as u64 + EACH) {
+        bench.play([eager_message(EAGER)]);
+    }
+    assert_eq!(bench.death(), Some(1));
+}
+
+#[test]
+fn who_returns_nothing_is_asked_again_later() {
+    let bench = small();
+    let mut two = Two::play(&bench);
+    for times in 2..5 {
+        two.idle.give_back(&bench, 0);
+        two.until_recalled(&bench, times);
+    }
+    two.idle.give_back(&bench, 64 << 10);
+    let most = two.most_of_short(&bench, 20);
+    assert!((128 << 10..=192 << 10).contains(&most), "{most} bytes");
+    assert_eq!(bench.death(), None);
+}
+
+/// Neither is it lost, nor is it there twice.
+#[test]
+fn room_that_was_recalled_comes_back_once_if_its_peer_dies() {
+    for returned in [None, Some(0), Some(100 << 10), Some(512 << 10)] {
+        let bench = small();
+        let mut two = Two::play(&bench);
+        if let Some(bytes) = returned {
+            two.idle.give_back(&bench, bytes);
+        }
+        dies(&bench, 1);
+        bench.play([]);
+        two.idle.room = u64::MAX;
+        two.idle.give_back(&bench, 512 << 10);
+        let (most, all) = (two.most_of_short(&bench, 20), (128 + 512) << 10);
+        assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes after {returned:?}");
+    }
+}
+
+#[test]
+fn who_returns_what_it_does_not_have_is_accused() {
+    // Without having been asked, and more than that.
+    for bytes in [0, 1, u64::MAX] {
+        let bench = small();
+        bench.play([Step::Frame(1, answer(CREDIT, 0, RETURN, bytes), vec![])]);
+        assert_eq!(bench.death(), Some(1), "{bytes}");
+    }
+    let bench = small();
+    let mut two = Two::play(&bench);
+    two.idle.room = u64::MAX;
+    two.idle.give_back(&bench, (512 << 10) + 1);
+    assert_eq!(bench.death(), Some(1), "more than it was asked for");
+    // What it has used.
+    let bench = small();
+    let two = Two::play(&bench);
+    for _ in 0..two.idle.room / (EAGER as u64 + EACH) {
+        bench.play([eager_message(EAGER)]);
+    }
+    assert_eq!(bench.death(), None);
+    bench.play([Step::Frame(1, answer(CREDIT, 0, RETURN, 512 << 10), vec![])]);
+    assert_eq!(bench.death(), Some(1), "what it has used");
+    let bench = small();
+    bench.play([Step::Frame(1, answer(CREDIT, 0, 3, 1), vec![])]);
+    assert_eq!(bench.death(), Some(1), "there is no such frame");
+}
+
+/// The other side of it: room that is asked for is returned, as much of it as no message has taken.
+#[test]
+fn room_that_is_asked_for_is_returned_once() {
+    let bench = bench();
+    let taken = 1000 + EACH;
+    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    bench.sent();
+    let left = CREDIT_BYTES - taken;
+    for (asked, given) in [(1 << 20, 1 << 20), (0, 0), (u64::MAX, left - (1 << 20)), (5, 0)] {
+        bench.play([Step::Frame(1, answer(CREDIT, 0, RECALL, asked), vec![])]);
+        assert_eq!(bench.ops(1, CREDIT), [(RETURN, given)], "{asked}");
+    }
+    // Without room what it sends is announced; it has some again when it was granted some.
+    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    assert_eq!(bench.ops(1, READY).len(), 1);
+    bench.play([Step::Frame(1, answer(CREDIT, 0, GRANT, taken), vec![])]);
+    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    assert_eq!(bench.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);
+}
+
+/// Who asks again before the answer can have come would have answers pile up where it does not look.
+#[test]
+fn who_asks_for_room_without_end_is_accused() {
+    let bench = bench();
+    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    bench.wire.full.store(true, Ordering::Relaxed);
+    let recall = || Step::Frame(1, answer(CREDIT, 0, RECALL, 1), vec![]);
+    bench.play([recall()]);
+    assert_eq!(bench.death(), None);
+    bench.play([recall()]);
+    assert_eq!(bench.death(), Some(1));
+}

@@ -1,0 +1,52 @@
+//! Sends that meet the end of their receiver.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mpj_devices::{End, Fault, Mode, Started};
+
+use super::bench::{Bench, WORLD};
+use super::device::Step;
+use super::head::*;
+
+/// A thread sends while another one hears that the receiver has ended: whatever comes first, the link is used no more when it was
+/// told to forget, and every send ends.
+#[test]
+fn nothing_is_posted_to_who_was_forgotten() {
+    let ends = [End::Left, End::Died("elsewhere".into())];
+    for (round, end) in (0..100).flat_map(|round| ends.iter().map(move |end| (round, end.clone()))) {
+        let bench = Bench::new();
+        bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
+        bench.send(1, vec![1; 10], Mode::Standard).unwrap();
+        let has_begun = AtomicBool::new(false);
+        let sends = || {
+            has_begun.store(true, Ordering::Relaxed);
+            let mut pending = Vec::new();
+            loop {
+                match bench.send(1, vec![1; 10], Mode::Standard) {
+                    Ok(Started::Done(_)) => (),
+                    Ok(Started::Pending(completion)) => pending.push(completion),
+                    Err(fault) => return (pending, fault),
+                }
+            }
+        };
+        let (pending, fault) = std::thread::scope(|scope| {
+            let sender = scope.spawn(sends);
+            while !has_begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            (0..round % 64).for_each(|_| std::hint::spin_loop());
+            bench.roster.report(1, end);
+            bench.play([]);
+            sender.join().unwrap()
+        });
+        bench.play([]);
+        let told =
+            |fault: &Fault| matches!(fault, Fault::Left { rank: Some(1) } | Fault::Dead { rank: 1, .. });
+        assert!(told(&fault), "{fault}");
+        for send in pending {
+            let outcome = send.outcome().expect("it ends with its receiver");
+            assert!(outcome.as_ref().is_err_and(told), "{outcome:?}");
+        }
+        assert_eq!(bench.wire.late.load(Ordering::Relaxed), 0, "frames of round {round}");
+    }
+}

@@ -1,0 +1,161 @@
+//! A receive that fails half-way gives back memory of which every `bool` and `char` is one, whatever had landed.
+
+use std::sync::Arc;
+
+use mpj_datatypes::{Datatype, Primitive};
+use mpj_devices::{Channel, End, Fault, Pattern};
+
+use super::bench::{Bench, Posted, WORLD};
+use super::device::{Gets, Step};
+use super::head::*;
+
+const SUB: u64 = 50;
+const LEN: usize = 30_000;
+
+/// What a hostile peer sends: no `bool`, and four of it no `char`.
+const BAD: u8 = 0xdb;
+
+/// A bench whose peer 1 has bound channel 0 to the world and channel 1 to `SUB`, the channel of ranks 0 and 1.
+fn bench(gets: Gets) -> (Bench, Arc<Channel>) {
+    let bench = Bench::with(gets);
+    let sub = bench.engine.join(SUB, [0, 1].into_iter().collect(), 0).unwrap();
+    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, bind(1, SUB, 1), vec![])]);
+    (bench, sub)
+}
+
+fn post(bench: &Bench, channel: &Arc<Channel>, primitive: Primitive) -> Posted {
+    let shape = Datatype::primitive(primitive);
+    bench.post(channel, Pattern { source: 1, tag: 1 }, shape, LEN, LEN / primitive.size())
+}
+
+fn of(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
+    head[1] = primitive as u8;
+    head
+}
+
+/// A receive of announced bools, and its number.
+fn announced(gets: Gets) -> (Bench, Arc<Channel>, Posted, u64) {
+    let (bench, sub) = bench(gets);
+    let posted = post(&bench, &sub, Primitive::Bool);
+    let head = of(Primitive::Bool, ready(1, 5, LEN as u64));
+    bench.play([Step::Frame(1, head, vec![1; 8])]);
+    let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
+    (bench, sub, posted, mine)
+}
+
+fn assert_no_bad_bool(posted: Posted, fault: impl Fn(&Fault) -> bool) {
+    let (outcome, memory) = posted.finish().expect("the receive has ended");
+    assert!(outcome.as_ref().is_err_and(fault), "{outcome:?}");
+    // 0xaa is what was there before.
+    let bad = memory.iter().filter(|byte| ![0, 1, 0xaa].contains(*byte)).count();
+    assert_eq!(bad, 0, "invalid bools in memory that was given back");
+}
+
+fn half() -> Vec<u8> {
+    vec![BAD; LEN / 2]
+}
+
+#[test]
+fn a_death_after_a_piece() {
+    let (bench, _sub, posted, mine) = announced(Gets::None);
+    bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000]), Step::Lost(1)]);
+    assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
+}
+
+#[test]
+fn a_message_that_is_taken_back_after_a_piece() {
+    let (bench, _sub, posted, mine) = announced(Gets::None);
+    bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000])]);
+    bench.play([Step::Frame(1, gone(SUB, mine), vec![])]);
+    assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Withdrawn { rank: 1 }));
+}
+
+#[test]
+fn an_engine_that_goes_after_a_piece() {
+    let (bench, sub, posted, mine) = announced(Gets::None);
+    bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000])]);
+    drop((bench, sub));
+    assert_no_bad_bool(posted, |_| true);
+}
+
+#[test]
+fn a_device_that_wrote_half_of_a_piece() {
+    for then in [Step::Lost(1), Step::Landed(1)] {
+        let (bench, _sub, posted, mine) = announced(Gets::None);
+        bench.play([Step::Begin(1, answer(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
+        bench.roster.report(1, End::Died("elsewhere".into()));
+        // The device gives the body back, and what it says of it afterwards changes nothing.
+        bench.play([]);
+        bench.play([then]);
+        assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
+    }
+}
+
+#[test]
+fn a_copy_that_failed_half_way() {
+    let (bench, _sub, posted, _mine) = announced(Gets::Fail);
+    bench.roster.report(1, End::Died("elsewhere".into()));
+    bench.play([]);
+    assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
+}
+
+#[test]
+fn an_engine_that_goes_while_a_device_writes() {
+    let (bench, sub) = bench(Gets::None);
+    let shape = Datatype::primitive(Primitive::Bool);
+    let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, shape, 500, 500);
+    bench.play([Step::Begin(1, of(Primitive::Bool, eager(1)), 500), Step::Bytes(1, vec![BAD; 100])]);
+    drop((bench, sub));
+    assert_no_bad_bool(posted, |_| true);
+}
+
+/// An honest peer, whose connection breaks in the middle of a `char`: half of it, with half of what was there before,
+/// would be none.
+#[test]
+fn a_connection_that_breaks_inside_of_a_char() {
+    let apart = Datatype::of::<char>().vector(100, 1, 2).unwrap();
+    let body: Vec<u8> = std::iter::repeat_n(0x1d800u32.to_ne_bytes(), 100).flatten().collect();
+    for (shape, count, stride) in [(Datatype::primitive(Primitive::Char), 100, 4), (apart, 1, 8)] {
+        for cut in 200..=204 {
+            let (bench, sub) = bench(Gets::None);
+            let pattern = Pattern { source: 1, tag: 1 };
+            let posted = bench.post(&sub, pattern, shape.clone(), 99 * stride + 4, count);
+            let head = of(Primitive::Char, eager(1));
+            bench.play([Step::Begin(1, head, 400), Step::Bytes(1, body[..cut].to_vec()), Step::Lost(1)]);
+            let (outcome, memory) = posted.finish().unwrap();
+            assert!(outcome.is_err());
+            for (i, bytes) in memory.chunks(stride).enumerate() {
+                let bits = u32::from_ne_bytes(bytes[..4].try_into().unwrap());
+                let valid = bits == 0xaaaa_aaaa || char::from_u32(bits).is_some();
+                assert!(valid, "cut at {cut}: item {i} is {bits:#x}");
+            }
+        }
+    }
+}
+
+/// Items of several primitives: the gaps and what lies behind the last byte stay as they were.
+#[test]
+fn structures_with_a_bool() {
+    let pair =
+        Datatype::structure(&[(1, 0, Datatype::of::<bool>()), (1, 4, Datatype::of::<char>())]).unwrap();
+    let pairs = pair.resized(0, 8).unwrap();
+    // Each pair is 5 bytes on the way: the cut runs through every place of it.
+    for cut in 10..=15 {
+        let (bench, sub) = bench(Gets::None);
+        let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, pairs.clone(), 80, 10);
+        let signature = pair.signature().repeat(10);
+        let head = head(2, 0, 1, 1, [signature.hash, signature.count, 0, 0]);
+        bench.play([Step::Begin(1, head, 50), Step::Bytes(1, vec![BAD; cut]), Step::Lost(1)]);
+        let (outcome, memory) = posted.finish().unwrap();
+        assert!(outcome.is_err());
+        for (i, item) in memory.chunks(8).enumerate() {
+            let bits = u32::from_ne_bytes(item[4..].try_into().unwrap());
+            assert!([0, 1, 0xaa].contains(&item[0]), "cut at {cut}: bool {i} is {}", item[0]);
+            assert!(
+                bits == 0xaaaa_aaaa || char::from_u32(bits).is_some(),
+                "cut at {cut}: char {i} is {bits:#x}"
+            );
+            assert_eq!(item[1..4], [0xaa; 3], "a gap");
+        }
+    }
+}

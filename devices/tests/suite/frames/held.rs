@@ -1,0 +1,91 @@
+//! Messages that a device keeps back: which, and what has them leave.
+
+use std::sync::atomic::Ordering;
+
+use mpj_devices::{Leave, Mode, Sent, Started};
+
+use super::bench::{Bench, WORLD};
+use super::device::Step;
+use super::head::{DONE, EAGER, bind, eager_sync};
+
+/// A bench whose links keep back what may wait, and which has spoken to ranks 1 and 2.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    for rank in [1, 2] {
+        assert!(bench.send(rank, vec![0], Mode::Standard).is_ok());
+    }
+    bench.play([]);
+    bench.sent();
+    bench.wire.holds.store(true, Ordering::Relaxed);
+    bench
+}
+
+/// The bodies of what was sent to a rank.
+fn bodies(bench: &Bench, to: u32) -> Vec<u8> {
+    bench.sent().into_iter().filter(|sent| sent.0 == to).flat_map(|sent| sent.2).collect()
+}
+
+/// Starts three messages, which are held.
+fn start(bench: &Bench) {
+    for byte in 1..=3 {
+        assert!(matches!(bench.send_from(1, &[byte], Leave::Soon), Sent::Held));
+    }
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn a_message_that_its_caller_waits_for_leaves_and_takes_along_what_was_held() {
+    let bench = bench();
+    assert!(matches!(bench.send_from(1, &[0], Leave::Now), Sent::Left));
+    assert_eq!(bodies(&bench, 1), [0]);
+    start(&bench);
+    assert!(matches!(bench.send_from(1, &[4], Leave::Now), Sent::Left));
+    assert_eq!(bodies(&bench, 1), [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_is_held_leaves_with_the_next_look() {
+    let bench = bench();
+    start(&bench);
+    bench.engine.progress();
+    assert_eq!(bodies(&bench, 1), [1, 2, 3]);
+}
+
+#[test]
+fn what_is_held_leaves_when_a_send_is_waited_for_that_has_ended() {
+    let bench = bench();
+    start(&bench);
+    let sent = bench.send(1, vec![4], Mode::Standard).unwrap();
+    assert!(matches!(sent, Started::Done(_)));
+    assert_eq!(bench.sent(), []);
+    bench.engine.wait(sent).unwrap();
+    assert_eq!(bodies(&bench, 1), [1, 2, 3, 4]);
+    start(&bench);
+    bench.engine.flush_held();
+    assert_eq!(bodies(&bench, 1), [1, 2, 3]);
+    // Nothing is held, and nothing is sent twice.
+    bench.engine.flush_held();
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn a_synchronous_message_that_is_started_may_be_held_too() {
+    let bench = bench();
+    let sent = bench.send(1, vec![7], Mode::Synchronous).unwrap();
+    assert!(matches!(sent, Started::Pending(_)));
+    assert_eq!(bench.sent(), []);
+    bench.engine.progress();
+    assert_eq!(bodies(&bench, 1), [7]);
+}
+
+/// What is no message leaves at once: here the answer to a synchronous message that a receive has found.
+#[test]
+fn answers_are_not_held() {
+    let bench = bench();
+    bench.play([Step::Frame(1, bind(40, WORLD, 1), vec![]), Step::Frame(1, eager_sync(40, 5), vec![9; 8])]);
+    start(&bench);
+    let posted = bench.post_bytes(1, 8);
+    let sent = bench.sent();
+    assert_eq!(sent.iter().map(|sent| sent.1[0]).collect::<Vec<_>>(), [EAGER, EAGER, EAGER, DONE]);
+    assert_eq!(posted.finish().map(|(_, memory)| memory), Some(vec![9; 8]));
+}

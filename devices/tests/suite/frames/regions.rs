@@ -1,0 +1,119 @@
+//! Blocks of a pool: each device registers their region once, and gives it back when the pool goes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mpj_devices::{Buf, Completion, Keep, Leave, Mode, Pattern, Source, Started, Target};
+use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Unpooled};
+
+use super::bench::{Bench, WORLD};
+use super::device::{EAGER, Gets, KEY, PIECE, Step, fetched, lock};
+use super::head::*;
+
+const LEN: usize = EAGER + 100;
+
+fn bench() -> Bench {
+    let bench = Bench::with(Gets::Start);
+    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
+    bench
+}
+
+/// How many regions the device has registered.
+fn regions(bench: &Bench) -> usize {
+    bench.wire.regions.load(Ordering::Relaxed)
+}
+
+/// What was registered, as the rank counts it.
+fn registered(bench: &Bench) -> (u64, u64) {
+    let stats = bench.engine.stats();
+    stats.devices.iter().fold((0, 0), |(number, bytes), (_, traffic)| {
+        (number + traffic.registered.number, bytes + traffic.registered.bytes)
+    })
+}
+
+/// A block whose bytes have values, for operations to share.
+fn filled<B: RawBuffer + Sync + 'static>(mut block: B) -> Arc<B> {
+    block.as_uninit_mut().fill(std::mem::MaybeUninit::new(3));
+    Arc::new(block)
+}
+
+/// Announces a message and returns the key that the peer was given for it.
+fn announce(bench: &Bench, buf: Buf, keep: Keep) -> (Completion, u64, Vec<u8>) {
+    // SAFETY: `keep` keeps the bytes and their region, and nobody writes them.
+    #[expect(unsafe_code, reason = "see above")]
+    let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
+    let started = bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Leave::Soon).unwrap();
+    let Started::Pending(completion) = started else { panic!("an announced message") };
+    let sent = bench.sent();
+    let (_, head, key) = sent.iter().find(|sent| sent.1[0] == READY).unwrap();
+    (completion, word(head, 24), key.clone())
+}
+
+#[test]
+fn messages_out_of_one_region_register_it_once_with_each_device() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let blocks: Vec<_> = (0..3).map(|_| filled(pool.alloc(LEN).unwrap())).collect();
+    let benches = [bench(), bench()];
+    for bench in &benches {
+        for (nth, block) in blocks.iter().enumerate() {
+            let region = block.registrable().unwrap();
+            let at = block.as_ptr().addr().get() + nth - region.base.addr().get();
+            let buf = Buf::in_block(&**block, nth, LEN - nth, BYTES);
+            let (send, op, key) = announce(bench, buf, Arc::clone(block) as Keep);
+            assert_eq!(key, at.to_le_bytes(), "the key of the region, and the place in it");
+            bench.play([Step::Frame(1, answer(DONE, 0, op, 0), vec![])]);
+            assert!(send.outcome().is_some_and(Result::is_ok));
+            assert_eq!(regions(bench), 1, "after message {nth}");
+            assert_eq!(registered(bench), (1, region.len as u64), "after message {nth}");
+        }
+    }
+    drop(blocks);
+    assert_eq!(benches.each_ref().map(regions), [1, 1], "as long as the pool has it");
+    drop(pool);
+    assert_eq!(benches.each_ref().map(regions), [0, 0]);
+}
+
+#[test]
+fn receives_and_lent_bodies_use_the_same_registration() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let bench = bench();
+    let into = filled(pool.alloc(PIECE).unwrap());
+    let buf = Buf::in_block(&*into, 0, PIECE, BYTES);
+    // SAFETY: the block is kept, and nobody looks before the receive has ended.
+    #[expect(unsafe_code, reason = "see above")]
+    let target = unsafe { Target::new(buf, Some(Arc::clone(&into) as Keep)) }.unwrap();
+    let pattern = Pattern { source: 1, tag: 1 };
+    let Ok(Started::Pending(recv)) = bench.engine.recv(&bench.world, pattern, target) else {
+        panic!("nothing has come")
+    };
+    bench.play([Step::Frame(1, ready(0, 5, PIECE as u64), vec![1])]);
+    assert_eq!(regions(&bench), 1);
+    let token = lock(&bench.wire.moves)[0].token;
+    bench.play([Step::Moved(token, true)]);
+    assert!(recv.outcome().is_some_and(Result::is_ok));
+    // SAFETY: it was filled, and then received into.
+    #[expect(unsafe_code, reason = "see above")]
+    let got = unsafe { into.as_uninit()[..PIECE].assume_init_ref() };
+    assert!(got.iter().enumerate().all(|(at, byte)| *byte == fetched(at)));
+    let (_, op, _) = announce(&bench, Buf::in_block(&*into, 0, LEN, BYTES), Arc::clone(&into) as Keep);
+    bench.play([Step::Frame(1, answer(CLEAR, 0, op, 9), vec![])]);
+    assert!(!lock(&bench.wire.moves).is_empty(), "the body is lent");
+    assert_eq!(regions(&bench), 1);
+    assert_eq!(registered(&bench), (1, into.registrable().unwrap().len as u64));
+}
+
+#[test]
+fn memory_that_reaches_out_of_a_region_is_registered_alone() {
+    let bench = bench();
+    let block = filled(Unpooled::new(usize::MAX, Heap::create).alloc(LEN).unwrap());
+    let elsewhere = Arc::new(vec![3u8; LEN]);
+    let buf = Buf::slice(&elsewhere[..]).in_region(block.registrable());
+    let (_, _, key) = announce(&bench, buf, Arc::new((Arc::clone(&block), Arc::clone(&elsewhere))));
+    assert_eq!((regions(&bench), &key[..]), (0, &KEY[..]));
+    assert_eq!(registered(&bench), (1, LEN as u64));
+    // A block of its own is a region, also after it was moved.
+    let (send, op, key) = announce(&bench, Buf::in_block(&*block, 0, LEN, BYTES), Arc::clone(&block) as Keep);
+    assert_eq!((regions(&bench), &key[..]), (1, &[0; 8][..]));
+    bench.play([Step::Frame(1, answer(DONE, 0, op, 0), vec![])]);
+    assert!(send.outcome().is_some_and(Result::is_ok));
+}

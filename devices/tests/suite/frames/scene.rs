@@ -1,0 +1,61 @@
+//! An engine in the middle of everything, and a peer about to misbehave.
+
+use mpj_devices::{Fault, Mode, Started};
+
+use super::bench::{Bench, Posted, WORLD};
+use super::device::{Gets, Step};
+use super::head::*;
+
+pub(crate) fn frame(head: Vec<u8>, body: usize) -> Step {
+    Step::Frame(1, head, vec![7; body])
+}
+
+/// What goes wrong with a peer that has bound the world, in a bench with one operation of each kind.
+pub(crate) struct Scene {
+    pub(crate) bench: Bench,
+    pub(crate) receive: Posted,
+    pub(crate) moving: Posted,
+    /// The engine's numbers: a synchronous send, an announced one, a receive that waits for its data.
+    pub(crate) sync: u64,
+    pub(crate) send: u64,
+    pub(crate) recv: u64,
+    pub(crate) sends: Vec<Started>,
+}
+
+pub(crate) fn scene() -> Scene {
+    scene_with(Gets::None)
+}
+
+pub(crate) fn scene_with(gets: Gets) -> Scene {
+    let bench = Bench::with(gets);
+    bench.play([frame(bind(0, WORLD, 1), 0)]);
+    let sends = vec![
+        bench.send(1, vec![1; 100], Mode::Synchronous).unwrap(),
+        bench.send(1, vec![2; 20_000], Mode::Standard).unwrap(),
+    ];
+    let sent = bench.sent();
+    let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 24)).unwrap();
+    let (sync, send) = (number(EAGER_SYNC), number(READY));
+    let moving = bench.post_bytes(1, 1000);
+    bench.play([frame(ready(0, 77, 900), 0)]);
+    let [(77, recv)] = bench.ops(1, CLEAR)[..] else { panic!("a clear for the announced message") };
+    let receive = bench.post_bytes(1, 50);
+    Scene { bench, receive, moving, sync, send, recv, sends }
+}
+
+impl Scene {
+    pub(crate) fn assert_offender_is_dead(self, what: &str) {
+        assert_eq!(self.bench.death(), Some(1), "{what}: the offender is reported");
+        for posted in [self.receive, self.moving] {
+            let (outcome, _) = posted.finish().unwrap_or_else(|| panic!("{what}: a receive hangs"));
+            assert!(matches!(outcome, Err(Fault::Dead { rank: 1, .. })), "{what}: {outcome:?}");
+        }
+        for send in self.sends {
+            let Started::Pending(completion) = send else { panic!("{what}: a send that cannot have ended") };
+            let outcome = completion.outcome().unwrap_or_else(|| panic!("{what}: a send hangs"));
+            assert!(matches!(outcome, Err(Fault::Dead { rank: 1, .. })), "{what}: {outcome:?}");
+        }
+        self.bench.others_go_on();
+        self.bench.engine.close();
+    }
+}

@@ -1,0 +1,261 @@
+//! A device that hands over a body piece by piece, as sockets do: `begin`, `piece`, `landed`, `lost`.
+
+use mpj_datatypes::Datatype;
+use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern};
+
+use super::bench::{Bench, WORLD, dies};
+use super::device::{EAGER, FRAGMENT, Step};
+use super::head::*;
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
+    bench
+}
+
+fn data(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 % 251) as u8).collect()
+}
+
+/// A body in pieces of uneven length.
+fn pieces(from: u32, body: &[u8]) -> Vec<Step> {
+    body.chunks(97).map(|chunk| Step::Bytes(from, chunk.to_vec())).collect()
+}
+
+fn streamed(from: u32, head: Vec<u8>, body: &[u8]) -> Vec<Step> {
+    let mut steps = vec![Step::Begin(from, head, body.len())];
+    steps.extend(pieces(from, body));
+    steps.push(Step::Landed(from));
+    steps
+}
+
+#[test]
+fn expected_messages_land_where_they_belong() {
+    let bench = bench();
+    for len in [0, 1, 100, EAGER] {
+        let posted = bench.post_bytes(1, len + 3);
+        bench.play(streamed(1, eager(0), &data(len)));
+        let (outcome, memory) = posted.finish().unwrap();
+        assert_eq!((outcome.unwrap().bytes, &memory[..len]), (len, &data(len)[..]));
+        assert_eq!(memory[len..], [0xaa; 3]);
+    }
+}
+
+#[test]
+fn early_messages_wait_for_their_receive() {
+    let bench = bench();
+    for len in [0, 1, 100, EAGER] {
+        bench.play(streamed(1, eager(0), &data(len)));
+        let any = Pattern { source: ANY_SOURCE, tag: 1 };
+        assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, len);
+        let (outcome, memory) = bench.post_bytes(1, len).finish().unwrap();
+        assert_eq!((outcome.unwrap().bytes, memory), (len, data(len)));
+    }
+}
+
+#[test]
+fn a_receive_posted_while_the_body_comes_gets_it() {
+    let bench = bench();
+    bench.play([Step::Begin(1, eager_sync(0, 33), 500)]);
+    bench.play(pieces(1, &data(500)));
+    let posted = bench.post_bytes(1, 600);
+    let next = bench.post_bytes(1, 600);
+    assert_eq!(bench.ops(1, DONE), [], "not matched yet");
+    bench.play([Step::Landed(1)]);
+    let (outcome, memory) = posted.finish().unwrap();
+    assert_eq!((outcome.unwrap().bytes, &memory[..500]), (500, &data(500)[..]));
+    assert_eq!(bench.ops(1, DONE), [(33, 0)], "the sender hears of the match");
+    bench.play(streamed(1, eager(0), &data(3)));
+    assert_eq!(next.finish().unwrap().0.unwrap().bytes, 3);
+}
+
+#[test]
+fn strided_memory_is_filled_piece_by_piece() {
+    let bench = bench();
+    let strided = Datatype::of::<[u8; 3]>().vector(200, 1, 2).unwrap();
+    let pattern = Pattern { source: 1, tag: 1 };
+    let posted = bench.post(&bench.world, pattern, strided, 199 * 6 + 3, 1);
+    // The pieces are numbers, as the items are.
+    let code = mpj_datatypes::Primitive::U8 as u8;
+    bench.play(streamed(1, head(2, code, 0, 1, [0; 4]), &data(600)));
+    let (outcome, memory) = posted.finish().unwrap();
+    assert_eq!(outcome.unwrap().bytes, 600);
+    for (i, item) in data(600).chunks(3).enumerate() {
+        assert_eq!(&memory[6 * i..6 * i + 3], item);
+    }
+    assert!((0..199).all(|i| memory[6 * i + 3..6 * i + 6] == [0xaa; 3]));
+}
+
+/// Once each, whether the device writes a body to its place or hands it over.
+#[test]
+fn bodies_that_are_streamed_count_as_copied() {
+    let bench = bench();
+    let copied = || bench.engine.stats().devices[0].1.copied;
+    let mut before = copied();
+    let mut assert_copied = |bytes: u64, what: &str| {
+        let now = copied();
+        assert_eq!(now.bytes - before.bytes, bytes, "{what}");
+        assert!(now.number > before.number, "{what}");
+        before = now;
+    };
+    let posted = bench.post_bytes(1, 200);
+    bench.play(streamed(1, eager(0), &data(200)));
+    assert_copied(200, "to its place");
+    bench.play(streamed(1, eager(0), &data(300)));
+    assert_copied(300, "to a block");
+    let strided = Datatype::of::<u8>().vector(100, 1, 2).unwrap();
+    let pattern = Pattern { source: 2, tag: 1 };
+    let gathered = bench.post(&bench.world, pattern, strided, 199, 1);
+    let code = mpj_datatypes::Primitive::U8 as u8;
+    bench.play(streamed(2, head(2, code, 0, 1, [0; 4]), &data(100)));
+    assert_copied(100, "in pieces");
+    let announced = bench.post_bytes(3, 30_000);
+    bench.play([Step::Frame(3, ready(0, 5, 30_000), vec![])]);
+    let (_, mine) = bench.ops(3, CLEAR)[0];
+    for (i, part) in data(30_000).chunks(FRAGMENT).enumerate() {
+        bench.play(streamed(3, answer(DATA, 0, mine, (i * FRAGMENT) as u64), part));
+    }
+    assert_copied(30_000, "that was asked for");
+    for posted in [posted, gathered, announced] {
+        assert!(posted.finish().unwrap().0.is_ok());
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_dropped_and_the_next_is_fine() {
+    let bench = bench();
+    let (posted, next) = (bench.post_bytes(1, 99), bench.post_bytes(1, 100));
+    bench.play(streamed(1, eager_sync(0, 44), &data(100)));
+    let (outcome, memory) = posted.finish().unwrap();
+    assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, sent: 100, room: 99 }));
+    assert_eq!(memory, [0xaa; 99]);
+    assert_eq!(bench.ops(1, DONE), [(44, 0)]);
+    bench.play(streamed(1, eager(0), &data(100)));
+    assert_eq!(next.finish().unwrap().1, data(100));
+}
+
+#[test]
+fn bodies_of_different_peers_come_at_once() {
+    let bench = bench();
+    let posted: Vec<_> = (1..4).map(|rank| bench.post_bytes(rank, 300)).collect();
+    let bodies: Vec<Vec<u8>> = (1..4).map(|rank| vec![rank as u8; 300]).collect();
+    bench.play((1..4).map(|rank| Step::Begin(rank, eager(0), 300)));
+    for part in 0..3 {
+        bench.play((1..4u32).map(|r| Step::Bytes(r, bodies[r as usize - 1][part * 100..][..100].to_vec())));
+    }
+    bench.play((1..4).rev().map(Step::Landed));
+    for (posted, body) in posted.into_iter().zip(bodies) {
+        assert_eq!(posted.finish().unwrap().1, body);
+    }
+}
+
+#[test]
+fn announced_bodies_come_as_streamed_data() {
+    let bench = bench();
+    let posted = bench.post_bytes(1, 30_000);
+    bench.play([Step::Frame(1, ready(0, 5, 30_000), vec![])]);
+    let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
+    let body = data(30_000);
+    for (i, part) in body.chunks(FRAGMENT).enumerate() {
+        bench.play(streamed(1, answer(DATA, 0, mine, (i * FRAGMENT) as u64), part));
+    }
+    assert_eq!(posted.finish().unwrap().1, body);
+}
+
+#[test]
+fn a_lost_peer_ends_the_body_under_way() {
+    let bench = bench();
+    let (posted, next) = (bench.post_bytes(1, 500), bench.post_bytes(ANY_SOURCE, 500));
+    let send = bench.send(2, vec![0; 20_000], Mode::Standard).unwrap();
+    bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(200))]);
+    assert!(posted.completion().is_some_and(|c| c.outcome().is_none()), "the body is on its way");
+    bench.play([Step::Lost(1)]);
+    let (outcome, _) = posted.finish().unwrap();
+    assert!(
+        matches!(outcome, Err(Fault::Unreachable { rank: 1, .. } | Fault::Dead { rank: 1, .. })),
+        "{outcome:?}"
+    );
+    assert!(matches!(next.finish().unwrap().0, Err(Fault::Dead { rank: 1, .. })));
+    let mpj_devices::Started::Pending(send) = send else { panic!("an announced message") };
+    assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))));
+    assert_eq!(bench.death(), Some(1));
+    bench.others_go_on();
+    bench.engine.close();
+}
+
+#[test]
+fn a_peer_lost_in_an_early_body_leaves_nothing_behind() {
+    let bench = bench();
+    bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(200)), Step::Lost(1)]);
+    assert!(matches!(bench.post_bytes(1, 500).finish().unwrap().0, Err(Fault::Dead { rank: 1, .. })));
+    bench.others_go_on();
+}
+
+/// While a device writes into a buffer, its receive has not ended, whoever dies meanwhile.
+#[test]
+fn a_death_elsewhere_does_not_free_memory_under_way() {
+    let bench = bench();
+    let posted = bench.post_bytes(1, 500);
+    bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(500)[..200].to_vec())]);
+    dies(&bench, 3);
+    bench.play([]);
+    assert!(posted.completion().is_some_and(|c| c.outcome().is_none()), "its memory is still written");
+    bench.play([Step::Bytes(1, data(500)[200..].to_vec()), Step::Landed(1)]);
+    let (outcome, memory) = posted.finish().unwrap();
+    assert!(outcome.is_err() || memory == data(500), "{outcome:?}");
+}
+
+/// The same for a piece of an announced message; and when its sender is lost, nothing is left pending.
+#[test]
+fn announced_memory_under_way_is_not_freed_either() {
+    for lost in [false, true] {
+        let bench = bench();
+        let posted = bench.post_bytes(1, 500);
+        bench.play([Step::Frame(1, ready(0, 5, 500), vec![])]);
+        let (_, mine) = bench.ops(1, CLEAR)[0];
+        bench.play([Step::Begin(1, answer(DATA, 0, mine, 0), 500), Step::Bytes(1, data(200))]);
+        dies(&bench, 3);
+        bench.play([]);
+        if lost {
+            bench.play([Step::Lost(1)]);
+        } else {
+            bench.play([Step::Bytes(1, data(500)[200..].to_vec()), Step::Landed(1)]);
+        }
+        let (outcome, memory) = posted.finish().expect("the receive ends with its body");
+        assert!(outcome.is_err() || memory == data(500), "{outcome:?}");
+        bench.engine.close();
+    }
+}
+
+/// Others say that a peer has died whose connection stays open: what it was sending ends all the same.
+#[test]
+fn a_death_that_others_tell_of_ends_the_body_under_way() {
+    for announced in [false, true] {
+        let bench = bench();
+        let posted = bench.post_bytes(1, 500);
+        let head = if announced {
+            bench.play([Step::Frame(1, ready(0, 5, 500), vec![])]);
+            answer(DATA, 0, bench.ops(1, CLEAR)[0].1, 0)
+        } else {
+            eager(0)
+        };
+        bench.play([Step::Begin(1, head, 500), Step::Bytes(1, data(200))]);
+        dies(&bench, 1);
+        bench.play([]);
+        let (outcome, _) = posted.finish().expect("the receive ends with its sender");
+        assert!(matches!(outcome, Err(Fault::Dead { rank: 1, .. })), "{outcome:?}");
+        bench.others_go_on();
+        bench.engine.close();
+    }
+}
+
+#[test]
+fn an_engine_may_go_while_a_body_comes() {
+    for early in [false, true] {
+        let bench = bench();
+        let posted = (!early).then(|| bench.post_bytes(1, 500));
+        bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(200))]);
+        drop(bench);
+        drop(posted);
+    }
+}

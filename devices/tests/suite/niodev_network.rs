@@ -1,0 +1,42 @@
+//! What niodev says on a host without a network, as some containers are.
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::Arc;
+
+use mpj_devices::config::Config;
+use mpj_devices::{Doorbell, Driver, JobKey, NioDriver, Site};
+
+/// Runs a test of this file in a network of its own, where nothing is up; `None` where that is not allowed.
+fn in_a_new_network(test: &str) -> Option<String> {
+    let unshare = |what: &[&str]| {
+        let ran = Command::new("unshare").args(["--map-root-user", "--net"]).args(what).output().ok()?;
+        let said = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+        Some((ran.status.success(), said.into_owned()))
+    };
+    unshare(&["true"]).filter(|(allowed, _)| *allowed)?;
+    let own = std::env::current_exe().unwrap();
+    let (_, said) = unshare(&[
+        own.to_str().unwrap(),
+        "--ignored",
+        "--exact",
+        &format!("niodev_network::{test}"),
+        "--nocapture",
+    ])?;
+    Some(said)
+}
+
+#[test]
+#[ignore = "says what niodev says in the network that another test runs it in"]
+fn open() {
+    let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
+    let site = Site::new(0, 2, Arc::new(Doorbell::new().unwrap()));
+    let opened = NioDriver::new(key).open(&site, &Config::default()).map(|_| ());
+    writeln!(std::io::stdout(), "opened: {opened:?}").unwrap();
+}
+
+#[test]
+fn without_a_loopback_one_sentence_says_so() {
+    let Some(said) = in_a_new_network("open") else { return };
+    assert!(said.contains("opened: Err") && said.contains("ip link set lo up"), "{said}");
+}

@@ -1,0 +1,366 @@
+//! Collectives that move data, against what they mean, for every number of ranks, root, length and type.
+
+use std::cell::Cell;
+
+use crate::common::{COUNTS, LONG, RANKS, Sample, blanks, job, ranks, samples};
+use mpj::{Class, Datatype, Intracomm, Op, SendBuf, View, ViewMut, World};
+
+type Collective = fn(&Intracomm, usize, usize) -> mpj::Result<()>;
+
+/// Every number of ranks × some roots × lengths.
+fn over_all(counts: &[usize], collective: Collective) {
+    for size in RANKS {
+        ranks(size, |world| {
+            let mut roots = vec![0, size / 2, size - 1];
+            roots.dedup();
+            for root in roots {
+                for &count in counts {
+                    collective(&world, count, root)?;
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// A collective for every element type, short; for two of them, long.
+macro_rules! every_type {
+    ($($test:ident: $collective:ident;)*) => {$(
+        #[test]
+        fn $test() {
+            let short: [Collective; 18] = [
+                $collective::<u8>, $collective::<i8>, $collective::<u16>, $collective::<i16>, $collective::<u32>,
+                $collective::<i32>, $collective::<u64>, $collective::<i64>, $collective::<u128>, $collective::<i128>,
+                $collective::<usize>, $collective::<isize>, $collective::<f32>, $collective::<f64>,
+                $collective::<bool>, $collective::<char>, $collective::<[u16; 3]>, $collective::<[bool; 3]>,
+            ];
+            for collective in [short[3], short[13]] {
+                over_all(&[LONG], collective);
+            }
+            over_all(&COUNTS, short[5]);
+            for collective in short {
+                ranks(3, |world| COUNTS.into_iter().try_for_each(|count| collective(&world, count, 1)));
+            }
+        }
+    )*};
+}
+
+every_type! {
+    bcast_gives_everybody_the_roots: bcast;
+    gather_collects_at_the_root: gather;
+    scatter_deals_out: scatter;
+    allgather_collects_everywhere: allgather;
+    alltoall_transposes: alltoall;
+    irregular_gathers_and_scatters: rooted_v;
+    irregular_allgather: allgatherv;
+    irregular_alltoall: alltoallv;
+    in_place_the_result_is_the_same: in_place;
+}
+
+fn bcast<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+    let mut buf = if comm.rank() == root { samples::<T>(root, 2, count) } else { blanks(count) };
+    comm.bcast(&mut buf, root)?;
+    assert_eq!(buf, samples::<T>(root, 2, count));
+    Ok(())
+}
+
+/// `count` elements of each rank, from element `from` on.
+fn of_all<T: Sample>(size: usize, from: usize, count: usize) -> Vec<T> {
+    (0..size).flat_map(|rank| samples::<T>(rank, from, count)).collect()
+}
+
+fn gather<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+    let at_root = comm.rank() == root;
+    let mut all = blanks::<T>(if at_root { count * comm.size() } else { 1 });
+    comm.gather(&samples::<T>(comm.rank(), 3, count), &mut all, root)?;
+    assert_eq!(all, if at_root { of_all(comm.size(), 3, count) } else { blanks(1) });
+    Ok(())
+}
+
+fn scatter<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+    let all = if comm.rank() == root { samples::<T>(root, 0, count * comm.size()) } else { Vec::new() };
+    let mut mine = blanks::<T>(count);
+    comm.scatter(&all, &mut mine, root)?;
+    assert_eq!(mine, samples::<T>(root, comm.rank() * count, count));
+    Ok(())
+}
+
+fn allgather<T: Sample>(comm: &Intracomm, count: usize, _: usize) -> mpj::Result<()> {
+    let mut all = blanks::<T>(count * comm.size());
+    comm.allgather(&samples::<T>(comm.rank(), 3, count), &mut all)?;
+    assert_eq!(all, of_all::<T>(comm.size(), 3, count));
+    Ok(())
+}
+
+fn alltoall<T: Sample>(comm: &Intracomm, count: usize, _: usize) -> mpj::Result<()> {
+    let (me, size) = (comm.rank(), comm.size());
+    let mut got = blanks::<T>(count * size);
+    comm.alltoall(&samples::<T>(me, 0, count * size), &mut got)?;
+    assert_eq!(got, of_all::<T>(size, me * count, count));
+    Ok(())
+}
+
+/// Counts that differ, some 0; displacements that are in order, reversed or have gaps; the length of the buffer.
+fn irregular(size: usize, count: usize, turn: usize) -> (Vec<usize>, Vec<usize>, usize) {
+    let counts: Vec<usize> =
+        (0..size).map(|r| if (r + turn) % 3 == 1 { 0 } else { count / (r + 1) }).collect();
+    let gap = turn % 2 * 2;
+    let mut order: Vec<usize> = (0..size).collect();
+    if turn % 4 > 1 {
+        order.reverse();
+    }
+    let (mut displacements, mut end) = (vec![0; size], gap);
+    for rank in order {
+        displacements[rank] = end;
+        end += counts[rank] + gap;
+    }
+    (counts, displacements, end)
+}
+
+/// What a buffer holds when part `r` has got `part(r)`.
+fn placed<T: Sample>(len: usize, displacements: &[usize], part: impl Fn(usize) -> Vec<T>) -> Vec<T> {
+    let mut all = blanks::<T>(len);
+    for (rank, at) in displacements.iter().enumerate() {
+        let part = part(rank);
+        all[*at..at + part.len()].clone_from_slice(&part);
+    }
+    all
+}
+
+fn rooted_v<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+    let (me, size) = (comm.rank(), comm.size());
+    for turn in 0..4 {
+        let (counts, displacements, len) = irregular(size, count, turn);
+        // What only the root uses may be anything elsewhere.
+        let (c, d): (&[usize], &[usize]) = if me == root { (&counts, &displacements) } else { (&[9], &[]) };
+        let mut all = blanks::<T>(if me == root { len } else { 0 });
+        comm.gatherv(&samples::<T>(me, turn, counts[me]), &mut all, c, d, root)?;
+        if me == root {
+            assert_eq!(all, placed(len, &displacements, |r| samples::<T>(r, turn, counts[r])));
+        }
+        let mut mine = blanks::<T>(counts[me]);
+        comm.scatterv(&all, c, d, &mut mine, root)?;
+        assert_eq!(mine, samples::<T>(me, turn, counts[me]), "scatterv is the way back");
+    }
+    Ok(())
+}
+
+fn allgatherv<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+    let (me, size) = (comm.rank(), comm.size());
+    for turn in 0..4 {
+        let (counts, displacements, len) = irregular(size, count, turn + root);
+        let mut all = blanks::<T>(len);
+        comm.allgatherv(&samples::<T>(me, turn, counts[me]), &mut all, &counts, &displacements)?;
+        assert_eq!(all, placed(len, &displacements, |r| samples::<T>(r, turn, counts[r])));
+    }
+    Ok(())
+}
+
+fn alltoallv<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+    let (me, size) = (comm.rank(), comm.size());
+    // Rank s sends rank r what `amount(s, r)` says: totals differ from rank to rank, by much.
+    let amount =
+        |s: usize, r: usize| if (s + r + root).is_multiple_of(3) { 0 } else { count / (1 + s * (r + 1)) };
+    let lay = |counts: Vec<usize>, backwards: bool| {
+        let (mut displacements, mut end) = (vec![0; size], 1);
+        for at in 0..size {
+            let rank = if backwards { size - 1 - at } else { at };
+            displacements[rank] = end;
+            end += counts[rank] + 1;
+        }
+        (counts, displacements, end)
+    };
+    let (out, out_at, out_len) = lay((0..size).map(|r| amount(me, r)).collect(), true);
+    let (back, back_at, back_len) = lay((0..size).map(|s| amount(s, me)).collect(), root.is_multiple_of(2));
+    let send = placed(out_len, &out_at, |r| samples::<T>(me, 10 * r, out[r]));
+    let mut got = blanks::<T>(back_len);
+    comm.alltoallv(&send, (&out, &out_at), &mut got, (&back, &back_at))?;
+    assert_eq!(got, placed(back_len, &back_at, |s| samples::<T>(s, 10 * me, back[s])));
+    Ok(())
+}
+
+fn in_place<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+    let (me, size) = (comm.rank(), comm.size());
+    let (mine, at_root) = (samples::<T>(me, 3, count), me == root);
+    // A buffer in which the rank's own part lies already.
+    let own_alone = || placed(size * count, &[me * count], |_| mine.clone());
+    let mut buf = if at_root { own_alone() } else { mine.clone() };
+    comm.gather_in_place(&mut buf, root)?;
+    assert_eq!(buf, if at_root { of_all(size, 3, count) } else { mine.clone() });
+    let all = samples::<T>(root, 0, size * count);
+    let mut buf = if at_root { all.clone() } else { blanks(count) };
+    comm.scatter_in_place(&mut buf, root)?;
+    assert_eq!(buf, if at_root { all } else { samples(root, me * count, count) });
+    let mut buf = own_alone();
+    comm.allgather_in_place(&mut buf)?;
+    assert_eq!(buf, of_all::<T>(size, 3, count));
+    let mut buf = samples::<T>(me, 0, size * count);
+    comm.alltoall_in_place(&mut buf)?;
+    assert_eq!(buf, of_all::<T>(size, me * count, count));
+    Ok(())
+}
+
+#[test]
+fn barriers_hold_everybody() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    for size in RANKS {
+        let arrived = AtomicUsize::new(0);
+        ranks(size, |world| {
+            for round in 1..=200 {
+                arrived.fetch_add(1, Ordering::SeqCst);
+                world.barrier()?;
+                assert!(arrived.load(Ordering::SeqCst) >= round * size);
+                world.barrier()?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Columns of a matrix that lies in rows: items that interleave.
+#[test]
+fn derived_types_move_columns() {
+    for size in RANKS {
+        let transposed = |world: World| {
+            let (me, of) = (world.rank(), Datatype::of::<u32>());
+            // The matrix has `size` columns and 5 rows; column items are one element apart.
+            let column = of.vector(5, 1, size as isize)?.resized(0, 4)?;
+            let mut matrix = blanks::<u32>(5 * size);
+            let mine = samples::<u32>(me, 0, 5);
+            world.allgather(&mine, &mut ViewMut::new(&mut matrix, 0, &column, size)?)?;
+            for (at, value) in matrix.iter().enumerate() {
+                assert_eq!(*value, u32::sample(at % size, at / size));
+            }
+            let mut back = blanks::<u32>(5 * size);
+            world.alltoall(&View::new(&matrix, 0, &column, size)?, &mut back)?;
+            assert_eq!(back, samples::<u32>(me, 0, 5).repeat(size), "everybody has the same matrix");
+            let mut one = blanks::<u32>(5);
+            world.scatter(&View::new(&matrix, 0, &column, size)?, &mut one, size - 1)?;
+            assert_eq!(one, mine);
+            let mut other = blanks::<u32>(5 * size);
+            world.gather(&mine, &mut ViewMut::new(&mut other, 0, &column, size)?, 0)?;
+            assert_eq!(other, if me == 0 { matrix.clone() } else { blanks(5 * size) });
+            world.bcast(&mut ViewMut::new(&mut other, 0, &column, size)?, 0)?;
+            assert_eq!(other, matrix);
+            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+        };
+        job(size, transposed).expect("nobody fails");
+    }
+}
+
+/// What a rank can see to be wrong is refused before anything is sent, so that the next collective works.
+#[mpj::test(ranks = 3)]
+fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
+    let (me, mut two, mut all) = (world.rank(), [0u8; 2], [0u8; 6]);
+    let class = |result: mpj::Result<()>| result.expect_err("refused").class();
+    for root in [3, usize::MAX] {
+        assert_eq!(class(world.bcast(&mut two, root)), Class::Root);
+        assert_eq!(class(world.gather(&[0u8; 2], &mut all, root)), Class::Root);
+        assert_eq!(class(world.scatter(&all.clone(), &mut two, root)), Class::Root);
+        assert_eq!(class(world.reduce(&[0u8; 2], &mut two, mpj::Op::Sum, root)), Class::Root);
+    }
+    // Not evenly; not as many as are sent; of another type than is sent to oneself.
+    assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), Class::Count);
+    let wider = world.gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
+    assert!(wider.to_string().contains("2 × u8 to send, 2 × u16 to receive"), "{wider}");
+    assert_eq!(class(world.gather(&[0u8; 3], &mut all, me)), Class::Count);
+    assert_eq!(class(world.scatter(&[0u8; 5], &mut two, me)), Class::Count);
+    assert_eq!(class(world.allgather(&[0u8; 2], &mut [0u8; 9])), Class::Count);
+    assert_eq!(class(world.alltoall(&[0u8; 6], &mut [0u8; 3])), Class::Count);
+    assert_eq!(class(world.allreduce(&[0u8; 6], &mut [0u8; 3], mpj::Op::Sum)), Class::Count);
+    assert_eq!(class(world.scan(&[0u8; 2], &mut [0u8; 3], mpj::Op::Sum)), Class::Count);
+    assert_eq!(class(world.allgather(&[2u8; 2], &mut [true; 6])), Class::Type);
+    assert_eq!(class(world.gather(&[2u8; 2], &mut [true; 6], me)), Class::Type);
+    assert_eq!(class(world.scatter(&[2u8; 6], &mut [true; 2], me)), Class::Type);
+    assert_eq!(class(world.alltoall(&[2u8; 6], &mut [true; 6])), Class::Type);
+    assert_eq!(class(world.allreduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor)), Class::Type);
+    assert_eq!(class(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum)), Class::Type);
+    assert_eq!(class(world.reduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor, me)), Class::Type);
+    // Parts that leave the buffer, or of another number than ranks.
+    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 2], &[0, 2, 4], me)), Class::Arg);
+    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, 5], me)), Class::Count);
+    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me)), Class::Count);
+    assert_eq!(class(world.scatterv(&all.clone(), &[3; 3], &[0, 2, 4], &mut two, me)), Class::Count);
+    assert_eq!(class(world.allgatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2])), Class::Arg);
+    let even: (&[usize], &[usize]) = (&[2; 3], &[0, 2, 4]);
+    assert_eq!(class(world.alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))), Class::Count);
+    let told = |result: mpj::Result<()>| result.expect_err("refused").to_string();
+    let text = told(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
+    assert_eq!(text, "gatherv: 2 items of rank 2 at displacement 18446744073709551615, room for 6");
+    let text = told(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
+    assert_eq!(text, "scan: 6 × f64 to send, and 6 × i64 to receive");
+    // Parts that overlap where they are received; parts that are sent may.
+    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), Class::Arg);
+    assert_eq!(class(world.allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), Class::Arg);
+    let error = world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[0, 4, 3]));
+    let why = "alltoallv: the parts of ranks 2 and 1 overlap where they are received";
+    assert_eq!(error.expect_err("refused").to_string(), why);
+    world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[4, 0, 2]))?;
+    world.scatterv(&[7u8; 2], &[2; 3], &[0; 3], &mut two, 1)?;
+    assert_eq!((all, two), ([7; 6], [7; 2]));
+    assert_eq!(class(world.allgather_in_place(&mut [0u8; 7])), Class::Count);
+    world.bcast(&mut two, 2)?;
+    world.barrier()
+}
+
+/// A collective in which a rank contributes a buffer, and may get something.
+type Contribution<'a> = dyn Fn(&Intracomm, &dyn SendBuf, &mut [char]) -> mpj::Result<()> + 'a;
+
+/// A view of chars may begin inside of one. The chars that it then names are checked as those of messages are: at whom they
+/// arrive, and at the rank that contributes them.
+#[test]
+fn invalid_values_of_a_ranks_own_fail_the_collective() {
+    let is_valid = |c: &char| char::from_u32(u32::from(*c)).is_some();
+    let op = || {
+        Op::user(true, move |a: &char, b: &char| {
+            assert!(is_valid(a) && is_valid(b), "the operation is called with chars");
+            *a
+        })
+    };
+    for size in [1, 2, 3] {
+        let calls = |world: World| {
+            let astray = Datatype::of::<char>().hindexed(&[(1, 1)])?;
+            // Bytes 1 to 4 are above the last char in either byte order.
+            let (text, me) = (['\u{10ffff}'; 2], world.rank());
+            let failed = Cell::new(0);
+            let call = |collective: &Contribution<'_>| {
+                let mut got = vec!['x'; size];
+                let outcome = if me == 0 {
+                    collective(&world.dup()?, &View::new(&text, 0, &astray, 1)?, &mut got)
+                } else {
+                    collective(&world.dup()?, &['c'], &mut got)
+                };
+                assert!(got.iter().all(is_valid), "{outcome:?} {got:?}");
+                failed.update(|failed| {
+                    failed + usize::from(outcome.is_err_and(|error| error.class() == Class::Type))
+                });
+                Ok::<_, mpj::Error>(())
+            };
+            call(&|comm, mine, all| comm.allgather(mine, all))?;
+            call(&|comm, mine, all| comm.gather(mine, all, 0))?;
+            call(&|comm, mine, all| comm.scan(mine, &mut all[..1], op()))?;
+            call(&|comm, mine, all| comm.reduce(mine, &mut all[..1], op(), 0))?;
+            call(&|comm, mine, all| comm.allreduce(mine, &mut all[..1], op()))?;
+            assert!(failed.get() == 5 || me > 0, "rank 0 fails in each of 5 calls, and did in {failed:?}");
+            if size == 1 {
+                call(&|comm, mine, all| comm.scatter(mine, all, 0))?;
+                call(&|comm, mine, all| comm.alltoall(mine, all))?;
+                call(&|comm, mine, all| comm.reduce_scatter(mine, all, &[1], op()))?;
+                assert_eq!(failed.get(), 8);
+            }
+            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+        };
+        job(size, calls).expect("nobody fails for good");
+    }
+}
+
+#[mpj::test(ranks = 1)]
+fn valid_chars_between_two_chars_are_contributed(world: World) -> mpj::Result<()> {
+    let (text, mut got) = (['a', '\0'], ['x']);
+    let astray = Datatype::of::<char>().hindexed(&[(1, 1)]).expect("fits");
+    world.allgather(&View::new(&text, 0, &astray, 1).expect("inside"), &mut got)?;
+    let between: [u8; 4] =
+        std::array::from_fn(|at| u32::from('a').to_ne_bytes().get(at + 1).copied().unwrap_or(0));
+    assert_eq!(Some(got[0]), char::from_u32(u32::from_ne_bytes(between)));
+    Ok(())
+}

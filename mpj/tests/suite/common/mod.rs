@@ -1,0 +1,163 @@
+//! What the rank tests share: data that differs everywhere, jobs under a watchdog.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+pub(crate) mod lent;
+pub(crate) mod messages;
+pub(crate) mod mismatch;
+pub(crate) mod reduction;
+pub(crate) mod trace;
+
+use std::any::Any;
+use std::fmt::{Debug, Display};
+use std::panic::Location;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use mpj::{JobError, Receivable, RecvBuf, SendBuf, World};
+
+/// How long anything may take before it counts as a hang.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Lengths of messages: eager, at the limit, announced.
+pub(crate) const SIZES: [usize; 5] = [0, 1, 2048, 2049, 300_000];
+
+/// How many ranks collectives are tested with.
+pub(crate) const RANKS: [usize; 5] = [1, 2, 3, 5, 8];
+/// How many elements, with every type.
+pub(crate) const COUNTS: [usize; 4] = [0, 1, 7, 1000];
+/// How many elements, with some types.
+pub(crate) const LONG: usize = 100_000;
+
+/// Never drops a value, and keeps it where a search for leaks finds it.
+pub(crate) fn forget(value: impl Send + 'static) {
+    static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
+    FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));
+}
+
+/// Runs `f`; if it hangs, says where and ends the process, so that no test run waits for ever.
+#[track_caller]
+pub(crate) fn alive<R>(f: impl FnOnce() -> R) -> R {
+    let here = Location::caller();
+    let (running, over) = mpsc::channel::<()>();
+    let dog = thread::spawn(move || {
+        if over.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+            bark(here);
+        }
+    });
+    let result = f();
+    drop(running);
+    dog.join().expect("the watchdog does not panic");
+    result
+}
+
+#[expect(
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a hang cannot be reported in any other way"
+)]
+fn bark(here: &Location<'_>) {
+    eprintln!("{here}: hangs");
+    std::process::abort();
+}
+
+/// Runs a job under the watchdog.
+#[track_caller]
+pub(crate) fn job<R, E, F>(ranks: usize, f: F) -> Result<Vec<R>, JobError>
+where
+    F: Fn(World) -> Result<R, E> + Send + Sync,
+    R: Send,
+    E: Display,
+{
+    alive(|| mpj::threads(ranks, f))
+}
+
+/// Runs a job that must succeed.
+#[track_caller]
+pub(crate) fn ranks<F>(ranks: usize, f: F)
+where
+    F: Fn(World) -> mpj::Result<()> + Send + Sync,
+{
+    if let Err(error) = job(ranks, f) {
+        panic!("{ranks} ranks: {error}");
+    }
+}
+
+/// An element with a value for every place, and one that is none of them.
+pub(crate) trait Sample: Receivable + PartialEq + Debug + Send + Sync {
+    /// The value of element `at` of rank `rank`.
+    fn sample(rank: usize, at: usize) -> Self;
+
+    /// What receive buffers hold before.
+    fn blank() -> Self;
+}
+
+macro_rules! numbers {
+    ($($type:ty),*) => {$(
+        impl Sample for $type {
+            fn sample(rank: usize, at: usize) -> Self {
+                (1 + (rank * 37 + at * 3) % 125) as $type
+            }
+
+            fn blank() -> Self {
+                127 as $type
+            }
+        }
+    )*};
+}
+
+numbers!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64);
+
+impl Sample for bool {
+    fn sample(rank: usize, at: usize) -> Self {
+        (rank + at * 5).is_multiple_of(3)
+    }
+
+    fn blank() -> Self {
+        true
+    }
+}
+
+impl Sample for char {
+    fn sample(rank: usize, at: usize) -> Self {
+        char::from_u32(0x100 + ((rank * 977 + at * 13) % 5000) as u32).expect("below the surrogates")
+    }
+
+    fn blank() -> Self {
+        char::MAX
+    }
+}
+
+impl<T: Sample> Sample for [T; 3] {
+    fn sample(rank: usize, at: usize) -> Self {
+        [T::sample(rank, 3 * at), T::sample(rank, 3 * at + 1), T::sample(rank, 3 * at + 2)]
+    }
+
+    fn blank() -> Self {
+        [T::blank(); 3]
+    }
+}
+
+/// Elements `from..from + len` of rank `rank`.
+pub(crate) fn samples<T: Sample>(rank: usize, from: usize, len: usize) -> Vec<T> {
+    (from..from + len).map(|at| T::sample(rank, at)).collect()
+}
+
+/// A buffer of a value of which all elements are the same.
+pub(crate) fn blanks<T: Sample>(len: usize) -> Vec<T> {
+    vec![T::blank(); len]
+}
+
+/// Sends from rank 0 to rank 1 and receives there.
+pub(crate) fn pass<S, R>(world: &World, send: &S, recv: &mut R, tag: i32) -> mpj::Result<Option<mpj::Status>>
+where
+    S: SendBuf + ?Sized,
+    R: RecvBuf + ?Sized,
+{
+    match world.rank() {
+        0 => world.send(send, 1, tag).map(|()| None),
+        1 => world.recv(recv, 0, tag).map(Some),
+        _ => Ok(None),
+    }
+}

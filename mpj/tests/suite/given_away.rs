@@ -1,0 +1,217 @@
+//! What was given away and does something of its own when it is dropped: it waits for a message, or panics. So may errors and
+//! what panics throw.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mpj::raw::Buf;
+use mpj::{Class, Intracomm, Op, SendBuf};
+
+/// Waits for a message of rank 1 when it is dropped.
+struct Waits(Vec<u8>, Intracomm);
+
+#[expect(unsafe_code, reason = "the trait is unsafe to implement")]
+// SAFETY: the bytes stay where they are as long as the value does.
+unsafe impl SendBuf for Waits {
+    fn send_buf(&self) -> Buf {
+        Buf::slice(&self.0[..])
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.1.recv(&mut [0u8], 1, 5).unwrap();
+    }
+}
+
+#[mpj::test(ranks = 2, timeout = "30s")]
+fn a_drop_may_wait_for_a_message(world: mpj::World) -> mpj::Result<()> {
+    if world.rank() == 0 {
+        drop(world.isend(Waits(vec![1; 1 << 20], world.comm().clone()), 1, 1)?);
+        // It ends while this waits for something else.
+        world.recv(&mut [0u8], 1, 6)?;
+    } else {
+        world.recv(&mut vec![0u8; 1 << 20], 0, 1)?;
+        world.send(&[1u8], 0, 5)?;
+        world.send(&[1u8], 0, 6)?;
+    }
+    world.barrier()
+}
+
+static PANICS: AtomicU32 = AtomicU32::new(0);
+
+struct Panics(Vec<u8>);
+
+#[expect(unsafe_code, reason = "the trait is unsafe to implement")]
+// SAFETY: the bytes stay where they are as long as the value does.
+unsafe impl SendBuf for Panics {
+    fn send_buf(&self) -> Buf {
+        Buf::slice(&self.0[..])
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        panic!("a drop that panics, as it should here");
+    }
+}
+
+#[mpj::test(ranks = 3, timeout = "30s")]
+fn the_panic_of_a_drop_stops_no_other_message(world: mpj::World) -> mpj::Result<()> {
+    const MANY: usize = 600;
+    const LONG: usize = 1 << 20;
+    if world.rank() == 0 {
+        // None of them is received before all are sent.
+        let to_one: Vec<_> = (0..MANY).map(|_| world.isend([1u8; 4], 1, 1)).collect::<Result<_, _>>()?;
+        drop(world.isend(Panics(vec![7; LONG]), 1, 1)?);
+        let to_two: Vec<_> = (0..MANY).map(|_| world.isend([2u8; 4], 2, 1)).collect::<Result<_, _>>()?;
+        world.send(&[0u8], 1, 9)?;
+        world.send(&[0u8], 2, 9)?;
+        for send in to_one.into_iter().chain(to_two) {
+            send.wait()?;
+        }
+        world.barrier()?;
+        assert_eq!(PANICS.load(Ordering::Relaxed), 1);
+    } else {
+        world.recv(&mut [0u8], 0, 9)?;
+        for _ in 0..MANY {
+            world.recv(&mut [0u8; 4], 0, 1)?;
+        }
+        if world.rank() == 1 {
+            world.recv(&mut vec![0u8; LONG], 0, 1)?;
+        }
+        world.barrier()?;
+    }
+    Ok(())
+}
+
+static COLLECTIVE: AtomicU32 = AtomicU32::new(0);
+
+struct PanicsInCollective([u64; 1]);
+
+#[expect(unsafe_code, reason = "the trait is unsafe to implement")]
+// SAFETY: the array stays where it is as long as it is borrowed, and the value is not moved during the call.
+unsafe impl SendBuf for PanicsInCollective {
+    fn send_buf(&self) -> Buf {
+        Buf::slice(&self.0[..])
+    }
+}
+
+impl Drop for PanicsInCollective {
+    fn drop(&mut self) {
+        COLLECTIVE.fetch_add(1, Ordering::Relaxed);
+        panic!("a drop that panics, as it should here");
+    }
+}
+
+#[mpj::test(ranks = 2, timeout = "30s")]
+fn a_collective_that_nobody_waits_for_may_be_the_last_to_keep_it(world: mpj::World) -> mpj::Result<()> {
+    if world.rank() == 0 {
+        let mine = PanicsInCollective([1]);
+        drop(world.iallreduce(mine, [0u64], mpj::Op::Sum)?);
+        world.send(&[0u8], 1, 1)?;
+        // It ends while this waits for something else.
+        world.recv(&mut [0u8], 1, 2)?;
+    } else {
+        world.recv(&mut [0u8], 0, 1)?;
+        world.iallreduce([2u64], [0u64], mpj::Op::Sum)?.wait()?;
+        world.send(&[0u8], 0, 2)?;
+    }
+    world.barrier()?;
+    assert_eq!(COLLECTIVE.load(Ordering::Relaxed), 1);
+    Ok(())
+}
+
+/// Counts its drops, which panic.
+struct Bomb(&'static AtomicU32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        if !std::thread::panicking() {
+            panic!("a drop that panics, as it should here");
+        }
+    }
+}
+
+static CAPTURED: AtomicU32 = AtomicU32::new(0);
+
+#[mpj::test(ranks = 2, timeout = "30s")]
+fn what_an_operation_has_captured_is_no_matter_of_other_calls(world: mpj::World) -> mpj::Result<()> {
+    let apart = world.dup()?;
+    for round in 1..=3 {
+        let bomb = Bomb(&CAPTURED);
+        let op = Op::user(true, move |a: &u32, b: &u32| {
+            let _captured = &bomb;
+            a + b
+        });
+        let calling = apart.iallreduce(vec![1u32], vec![0u32], op)?;
+        // If it has ended, this is the drop.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(calling)));
+        // Both have ended, as these come later; and neither was the drop of one of these.
+        for _ in 0..3 {
+            world.barrier()?;
+            apart.barrier()?;
+        }
+        assert!(CAPTURED.load(Ordering::Relaxed) >= round);
+        world.barrier()?;
+    }
+    Ok(())
+}
+
+static THROWN: AtomicU32 = AtomicU32::new(0);
+
+#[mpj::test(ranks = 2, timeout = "30s")]
+fn what_an_operation_throws_may_panic_when_it_is_dropped(world: mpj::World) -> mpj::Result<()> {
+    let apart = world.dup()?;
+    let op = Op::user(true, |_: &u32, _: &u32| -> u32 { std::panic::panic_any(Bomb(&THROWN)) });
+    let failed = apart.iallreduce(vec![1u32], vec![0u32], op)?.wait().expect_err("its operation panics");
+    assert_eq!(failed.error().class(), Class::Other, "{failed}");
+    world.barrier()?;
+    assert!(THROWN.load(Ordering::Relaxed) > 0);
+    Ok(())
+}
+
+/// An error that panics when it is told, or dropped.
+struct Odd {
+    when_told: bool,
+}
+
+impl std::fmt::Display for Odd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        assert!(!self.when_told, "an error that cannot be told, as it should be here");
+        f.write_str("odd")
+    }
+}
+
+impl Drop for Odd {
+    fn drop(&mut self) {
+        if !self.when_told {
+            panic!("an error that cannot be dropped, as it should be here");
+        }
+    }
+}
+
+static LAST: AtomicU32 = AtomicU32::new(0);
+
+/// The others hear of it, however a rank ends.
+#[test]
+fn a_rank_that_ends_in_an_odd_way_has_ended() {
+    for way in 0..3 {
+        let outcome = crate::common::alive(|| {
+            mpj::threads(3, |world| {
+                match (world.rank(), way) {
+                    (1, 0) => std::panic::panic_any(Bomb(&LAST)),
+                    (1, _) => return Err(Odd { when_told: way == 1 }),
+                    _ => (),
+                }
+                let error = world.recv(&mut [0u8], 1, 0).expect_err("rank 1 sends nothing");
+                assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(1)), "{error}");
+                Ok(())
+            })
+        });
+        let error = outcome.expect_err("rank 1 has failed");
+        assert!(error.rank() == 1 && error.is_panic(), "{way}: {error}");
+    }
+    assert_eq!(LAST.load(Ordering::Relaxed), 1);
+}

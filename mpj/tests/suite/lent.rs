@@ -1,0 +1,71 @@
+//! Messages received in the blocks in which they lie, between threads; `mpjrun`'s tests run the same programs on processes.
+
+use std::sync::Mutex;
+
+use crate::common::{alive, forget, lent as programs};
+
+#[test]
+fn messages_are_read_where_they_lie() {
+    for ranks in [1, 2, 3, 5] {
+        let there = Mutex::new(Vec::new());
+        let outcome = alive(|| {
+            mpj::threads(ranks, |world| {
+                programs::refusals(&world)?;
+                let found = programs::ring(&world)?;
+                there.lock().unwrap().push(found);
+                Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+            })
+        });
+        outcome.unwrap_or_else(|error| panic!("{ranks} ranks: {error}"));
+        // Those that are announced: of each kind three. To itself a rank sends by copies.
+        let wanted = if ranks == 1 { 0 } else { 6 };
+        assert_eq!(there.into_inner().unwrap(), vec![wanted; ranks], "{ranks} ranks");
+    }
+}
+
+#[test]
+fn what_is_looked_at_outlives_its_sender_and_its_job() {
+    let kept = Mutex::new(None);
+    let outcome = alive(|| {
+        mpj::threads(3, |world| {
+            if let Some(lent) = programs::leavers(&world)? {
+                *kept.lock().unwrap() = Some(lent);
+            }
+            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+        })
+    });
+    outcome.unwrap();
+    let lent = kept.into_inner().unwrap().expect("rank 1 has kept it");
+    assert!(lent.is_lent() && programs::is_whole(&lent));
+}
+
+/// A block that is looked at and never dropped stops nobody but who waits for it, and that one until the looker leaves.
+#[mpj::test(ranks = 2)]
+fn who_waits_for_a_block_hears_that_its_receiver_has_left(world: mpj::World) -> mpj::Result<()> {
+    if world.rank() == 0 {
+        let sending = world.isend(world.slice(1u8, 1 << 20)?, 1, 0)?;
+        let failed = sending.wait().expect_err("it never comes home");
+        assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
+        assert!(failed.into_parts().1.is_none(), "its receiver looks at it");
+        // The next ones are other blocks.
+        assert!(world.slice(2u8, 1 << 20)?.iter().all(|byte| *byte == 2));
+    } else {
+        forget(world.recv_block(0, 0)?.0);
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn what_comes_from_nobody_is_empty(world: mpj::World) -> mpj::Result<()> {
+    let (lent, status) = world.recv_block(None, 0)?;
+    assert!(lent.is_empty() && !lent.is_lent() && status.source().is_none());
+    assert_eq!(lent.view::<f64>()?, [0.0; 0]);
+    assert!(lent.into_buffer().expect_err("it is none").to_string().contains("nobody"));
+    for (message, status) in
+        [world.recv_buffer(None, 0)?, world.recv_buffer_in(mpj::pool::global(), 0, mpj::PROC_NULL, 0)?]
+    {
+        assert!(status.source().is_none() && message.sections().next().is_none());
+    }
+    assert_eq!(world.recv_object::<u8>(None, 0).unwrap_err().class(), mpj::Class::Rank);
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! Messages of `mpj::buffer` between ranks, on threads; `mpjrun`'s tests run the same programs on processes.
+
+use crate::common::alive;
+use crate::common::messages::PROGRAMS;
+
+#[test]
+fn buffers_travel_whole_and_what_is_none_is_refused() {
+    for ranks in [1, 2, 3, 6] {
+        for (name, program) in PROGRAMS {
+            let outcome = alive(|| mpj::threads(ranks, |world| program(&world)));
+            if let Err(error) = outcome {
+                panic!("{name} on {ranks} ranks: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! Collectives that do not block, and such as are prepared and started many times: waited for in any order, by ranks that
+//! wait for something else, or by nobody.
+#![allow(unsafe_code, reason = "the erased calls take pointers")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::{forget, job, ranks, samples};
+use mpj::raw::{self, Buf, Collective, Layout};
+use mpj::{Class, Intracomm, Op, Waitable, World};
+
+const SIZES: [usize; 3] = [2, 3, 5];
+/// Eager, and long enough for the ring.
+const LENGTHS: [usize; 3] = [1, 100, 20_000];
+
+/// The sum of all ranks' samples.
+fn sums(size: usize, from: usize, len: usize) -> Vec<u64> {
+    let all: Vec<Vec<u64>> = (0..size).map(|rank| samples(rank, from, len)).collect();
+    (0..len).map(|at| all.iter().map(|one| one[at]).sum()).collect()
+}
+
+#[test]
+fn they_give_what_the_blocking_ones_give() {
+    for size in [1, 2, 3, 5] {
+        ranks(size, |world| {
+            for len in LENGTHS {
+                for root in 0..size {
+                    let mine = samples::<u64>(world.rank(), 0, len);
+                    let (came, _) = world.ibcast(mine, root)?.wait()?;
+                    assert_eq!(came, samples::<u64>(root, 0, len));
+                }
+                let mine = samples::<u64>(world.rank(), 0, len);
+                let ((sent, sum), _) = world.iallreduce(mine, vec![0; len], Op::Sum)?.wait()?;
+                assert_eq!((sent, sum), (samples(world.rank(), 0, len), sums(size, 0, len)));
+            }
+            world.ibarrier()?.wait()?;
+            Ok(())
+        });
+    }
+}
+
+/// Starts every collective on this rank, one after the other, all with data of their own, and looks at what came.
+fn start_all(
+    world: &World,
+    layouts: bool,
+    wait: impl Fn(Vec<raw::Request>) -> mpj::Result<()>,
+) -> mpj::Result<()> {
+    let (me, size, comm, op) = (world.rank(), world.size(), world.as_raw(), Op::Sum);
+    let counts = vec![2usize; size];
+    let displacements: Vec<usize> = (0..size).map(|r| 2 * (size - 1 - r)).collect();
+    let even = Layout::Dealt;
+    let layout =
+        if layouts { Layout::Varying { counts: &counts, displacements: &displacements } } else { even };
+    let part = |of: usize| if layouts { 2 * (size - 1 - of) } else { 2 * of };
+    let mine = samples::<u64>(me, 0, 2 * size);
+    let whole = Buf::slice(&mine);
+    let two = Buf::slice(&mine[..2]);
+    let mut into: Vec<Vec<u64>> = (0..8).map(|_| vec![0; 2 * size]).collect();
+    let mut words = samples::<u64>(me, 50, 3);
+    let root = (size - 1) as i32;
+    let bufs: Vec<Buf> = into.iter_mut().map(|one| Buf::slice_mut(one)).collect();
+    let recv = |i: usize| &bufs[i];
+    let shorts: Vec<Buf> = [3, 5].map(|i| recv(i).part(0, 2)).into();
+    let bcast = Buf::slice_mut(&mut words);
+    let calls = [
+        Collective::Barrier,
+        Collective::Bcast { items: &bcast, root },
+        Collective::Reduce { send: &whole, recv: recv(0), op: &op, root },
+        Collective::Allreduce { send: &whole, recv: recv(1), op: &op },
+        Collective::Scan { send: &whole, recv: recv(2), op: &op },
+        Collective::ReduceScatter { send: &whole, recv: &shorts[0], counts: &counts, op: &op },
+        Collective::Gather { send: &two, recv: recv(4), layout, root },
+        Collective::Scatter { send: &whole, layout, recv: &shorts[1], root },
+        Collective::Allgather { send: &two, recv: recv(6), layout },
+        Collective::Alltoall { send: &whole, layout, recv: recv(7), back: layout },
+    ];
+    // SAFETY: the buffers live until all have been waited for.
+    let started = calls.map(|call| unsafe { raw::start(comm, call, None) });
+    wait(started.into_iter().collect::<mpj::Result<_>>()?)?;
+    let sum = sums(size, 0, 2 * size);
+    let is_root = me == size - 1;
+    assert_eq!(words, samples::<u64>(size - 1, 50, 3));
+    assert_eq!(into[0], if is_root { sum.clone() } else { vec![0; 2 * size] });
+    assert_eq!(into[1], sum);
+    assert_eq!(into[2], sums(me + 1, 0, 2 * size));
+    assert_eq!(into[3][..2], sum[2 * me..][..2]);
+    assert_eq!(into[5][..2], samples::<u64>(size - 1, part(me), 2));
+    for other in 0..size {
+        let at = part(other);
+        if is_root {
+            assert_eq!(into[4][at..][..2], samples::<u64>(other, 0, 2));
+        }
+        assert_eq!(into[6][at..][..2], samples::<u64>(other, 0, 2));
+        assert_eq!(into[7][at..][..2], samples::<u64>(other, part(me), 2));
+    }
+    Ok(())
+}
+
+#[test]
+fn each_rank_may_wait_for_them_in_an_order_of_its_own() {
+    for size in SIZES {
+        ranks(size, |world| {
+            for round in 0..4 {
+                start_all(&world, round % 2 == 1, |mut started| match (world.rank() + round) % 3 {
+                    0 => started.into_iter().try_for_each(|one| one.wait().map(drop)),
+                    1 => started.into_iter().rev().try_for_each(|one| one.wait().map(drop)),
+                    _ => {
+                        let mid = started.len() / 2;
+                        started.rotate_left(mid);
+                        let mut open: Vec<_> = started.into_iter().map(Some).collect();
+                        raw::wait_all(&mut open).into_iter().try_for_each(|one| one.map(drop))
+                    }
+                })?;
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn blocking_ones_may_come_between() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let first = world.iallreduce(vec![world.rank(); 20_000], vec![0; 20_000], Op::Sum)?;
+            let mut all = vec![0; size];
+            world.allgather(&[world.rank()], &mut all)?;
+            assert!(all.iter().copied().eq(0..size));
+            let second = world.ibcast(vec![world.rank(); 5000], 1)?;
+            world.barrier()?;
+            assert_eq!(second.wait()?.0, vec![1; 5000]);
+            world.barrier()?;
+            let sum = size * (size - 1) / 2;
+            assert_eq!(first.wait()?.0.1, vec![sum; 20_000]);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_waits_for_a_message_drives_them() {
+    for size in SIZES {
+        ranks(size, |world| {
+            // Along the tree, ranks in the middle have to pass on what they get.
+            let data = vec![world.rank() as u64; 30_000];
+            let bcast = world.ibcast(data, 0)?;
+            let sum = world.iallreduce([1u32], [0u32], Op::Sum)?;
+            if world.rank() == 1 {
+                // Nobody has to wait for rank 1, which waits until all others are done.
+                for _ in 0..size - 1 {
+                    world.recv(&mut [0u8], mpj::ANY_SOURCE, 0)?;
+                }
+                assert!(sum.watch().has_ended() && bcast.watch().has_ended());
+                assert_eq!(sum.wait()?.0.1, [size as u32]);
+                assert_eq!(bcast.wait()?.0, vec![0; 30_000]);
+            } else {
+                assert_eq!(sum.wait()?.0.1, [size as u32]);
+                assert_eq!(bcast.wait()?.0, vec![0; 30_000]);
+                world.send(&[1u8], 1, 0)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_tests_drives_them() {
+    ranks(3, |world| {
+        let mut sum = world.iallreduce(vec![1u64; 10_000], vec![0u64; 10_000], Op::Sum)?;
+        let ((_, sums), _) = loop {
+            match sum.test() {
+                Ok(outcome) => break outcome?,
+                Err(open) => sum = open,
+            }
+        };
+        assert_eq!(sums, vec![3; 10_000]);
+        Ok(())
+    });
+}
+
+#[test]
+fn those_that_are_dropped_go_to_their_end() {
+    for size in SIZES {
+        ranks(size, |world| {
+            for round in 0..5u64 {
+                let sum = world.iallreduce(vec![round; 10_000], vec![0u64; 10_000], Op::Sum)?;
+                let bcast = world.ibcast(vec![round; 10_000], 0)?;
+                match (world.rank() + round as usize) % 3 {
+                    0 => drop((sum, bcast)),
+                    1 => forget((sum, bcast)),
+                    _ => {
+                        assert_eq!(bcast.wait()?.0, vec![round; 10_000]);
+                        assert_eq!(sum.wait()?.0.1, vec![round * size as u64; 10_000]);
+                    }
+                }
+            }
+            world.barrier()?;
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn who_leaves_takes_part_until_they_have_ended() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let apart = world.dup()?;
+            let late = || std::thread::sleep(std::time::Duration::from_millis(30));
+            let start = || {
+                let sum = world.iallreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum)?;
+                Ok::<_, mpj::Error>((sum, world.ibcast(vec![world.rank(); 10_000], 0)?))
+            };
+            if world.rank() == 1 {
+                drop(start()?);
+                return Ok(());
+            }
+            // Nobody waits in vain for anything else of it.
+            late();
+            let gone =
+                |error: mpj::Error| assert!(error.to_string().contains("rank 1 has left the job"), "{error}");
+            gone(world.recv(&mut [0u8], 1, 0).expect_err("it sends nothing"));
+            gone(world.send(&[0u8], 1, 0).expect_err("it receives nothing"));
+            apart.barrier().expect_err("it takes no part");
+            let (sum, bcast) = start()?;
+            assert_eq!(sum.wait()?.0.1, vec![size as u32; 10_000]);
+            assert_eq!(bcast.wait()?.0, vec![0; 10_000]);
+            world.barrier().expect_err("it takes no part");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn nobody_waits_for_ever_for_one_that_others_do_not_start() {
+    for size in SIZES {
+        ranks(size, |world| {
+            // Each has started another one, and leaves.
+            let (even, odd) = (world.dup()?, world.dup()?);
+            let comm = if world.rank() % 2 == 0 { even } else { odd };
+            drop(comm.iallreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum)?);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn one_outlives_its_communicator() {
+    let drop_it = |dup| {
+        drop(dup);
+        Ok(())
+    };
+    let ends: [fn(Intracomm) -> mpj::Result<()>; 2] = [drop_it, |dup| dup.free()];
+    for (size, end) in SIZES.into_iter().flat_map(|size| ends.map(|end| (size, end))) {
+        ranks(size, |world| {
+            let (me, dup) = (world.rank(), world.dup()?);
+            if me > 0 {
+                world.recv(&mut [0u8], 0, 0)?;
+            }
+            let sum = dup.iallreduce([me as u32], [0], Op::Sum)?;
+            end(dup)?;
+            // The others begin when rank 0 has no communicator any more.
+            let others = if me == 0 { 1..size } else { 0..0 };
+            others.into_iter().try_for_each(|other| world.send(&[0u8], other, 0))?;
+            assert_eq!(sum.wait()?.0.1, [(size * (size - 1) / 2) as u32]);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn threads_of_one_rank_may_wait_for_them() {
+    ranks(3, |world| {
+        let started: Vec<_> =
+            (0..6u32).map(|i| world.iallreduce([i], [0], Op::Sum)).collect::<mpj::Result<_>>()?;
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> = started.into_iter().rev().map(|one| scope.spawn(|| one.wait())).collect();
+            for (i, one) in waiting.into_iter().rev().enumerate() {
+                assert_eq!(one.join().expect("no panic")?.0.1, [3 * i as u32]);
+            }
+            Ok(())
+        })
+    });
+}
+
+/// Each rank's error, from what `call` gives or else from the next barrier.
+#[track_caller]
+fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> Vec<mpj::Error> {
+    let outcome = job(size, |world| {
+        let comm = world.dup()?;
+        let failed = call(&world).and_then(|()| world.barrier()).expect_err("an error on every rank");
+        comm.barrier()?;
+        Ok::<_, mpj::Error>(failed)
+    });
+    outcome.expect("nobody fails for good")
+}
+
+#[test]
+fn what_one_rank_is_refused_is_told_to_all() {
+    for size in SIZES {
+        let errors = told(size, |world| {
+            let root = if world.rank() == 1 { size } else { 0 };
+            world.ibcast([0u8; 4], root)?.wait().map(drop).map_err(mpj::Error::from)
+        });
+        assert_eq!(errors[1].class(), Class::Root);
+        for error in errors {
+            assert!(error.to_string().contains("ibcast: root"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_all_ranks_are_refused_leaves_them_in_step() {
+    ranks(3, |world| {
+        for _ in 0..3 {
+            assert_eq!(world.ibcast([0u8], 7).expect_err("a bad root").class(), Class::Root);
+            world.ibarrier()?.wait()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn one_that_fails_in_its_middle_is_told_to_all() {
+    for size in SIZES {
+        let errors = told(size, |world| {
+            // Rank 1 expects less.
+            let len = if world.rank() == 1 { 5 } else { 9 };
+            world.ibcast(vec![0u8; len], 0)?.wait().map(drop).map_err(mpj::Error::from)
+        });
+        for error in errors {
+            assert!(error.to_string().contains("rank 0 sent 9 bytes where 5 are expected"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn another_collective_is_seen_as_what_it_is() {
+    for size in SIZES {
+        let errors = told(size, |world| match world.rank() {
+            0 => world.ibarrier()?.wait().map(drop).map_err(mpj::Error::from),
+            _ => world.iallreduce([1u8], [0u8], Op::Sum)?.wait().map(drop).map_err(mpj::Error::from),
+        });
+        for error in errors {
+            assert!(error.to_string().contains("instead"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_function_that_panics_ends_them_with_an_error() {
+    let errors = told(3, |world| {
+        let op =
+            Op::user(true, |a: &u32, b: &u32| if *a + *b > 2 { panic!("as the test wants") } else { a + b });
+        world.iallreduce([1u32], [0u32], op)?.wait().map(drop).map_err(mpj::Error::from)
+    });
+    for error in errors {
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
+}
+
+#[test]
+fn a_function_may_wait_for_messages_itself() {
+    ranks(2, |world| {
+        let other = 1 - world.rank();
+        let inner = world.comm().clone();
+        let op = Op::user(true, move |a: &u32, b: &u32| {
+            let mut came = [0u32];
+            inner.sendrecv(&[7u32], other, 3, &mut came, other, 3).expect("both fold");
+            a + b + came[0]
+        });
+        let sum = world.iallreduce([1u32], [0u32], op)?;
+        let barrier = world.ibarrier()?;
+        barrier.wait()?;
+        assert_eq!(sum.wait()?.0.1, [9]);
+        Ok(())
+    });
+}
+
+/// Each function that looks drives the other collectives, whose functions look, too.
+#[test]
+fn functions_of_many_may_look_for_messages() {
+    ranks(2, |world| {
+        let apart = world.dup()?;
+        let look = move |a: &u64, b: &u64| {
+            for _ in 0..10 {
+                assert!(apart.iprobe(mpj::Source::Any, 7).is_ok_and(|found| found.is_none()));
+            }
+            a + b
+        };
+        let op = Op::user(true, look);
+        // All are under way on rank 0 when their messages come.
+        if world.rank() == 1 {
+            world.recv(&mut [0u8], 0, 0)?;
+        }
+        let started = (0..3000u64).map(|i| world.iallreduce([i], [0u64], op.clone()));
+        let started: Vec<_> = started.collect::<mpj::Result<_>>()?;
+        if world.rank() == 0 {
+            world.send(&[0u8], 1, 0)?;
+        }
+        for (i, one) in (0..).zip(started) {
+            assert_eq!(one.wait()?.0.1, [2 * i]);
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_rank_that_leaves_ends_them_with_an_error() {
+    for size in SIZES {
+        let left = AtomicUsize::new(0);
+        ranks(size, |world| {
+            if world.rank() == 0 {
+                return Ok(());
+            }
+            let error = world.ibarrier()?.wait().expect_err("rank 0 takes no part");
+            assert!(error.error().failed_rank() == Some(0), "{error}");
+            left.fetch_add(1, Ordering::Relaxed);
+            // Who leaves, too, may be heard of first.
+            while left.load(Ordering::Relaxed) < size - 1 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        });
+        assert_eq!(left.into_inner(), size - 1);
+    }
+}
+
+#[test]
+fn a_rank_may_leave_with_some_that_nobody_else_has_started() {
+    ranks(3, |world| {
+        if world.rank() == 2 {
+            drop((world.iallreduce([1], [0], Op::Sum)?, world.ibarrier()?));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_death_ends_them_with_an_error() {
+    let (past, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let outcome = job(3, |world| {
+        let first = world.ibarrier().map_err(|e| e.to_string())?;
+        first.wait().map_err(|e| e.to_string())?;
+        past.fetch_add(1, Ordering::Relaxed);
+        if world.rank() == 2 {
+            // A death ends what others are still waiting for, also where the dead rank has done its part.
+            while past.load(Ordering::Relaxed) < 3 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return Err("as the test wants".to_owned());
+        }
+        let sum = world.iallreduce([1], [0], Op::Sum).map_err(|e| e.to_string())?;
+        let error = sum.wait().expect_err("rank 2 is gone");
+        assert_eq!((error.error().call(), error.error().failed_rank()), ("iallreduce", Some(2)), "{error}");
+        seen.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    outcome.expect_err("rank 2 has failed");
+    assert_eq!(seen.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn prepared_ones_run_again_and_again_with_new_data() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let (me, len, op) = (world.rank(), 100, Op::Sum);
+            let (mut mine, mut sum, mut shared) = (vec![0u64; len], vec![0u64; len], vec![0u64; 3]);
+            let (send, recv, items) =
+                (Buf::slice_mut(&mut mine), Buf::slice_mut(&mut sum), Buf::slice_mut(&mut shared));
+            let comm = world.as_raw();
+            let mut reduced =
+                raw::prepare(comm, Collective::Allreduce { send: &send, recv: &recv, op: &op }, None)?;
+            let mut spread = raw::prepare(comm, Collective::Bcast { items: &items, root: 1 }, None)?;
+            let mut barrier = raw::prepare(comm, Collective::Barrier, None)?;
+            reduced.wait()?;
+            for round in 0..100 {
+                mine.copy_from_slice(&samples::<u64>(me, round, len));
+                shared.copy_from_slice(&samples::<u64>(me, 7 * round, 3));
+                // SAFETY: the buffers are only touched between the rounds, and live as long.
+                unsafe { reduced.start()? };
+                // SAFETY: as above.
+                unsafe { spread.start()? };
+                // SAFETY: no memory is named.
+                unsafe { barrier.start()? };
+                // SAFETY: as above.
+                let twice = unsafe { barrier.start() };
+                assert_eq!(twice.expect_err("it is under way").class(), Class::Request);
+                if (me + round) % 2 == 0 {
+                    reduced.wait()?;
+                    spread.wait()?;
+                } else {
+                    while !spread.test()? {}
+                    reduced.wait()?;
+                }
+                barrier.wait()?;
+                assert_eq!(sum, sums(size, round, len));
+                assert_eq!(shared, samples::<u64>(1, 7 * round, 3));
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn what_one_rank_cannot_prepare_is_told_to_all() {
+    for size in SIZES {
+        let errors = told(size, |world| {
+            let mut items = [0u8];
+            let root = if world.rank() == 0 { -1 } else { 0 };
+            let items = Buf::slice_mut(&mut items);
+            raw::prepare(world.as_raw(), Collective::Bcast { items: &items, root }, None).map(drop)
+        });
+        for error in errors {
+            assert!(error.to_string().contains("bcast_init: root -1"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_is_dropped_has_given_its_memory_back_at_the_end() {
+    let memory = Arc::new(());
+    let kept = Arc::clone(&memory);
+    ranks(3, move |world| {
+        for _ in 0..10 {
+            // SAFETY: no memory is named.
+            let barrier = unsafe { raw::start(world.as_raw(), Collective::Barrier, Some(kept.clone()))? };
+            drop(barrier);
+        }
+        drop(raw::prepare(world.as_raw(), Collective::Barrier, Some(kept.clone()))?);
+        world.barrier()?;
+        Ok(())
+    });
+    assert_eq!(Arc::strong_count(&memory), 1, "every operation has let go of it");
+}

@@ -1,0 +1,305 @@
+//! Ranks that do not call the same collectives, or on one of which a collective fails: everybody is told, nobody hangs,
+//! nobody is given what was not sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::mismatch::{Program, lengths, operations, play, refusals, roots};
+use crate::common::{job, ranks};
+use mpj::{Class, Op, World};
+
+/// Plays programs one after the other on 2, 3 and 5 ranks.
+#[track_caller]
+fn each(programs: fn(usize) -> Vec<Program>) {
+    for size in [2, 3, 5] {
+        let outcome = job(size, |world| programs(size).iter().try_for_each(|program| play(&world, program)));
+        if let Err(error) = outcome {
+            panic!("{error}");
+        }
+    }
+}
+
+#[test]
+fn lengths_that_differ_are_an_error_everywhere() {
+    each(lengths);
+}
+
+#[test]
+fn operations_that_differ_are_an_error_everywhere() {
+    each(operations);
+}
+
+#[test]
+fn roots_that_differ_are_an_error_everywhere() {
+    each(roots);
+}
+
+#[test]
+fn arguments_that_one_rank_is_refused_are_an_error_everywhere() {
+    each(refusals);
+}
+
+/// The errors of all ranks, from the call or from the barrier after it, as texts.
+#[track_caller]
+fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> Vec<String> {
+    let outcome = job(size, |world| {
+        let comm = world.dup()?;
+        let failed = call(&world).and_then(|()| world.barrier());
+        comm.barrier()?;
+        Ok::<_, mpj::Error>(failed.expect_err("an error on every rank").to_string())
+    });
+    outcome.expect("nobody fails for good")
+}
+
+/// What a rank that only sends is told, by this call or, if it was faster, by the barrier.
+fn later(error: &str) -> &str {
+    error.split_once(": ").expect("a call and why").1
+}
+
+/// Ranks that take different ways, as their lengths are on either side of a limit: none waits for what nobody sends.
+#[test]
+fn lengths_of_different_ways_are_an_error_everywhere() {
+    // In order of rank it goes flat or by doubling; in any order flat or around a ring.
+    let ordered = Op::user(false, |a: &u64, b: &u64| a + b);
+    for (size, op) in [3, 4, 8].into_iter().flat_map(|size| [(size, &Op::Sum), (size, &ordered)]) {
+        for (odd, counts) in [0, size - 1].into_iter().flat_map(|odd| {
+            let pairs = [[4096, 4112], [4112, 4096], [1, 4125], [4125, 1], [4096, 20_000], [20_000, 1]];
+            pairs.map(|counts| (odd, counts))
+        }) {
+            let errors = told(size, |world| {
+                let len = counts[usize::from(world.rank() == odd)];
+                world.allreduce(&vec![1u64; len], &mut vec![0u64; len], op.clone())
+            });
+            assert!(errors.iter().all(|error| error.contains("allreduce")), "{size} {counts:?}: {errors:?}");
+        }
+    }
+}
+
+/// Says which rank, which call, both lengths.
+#[test]
+fn an_error_names_who_sent_what() {
+    let errors = told(2, |world| {
+        let len = [1000, 10][world.rank()];
+        world.allreduce(&vec![1u32; len], &mut vec![0u32; len], Op::Sum)
+    });
+    // Each has got the other's message, and may have heard of the other's error first.
+    let short = "rank 1 sent 40 bytes where 4000 are expected";
+    let long = "rank 0 sent 4000 bytes where 40 are expected";
+    let says = |error: &str, own: &str, other: &str| {
+        error == format!("allreduce: {own}") || error == format!("allreduce: {other}")
+    };
+    assert!(says(&errors[0], short, &format!("rank 1 failed in allreduce: {long}")), "{errors:?}");
+    assert!(says(&errors[1], long, &format!("rank 0 failed in allreduce: {short}")), "{errors:?}");
+
+    let errors = told(3, |world| world.gather(&vec![1u8; 2 - world.rank() / 2], &mut [0u8; 6], 0));
+    assert_eq!(errors[0], "gather: rank 2 sent 1 bytes where 2 are expected");
+    let other = "rank 0 failed in gather: rank 2 sent 1 bytes where 2 are expected";
+    assert_eq!([later(&errors[1]), later(&errors[2])], [other, other]);
+
+    let errors = told(2, |world| match world.rank() {
+        0 => world.bcast(&mut [1u32; 4], 0),
+        _ => world.bcast(&mut [1i32; 4], 0),
+    });
+    assert_eq!(errors[1], "bcast: rank 0 sent 4 × u32 where 4 × i32 is expected");
+    let other = "rank 1 failed in bcast: rank 0 sent 4 × u32 where 4 × i32 is expected";
+    assert_eq!(later(&errors[0]), other);
+
+    let errors = told(2, |world| match world.rank() {
+        0 => world.bcast(&mut [1u32; 4], 0),
+        _ => world.alltoallv(&[0u8; 2], (&[1; 2], &[0, 1]), &mut [0u8; 2], (&[1; 2], &[0, 1])),
+    });
+    assert_eq!(errors[1], "alltoallv: rank 0 calls bcast instead");
+}
+
+/// Items that were not received are combined with nothing: a user's function sees no value that is none.
+#[test]
+fn a_function_of_the_users_sees_what_was_sent() {
+    let outcome = job(3, |world| {
+        let (comm, len) = (world.dup()?, [1000, 10, 1000][world.rank()]);
+        let mut seen = Vec::new();
+        for commutative in [true, false] {
+            let wrong = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&wrong);
+            let op = Op::user(commutative, move |a: &char, b: &char| {
+                counted.fetch_add(usize::from((*a, *b) != ('b', 'b')), Ordering::Relaxed);
+                *a
+            });
+            let comm = comm.dup()?;
+            comm.allreduce(&vec!['b'; len], &mut vec!['b'; len], op).expect_err("lengths differ");
+            seen.push(wrong.load(Ordering::Relaxed));
+        }
+        Ok::<_, mpj::Error>(seen)
+    });
+    assert_eq!(outcome.expect("nobody fails for good"), vec![vec![0, 0]; 3]);
+}
+
+/// An error of the root alone, which goes on, as b2 had it: what comes after is right or an error, never another round's.
+#[test]
+fn a_mistake_of_one_rank_does_not_shift_what_follows() {
+    let outcome = job(3, |world| {
+        let me = world.rank() as u32;
+        for round in 0..3u32 {
+            // The root's buffer is too short at first, by a mistake that it notices and mends.
+            let mut all = vec![0u32; if round == 0 { 2 } else { 3 }];
+            let outcome = world.gather(&[100 * round + me], &mut all, 0);
+            if me == 0 {
+                assert!(
+                    outcome.is_err() || all == [100 * round, 100 * round + 1, 100 * round + 2],
+                    "{all:?}"
+                );
+                assert!(outcome.is_err() || round > 0);
+            }
+        }
+        Ok::<_, mpj::Error>(())
+    });
+    outcome.expect("nobody fails for good");
+}
+
+/// Refusals on all ranks, of other calls and for other reasons, leave a communicator in step, however far one is ahead.
+#[test]
+fn what_all_are_refused_is_harmless() {
+    ranks(4, |world| {
+        let me = world.rank();
+        for round in 0..50 {
+            let times = round % 3 + 1;
+            for time in 0..times {
+                std::thread::sleep(Duration::from_micros(((me * 7 + time * 3 + round) % 5 * 50) as u64));
+                match (me + time) % 4 {
+                    0 => world.bcast(&mut [0u8], 4).expect_err("no root"),
+                    1 => world.allgather(&[0u8; 2], &mut [0u8; 7]).expect_err("uneven"),
+                    2 => world.split(Some(u32::MAX), 0).map(drop).expect_err("no color"),
+                    _ => world.bcast_object((), 9).expect_err("no root"),
+                };
+            }
+            let mut sum = [me + round];
+            world.allreduce_in_place(&mut sum, Op::Sum)?;
+            assert_eq!(sum, [6 + 4 * round]);
+        }
+        Ok(())
+    });
+}
+
+/// Who waits for the others' refusals hears of their ends, too.
+#[test]
+fn a_rank_that_ends_instead_of_being_refused() {
+    for dies in [false, true] {
+        let outcome = job(3, |world| {
+            match world.rank() {
+                2 if dies => return Err("gave up".to_string()),
+                2 => return Ok(()),
+                _ => world.bcast(&mut [0u8], 7).expect_err("no such root"),
+            };
+            let error = world.barrier().expect_err("rank 2 takes no part");
+            assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(2)), "{error}");
+            Ok(())
+        });
+        assert_eq!(outcome.is_err(), dies, "{outcome:?}");
+    }
+}
+
+/// The others are told although the rank that has failed makes no call for long.
+#[test]
+fn a_rank_that_has_failed_need_not_call_again() {
+    let outcome = job(4, |world| {
+        let rest = world.dup()?;
+        let told = AtomicUsize::new(0);
+        let outcome = match world.rank() {
+            0 => world.gather(&[0u8; 3], &mut [0u8; 12], 0),
+            3 => world.gather(&[0u8; 2], &mut [0u8; 0], 0).and_then(|()| world.barrier()),
+            _ => world.gather(&[0u8; 3], &mut [0u8; 0], 0).and_then(|()| world.barrier()),
+        };
+        let error = outcome.expect_err("rank 3 sends less");
+        assert!(error.to_string().contains("rank 3 sent 2 bytes where 3 are expected"), "{error}");
+        told.fetch_add(1, Ordering::SeqCst);
+        if world.rank() == 0 {
+            // No call for a while; the others have come back long before.
+            std::thread::sleep(Duration::from_millis(1000));
+            for rank in 1..4 {
+                assert!(rest.iprobe(rank, 1)?.is_some(), "rank {rank} is still waiting");
+            }
+        } else {
+            rest.send(&[1u8], 0, 1)?;
+        }
+        rest.barrier()
+    });
+    outcome.expect("nobody fails for good");
+}
+
+/// A value that cannot be serialized, a panic in a user's function: nobody waits for the rank that goes on after it.
+#[test]
+fn user_code_that_fails_on_one_rank() {
+    #[derive(serde::Deserialize)]
+    struct Odd(bool);
+    impl serde::Serialize for Odd {
+        fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+            if self.0 { Err(serde::ser::Error::custom("not today")) } else { s.serialize_bool(true) }
+        }
+    }
+    let errors = told(3, |world| {
+        world.bcast_object(Odd(world.rank() == 0), 0).map(|odd| assert!(!odd.0, "what came is another"))
+    });
+    let refused = "bcast_object: the value's own serde code refused";
+    let other = format!("bcast_object: rank 0 failed in {refused}");
+    assert_eq!(errors, [refused, &other, &other]);
+    // Short vectors are combined at rank 0, longer ones on every rank.
+    for (who, count) in [(0, 1), (2, 20_000)] {
+        let errors = told(3, |world| {
+            let me = world.rank();
+            let op =
+                Op::user(true, move |a: &u32, b: &u32| if me == who { panic!("on purpose") } else { a + b });
+            let calls = || world.allreduce(&vec![1u32; count], &mut vec![0u32; count], op.clone());
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(calls)).unwrap_or(Ok(()))
+        });
+        let why = format!("rank {who} failed in allreduce: a function of the user's panicked");
+        for error in errors {
+            assert!(error.contains(&why), "{error}");
+        }
+    }
+}
+
+/// An object that is broadcast by hand, shorter than was said: no byte is read that did not come.
+#[test]
+fn an_object_that_is_none() {
+    let errors = told(2, |world| {
+        if world.rank() == 0 {
+            world.bcast(&mut [4000usize], 0)?;
+            world.bcast(&mut [0u8; 16], 0)
+        } else {
+            world.bcast_object(Vec::<u8>::new(), 0).map(drop)
+        }
+    });
+    assert_eq!(errors[1], "bcast_object: rank 0 calls bcast instead");
+}
+
+/// A rank that can make no more communicators says so before the others count on it.
+#[test]
+fn a_communicator_that_one_rank_cannot_make() {
+    let errors = told(2, |world| {
+        let alone = world.split(Some(world.rank() as u32), 0)?.expect("has a color");
+        let mut many = Vec::new();
+        if world.rank() == 1 {
+            while let Ok(one) = alone.dup() {
+                many.push(one);
+            }
+        }
+        world.dup().map(drop)
+    });
+    assert!(errors[1].starts_with("dup: too many communicators"), "{errors:?}");
+    assert!(errors[0].contains(": rank 1 failed in dup: too many communicators"), "{errors:?}");
+}
+
+/// A rank that has failed in a collective drops the communicator at once: who still has a message for it hears why.
+#[test]
+fn who_fails_and_frees_the_communicator_has_said_why() {
+    let outcome = job(3, |world| {
+        let (comm, rank) = (world.dup()?, world.rank());
+        let root = if rank == 2 { 7 } else { 0 };
+        let failed = comm.bcast(&mut vec![0u8; 1 << 20], root).and_then(|()| comm.barrier());
+        drop(comm);
+        world.barrier()?;
+        Ok::<_, mpj::Error>(failed.expect_err("one rank has failed").to_string())
+    });
+    let errors = outcome.expect("nobody fails for good");
+    assert!(errors[..2].iter().all(|error| error.contains("rank 2 failed in bcast")), "{errors:?}");
+}

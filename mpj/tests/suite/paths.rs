@@ -1,0 +1,177 @@
+//! By whatever path a message goes at either end, what is received is the same.
+#![allow(unsafe_code, reason = "bytes that are no values are sent by the erased face")]
+
+use crate::common::SIZES;
+use mpj::pool::Pool;
+use mpj::raw::{self, Buf, Mode};
+use mpj::{Class, Datatype, Path, View, ViewMut, World};
+
+const PATHS: [Path; 3] = [Path::Auto, Path::Buffered, Path::ZeroCopy];
+
+/// Every pair of a sender's and a receiver's path.
+fn pairs() -> impl Iterator<Item = (Path, Path)> {
+    PATHS.into_iter().flat_map(|sender| PATHS.map(|receiver| (sender, receiver)))
+}
+
+fn numbers(rank: usize, round: usize, len: usize) -> Vec<u32> {
+    (0..len).map(|at| (at * 31 + round * 7 + rank) as u32).collect()
+}
+
+#[mpj::test(ranks = 3)]
+fn messages_arrive_as_they_were_sent(world: World) -> mpj::Result<()> {
+    let (right, left) = ((world.rank() + 1) % 3, (world.rank() + 2) % 3);
+    for (round, (sender, receiver)) in pairs().enumerate() {
+        for len in SIZES {
+            let sent = numbers(world.rank(), round, len);
+            let mut room = vec![0u32; len + 1];
+            // In turn: expected, and early.
+            let status = if (round + len) % 2 == 0 {
+                let receive = world.by_path(receiver).irecv(vec![0u32; len + 1], left, 0)?;
+                world.by_path(sender).send(&sent, right, 0)?;
+                let (came, status) = receive.wait()?;
+                room = came;
+                status
+            } else {
+                let send = world.by_path(sender).isend(sent, right, 0)?;
+                world.probe(left, 0)?;
+                let status = world.by_path(receiver).recv(&mut room, left, 0)?;
+                send.wait()?;
+                status
+            };
+            assert_eq!(status.count(&Datatype::of::<u32>()), Some(len), "{sender:?} {receiver:?}");
+            assert_eq!(room[..len], numbers(left, round, len), "{sender:?} {receiver:?} {len}");
+            assert_eq!(room[len], 0);
+        }
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn layouts_need_not_be_alike(world: World) -> mpj::Result<()> {
+    const ROWS: usize = 300;
+    let column = Datatype::of::<u32>().vector(ROWS, 1, 3).unwrap();
+    for (round, (sender, receiver)) in pairs().enumerate() {
+        let table = numbers(0, round, 3 * ROWS);
+        if world.rank() == 0 {
+            world.by_path(sender).send(&View::new(&table, 1, &column, 1).unwrap(), 1, 0)?;
+            world.by_path(sender).send(&table[..ROWS], 1, 1)?;
+        } else {
+            let mut packed = [0u32; ROWS];
+            world.by_path(receiver).recv(&mut packed, 0, 0)?;
+            let wanted: Vec<u32> = table.iter().skip(1).step_by(3).copied().collect();
+            assert_eq!(packed[..], wanted, "{sender:?} {receiver:?}");
+            let mut spread = vec![0u32; 3 * ROWS];
+            world.by_path(receiver).recv(&mut ViewMut::new(&mut spread, 2, &column, 1).unwrap(), 0, 1)?;
+            for (at, number) in spread.into_iter().enumerate() {
+                assert_eq!(number, if at % 3 == 2 { table[at / 3] } else { 0 }, "{sender:?} {receiver:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn what_a_receive_refuses_is_not_written(world: World) -> mpj::Result<()> {
+    for (sender, receiver) in pairs() {
+        for len in [10, 300_000] {
+            if world.rank() == 0 {
+                // Whether it was refused is the receiver's affair.
+                world.by_path(sender).send(&vec![1.5f32; len], 1, 0)?;
+                world.by_path(sender).send(&vec![7u32; len], 1, 0)?;
+                world.by_path(sender).send(&vec![9u32; len], 1, 0)?;
+            } else {
+                let mut room = vec![3u32; len];
+                let mistyped = world.by_path(receiver).recv(&mut room, 0, 0).unwrap_err();
+                let too_long = world.by_path(receiver).recv(&mut room[1..], 0, 0).unwrap_err();
+                assert_eq!((mistyped.class(), too_long.class()), (Class::Type, Class::Truncate));
+                assert!(room.iter().all(|number| *number == 3), "{sender:?} {receiver:?}");
+                world.by_path(receiver).recv(&mut room, 0, 0)?;
+                assert!(room.iter().all(|number| *number == 9), "{sender:?} {receiver:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn bytes_that_are_no_values_become_errors(world: World) -> mpj::Result<()> {
+    for (sender, receiver) in pairs() {
+        for len in [10, 100_000] {
+            if world.rank() == 0 {
+                let twos = vec![2u8; len];
+                let flags = Buf::read_only(twos.as_ptr(), len, Datatype::of::<bool>());
+                // SAFETY: the bytes stay as they are, and it is the receiver that finds them to be no flags.
+                unsafe { raw::send(world.by_path(sender).as_raw(), flags, 1, 0, Mode::Standard) }?;
+            } else {
+                let mut room = vec![true; len];
+                let error = world.by_path(receiver).recv(&mut room, 0, 0).unwrap_err();
+                assert_eq!(error.to_string(), "recv: rank 0 sent a bool or char with tag 0 that is none");
+                assert!(room.iter().all(|value| !value), "{sender:?} {receiver:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn a_message_without_copies_is_moved_by_the_device(world: World) -> mpj::Result<()> {
+    let copies = || world.stats().copies();
+    world.barrier()?;
+    let before = copies();
+    for bytes in [1usize, 64, 5000, 1 << 20] {
+        match world.rank() {
+            0 => world.by_path(Path::ZeroCopy).send(&vec![1u8; bytes], 1, 0)?,
+            _ => drop(world.by_path(Path::ZeroCopy).recv(&mut vec![0u8; bytes], 0, 0)?),
+        }
+    }
+    assert_eq!(copies(), before);
+    Ok(())
+}
+
+/// Rooms are often made for the longest message that may come.
+#[mpj::test(ranks = 2)]
+fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -> mpj::Result<()> {
+    const ROOM: usize = 1 << 28;
+    let mut room = vec![0u8; if world.rank() == 1 { ROOM } else { 0 }];
+    for (sender, len) in PATHS.into_iter().flat_map(|path| [(path, 8), (path, 1 << 20)]) {
+        // In turn: early, and expected.
+        for early in [true, false] {
+            if world.rank() == 0 {
+                if !early {
+                    world.barrier()?;
+                }
+                let send = world.by_path(sender).isend(vec![len as u8 + 5; len], 1, 0)?;
+                if early {
+                    world.barrier()?;
+                }
+                send.wait()?;
+                continue;
+            }
+            let buffered = world.by_path(Path::Buffered);
+            if early {
+                world.probe(0, 0)?;
+                world.barrier()?;
+                buffered.recv(&mut room, 0, 0)?;
+            } else {
+                let receive = buffered.irecv(std::mem::take(&mut room), 0, 0)?;
+                world.barrier()?;
+                room = receive.wait()?.0;
+            }
+            assert!(room[..len].iter().all(|byte| *byte == len as u8 + 5), "{sender:?} {len}");
+            assert_eq!(room[len], 0);
+            room[..len].fill(0);
+        }
+    }
+    // That of all tests in this process.
+    let taken = mpj::pool::global().stats().peak_granted;
+    assert!(taken < ROOM as u64, "{taken}");
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn a_communicator_keeps_the_path_of_the_handle_it_was_made_from(world: World) -> mpj::Result<()> {
+    let straight = world.by_path(Path::ZeroCopy).dup()?;
+    assert_eq!(straight.as_raw().path(), Some(Path::ZeroCopy));
+    assert_eq!(world.comm().as_raw().path(), None);
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Collectives that are prepared once and started many times, typed, with other data at each start.
+
+use crate::common::{job, ranks, samples};
+use mpj::{Class, Op, wait_all};
+
+const SIZES: [usize; 5] = [1, 2, 3, 4, 5];
+/// Eager, announced, and long enough for the ring.
+const LENGTHS: [usize; 4] = [0, 3, 500, 20_000];
+const STARTS: usize = 4;
+
+/// What a rank has at a start.
+fn mine(rank: usize, start: usize, len: usize) -> Vec<u64> {
+    samples(rank, 31 * start, len)
+}
+
+/// The sum of what the first so many ranks have.
+fn sum(ranks: usize, start: usize, len: usize) -> Vec<u64> {
+    let all: Vec<Vec<u64>> = (0..ranks).map(|rank| mine(rank, start, len)).collect();
+    (0..len).map(|at| all.iter().map(|one| one[at]).sum()).collect()
+}
+
+#[test]
+fn reductions_and_broadcasts_give_each_start_its_own() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let (me, last) = (world.rank(), size - 1);
+            for len in LENGTHS {
+                let new = || vec![0u64; len];
+                let mut barrier = world.barrier_init()?;
+                let mut news = world.bcast_init(new(), last)?;
+                let mut at_root = world.reduce_init(new(), new(), Op::Sum, last)?;
+                let mut everywhere = world.allreduce_init(new(), new(), Op::Sum)?;
+                let mut upto = world.scan_init(new(), new(), Op::Sum)?;
+                let counts: Vec<usize> = (0..size).map(|rank| if rank == last { len } else { 0 }).collect();
+                let part = vec![0; counts[me]];
+                let mut dealt = world.reduce_scatter_init(new(), part, &counts, Op::Sum)?;
+                for start in 0..STARTS {
+                    let mine = mine(me, start, len);
+                    news.buffers().clone_from(&mine);
+                    for reduction in [&mut at_root, &mut everywhere, &mut upto] {
+                        *reduction.buffers() = (mine.clone(), vec![9; len]);
+                    }
+                    dealt.buffers().0.copy_from_slice(&mine);
+                    // All are under way at once, and are waited for in another order.
+                    let met = barrier.start()?;
+                    let told = news.start()?;
+                    let (to_root, to_all) = (at_root.start()?, everywhere.start()?);
+                    let (first, some) = (upto.start()?, dealt.start()?);
+                    let total = sum(size, start, len);
+                    assert_eq!(some.wait()?.1, total[..counts[me]]);
+                    assert_eq!(first.wait()?.1, sum(me + 1, start, len));
+                    assert_eq!(to_all.wait()?.1, total);
+                    assert_eq!(to_root.wait()?.1, if me == last { total } else { vec![9; len] });
+                    assert_eq!(*told.wait()?, self::mine(last, start, len));
+                    met.wait()?;
+                }
+                assert_eq!(news.into_buffers(), mine(last, STARTS - 1, len));
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn parts_go_where_the_layouts_say_at_each_start() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let (me, last) = (world.rank(), size - 1);
+            for len in LENGTHS {
+                let (one, all) = (|| vec![0u64; len], || vec![0u64; len * size]);
+                // Backwards, with a gap after each part.
+                let counts = vec![len; size];
+                let places: Vec<usize> = (0..size).map(|rank| (last - rank) * (len + 1)).collect();
+                let wide = || vec![0u64; (len + 1) * size];
+                let mut gather = world.gather_init(one(), all(), last)?;
+                let mut gatherv = world.gatherv_init(one(), wide(), &counts, &places, last)?;
+                let mut scatter = world.scatter_init(all(), one(), last)?;
+                let mut scatterv = world.scatterv_init(wide(), &counts, &places, one(), last)?;
+                let mut allgather = world.allgather_init(one(), all())?;
+                let mut allgatherv = world.allgatherv_init(one(), wide(), &counts, &places)?;
+                let mut alltoall = world.alltoall_init(all(), all())?;
+                let parts = (&counts[..], &places[..]);
+                let mut alltoallv = world.alltoallv_init(wide(), parts, wide(), parts)?;
+                let even = |rank: usize| len * rank..len * (rank + 1);
+                let placed = |rank: usize| places[rank]..places[rank] + len;
+                for start in 0..STARTS {
+                    let mine = mine(me, start, len);
+                    let to = |rank: usize| self::mine(me + 10 * rank, start, len);
+                    gather.buffers().0.clone_from(&mine);
+                    gatherv.buffers().0.clone_from(&mine);
+                    allgather.buffers().0.clone_from(&mine);
+                    allgatherv.buffers().0.clone_from(&mine);
+                    for rank in 0..size {
+                        scatter.buffers().0[even(rank)].copy_from_slice(&to(rank));
+                        scatterv.buffers().0[placed(rank)].copy_from_slice(&to(rank));
+                        alltoall.buffers().0[even(rank)].copy_from_slice(&to(rank));
+                        alltoallv.buffers().0[placed(rank)].copy_from_slice(&to(rank));
+                    }
+                    let running = vec![
+                        gather.start()?,
+                        gatherv.start()?,
+                        scatter.start()?,
+                        scatterv.start()?,
+                        allgather.start()?,
+                        allgatherv.start()?,
+                        alltoall.start()?,
+                        alltoallv.start()?,
+                    ];
+                    let ended: mpj::Result<Vec<_>> = wait_all(running).into_iter().collect();
+                    let [gather, gatherv, scatter, scatterv, allgather, allgatherv, alltoall, alltoallv] =
+                        &ended?[..]
+                    else {
+                        panic!("all have ended");
+                    };
+                    for rank in 0..size {
+                        let of = self::mine(rank, start, len);
+                        assert_eq!(allgather.1[even(rank)], of);
+                        assert_eq!(allgatherv.1[placed(rank)], of);
+                        if me == last {
+                            assert_eq!(gather.1[even(rank)], of);
+                            assert_eq!(gatherv.1[placed(rank)], of);
+                        }
+                        let from = self::mine(rank + 10 * me, start, len);
+                        assert_eq!(alltoall.1[even(rank)], from);
+                        assert_eq!(alltoallv.1[placed(rank)], from);
+                    }
+                    let dealt = self::mine(last + 10 * me, start, len);
+                    assert_eq!((&scatter.1, &scatterv.1), (&dealt, &dealt));
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Buffers may be others at each start, and what nobody waits for goes on.
+#[test]
+fn buffers_may_move_and_starts_may_be_dropped() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let mut total = world.allreduce_init(vec![0u64; 1000], vec![0u64; 1000], Op::Sum)?;
+            for start in 0..10 {
+                *total.buffers() = (mine(world.rank(), start, 1000), vec![0; 1000]);
+                let running = total.start()?;
+                if (start + world.rank()) % 3 == 0 {
+                    drop(running);
+                } else {
+                    let mut running = running;
+                    while let Err(still) = running.test().map(|ended| ended.map(drop)) {
+                        running = still;
+                    }
+                }
+                assert_eq!(total.buffers().1, sum(size, start, 1000));
+            }
+            drop(total.start()?);
+            drop(total);
+            world.barrier()
+        });
+    }
+}
+
+#[test]
+fn a_start_that_does_not_match_is_an_error_on_each_rank() {
+    for size in &SIZES[1..] {
+        let errors = job(*size, |world| {
+            // What is refused when it is prepared is told to all, too, at the latest when they start it.
+            let refused = world.dup()?.bcast_init([0u8; 3], if world.rank() == 0 { 99 } else { 0 });
+            let refused = refused.and_then(|mut news| news.start()?.wait().map(drop));
+            let refused = refused.expect_err("a rank has no such root");
+            assert!(refused.to_string().contains("root 99"), "{refused}");
+            // The last rank has another length, which shows when it is started.
+            let len = if world.rank() + 1 == *size { 7 } else { 8 };
+            let mut sum = world.dup()?.allreduce_init(vec![1u32; len], vec![0u32; len], Op::Sum)?;
+            let mismatch = sum.start()?.wait().map(drop).expect_err("lengths differ");
+            // And one rank gives it others than it has prepared.
+            let mut sum = world.dup()?.allreduce_init(vec![1u32; 4], vec![0u32; 4], Op::Sum)?;
+            sum.start()?.wait()?;
+            if world.rank() == 0 {
+                sum.buffers().1.push(0);
+            }
+            let grown = match sum.start() {
+                Ok(running) => running.wait().map(drop),
+                Err(error) => Err(error),
+            };
+            // Who has left by then is named for that.
+            world.barrier()?;
+            Ok::<_, mpj::Error>((mismatch, grown.expect_err("a rank has one more")))
+        });
+        for (mismatch, grown) in errors.expect("each rank goes on") {
+            assert!(matches!(mismatch.class(), Class::Count | Class::Truncate), "{mismatch}");
+            let why = "it was prepared for 4 × u32, and is started with 5 × u32";
+            assert!(grown.class() == Class::Buffer && grown.to_string().contains(why), "{grown}");
+        }
+    }
+}

@@ -1,0 +1,562 @@
+//! The erased core alone: pointers, counts, datatypes, no generics; every operation.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::common::samples;
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Buf, ChainSegment, Comm, Layout, Mode, PROC_NULL, UNDEFINED};
+use mpj::{Class, Datatype, Op, Primitive, SendBuf, World};
+
+/// A struct with padding that is never named: { u8, pad, f64, u16, pad }.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Mixed(u8, f64, u16);
+
+fn mixed() -> Datatype {
+    let fields = [
+        (1, std::mem::offset_of!(Mixed, 0) as i64, Datatype::of::<u8>()),
+        (1, std::mem::offset_of!(Mixed, 1) as i64, Datatype::of::<f64>()),
+        (1, std::mem::offset_of!(Mixed, 2) as i64, Datatype::of::<u16>()),
+    ];
+    Datatype::structure(&fields).and_then(|t| t.resized(0, size_of::<Mixed>() as i64)).expect("fits")
+}
+
+fn mixes(rank: i32, len: usize) -> Vec<Mixed> {
+    (0..len).map(|at| Mixed(rank as u8 + 1, at as f64 / 3.0, (at * 7) as u16)).collect()
+}
+
+fn out<T>(of: &[T]) -> *const u8 {
+    of.as_ptr().cast()
+}
+
+fn into<T>(of: &mut [T]) -> *mut u8 {
+    of.as_mut_ptr().cast()
+}
+
+fn from<T>(of: &[T], datatype: &Datatype) -> Buf {
+    Buf::read_only(out(of), of.len(), datatype)
+}
+
+fn to<T>(of: &mut [T], datatype: &Datatype) -> Buf {
+    Buf::new(into(of), of.len(), datatype)
+}
+
+#[mpj::test(ranks = 2)]
+fn messages(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (me, other, mixed) = (comm.rank() as i32, 1 - comm.rank() as i32, mixed());
+    for len in [0usize, 1, 30, 5000, 100_000] {
+        let mine = mixes(me, len);
+        let mut got = vec![Mixed(0, 0.0, 0); len];
+        for mode in [Mode::Standard, Mode::Synchronous] {
+            if me == 0 {
+                // SAFETY: `mine` holds `len` items and outlives the call.
+                unsafe { raw::send(comm, from(&mine, &mixed), 1, 3, mode) }?;
+                // SAFETY: `got` has room for `len` items and is ours.
+                let status = unsafe { raw::recv(comm, to(&mut got, &mixed), 1, ANY_TAG) }?;
+                assert_eq!((status.rank(), status.tag(), status.bytes()), (1, 4, 11 * len));
+                assert_eq!((status.primitive(), status.count(&mixed)), (None, Some(len)));
+            } else {
+                // SAFETY: as above.
+                unsafe { raw::recv(comm, to(&mut got, &mixed), ANY_SOURCE, 3) }?;
+                // SAFETY: as above.
+                unsafe { raw::send(comm, from(&mine, &mixed), 0, 4, mode) }?;
+            }
+            assert_eq!(got, mixes(other, len));
+        }
+        got.fill(Mixed(0, 0.0, 0));
+        let (send, recv) = (from(&mine, &mixed), to(&mut got, &mixed));
+        // SAFETY: two buffers of `len` items that do not overlap.
+        let status = unsafe { raw::sendrecv(comm, send, other, 7, recv, ANY_SOURCE, 7) }?;
+        assert_eq!((status.rank() as i32, &got), (other, &mixes(other, len)));
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn requests(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (me, other, of) = (comm.rank() as usize, 1 - comm.rank() as i32, Datatype::of::<u32>());
+    // Every third element, backwards.
+    let strided = of.vector(1000, 1, -3).expect("fits");
+    let mine = samples::<u32>(me, 0, 3000);
+    let mut got = vec![0u32; 3000];
+    let (first, last) = (mine.as_ptr().wrapping_add(2999), got.as_mut_ptr().wrapping_add(2999));
+    // SAFETY: the items lie in `got`, which nobody touches until the wait below.
+    let receiving = unsafe { raw::irecv(comm, Buf::new(last.cast(), 1, &strided), other, 0, None) }?;
+    // SAFETY: the items lie in `mine`, which outlives the wait below.
+    let sending = unsafe {
+        raw::isend(comm, Buf::read_only(first.cast(), 1, &strided), other, 0, Mode::Standard, None)
+    }?;
+    assert_eq!(receiving.wait()?.bytes(), 4000);
+    sending.wait()?;
+    let theirs = samples::<u32>(other as usize, 0, 3000);
+    assert!(got.iter().enumerate().all(|(at, x)| *x == if at % 3 == 2 { theirs[at] } else { 0 }));
+    // An operation may own what it needs, and lets go of it when it has ended.
+    let owned: Arc<[u8]> = vec![me as u8; 70_000].into();
+    let bytes = Datatype::of::<u8>();
+    let (keep, base): (raw::Keep, _) = (Arc::new(Arc::clone(&owned)), owned.as_ptr());
+    // SAFETY: `keep` holds the bytes.
+    let sending = unsafe {
+        raw::isend(comm, Buf::read_only(base, 70_000, &bytes), other, 1, Mode::Synchronous, Some(keep))
+    }?;
+    let mut room = vec![9u8; 70_000];
+    // SAFETY: `room` is ours until the request has ended.
+    let receiving = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 70_000, &bytes), other, 1, None) }?;
+    while receiving.test()?.is_none() {}
+    assert_eq!(receiving.test()?.map(|status| status.bytes()), Some(70_000), "it stays ended");
+    assert!(!receiving.cancel() && !sending.cancel());
+    sending.wait()?;
+    assert_eq!((Arc::strong_count(&owned), room[69_999] as i32), (1, other));
+    // SAFETY: `room` is ours until the request has ended.
+    let taken_back = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 1, &bytes), other, 2, None) }?;
+    assert!(taken_back.test()?.is_none() && taken_back.cancel());
+    assert_eq!(taken_back.wait().expect_err("cancelled").class(), Class::Request);
+    // SAFETY: nobody writes to the pointer: there is no such message.
+    let nobody =
+        unsafe { raw::irecv(comm, Buf::new(std::ptr::null_mut(), 4, &bytes), PROC_NULL, ANY_TAG, None) }?;
+    assert_eq!(nobody.wait()?.bytes(), 0);
+    raw::barrier(comm)
+}
+
+#[mpj::test(ranks = 2)]
+fn probes(world: World) -> mpj::Result<()> {
+    let (comm, of) = (world.as_raw(), Datatype::of::<i64>());
+    if comm.rank() == 0 {
+        for tag in 0..3 {
+            // SAFETY: three numbers.
+            unsafe { raw::send(comm, Buf::read_only(out(&[1i64, 2, 3]), 3, &of), 1, tag, Mode::Standard) }?;
+        }
+        return raw::barrier(comm);
+    }
+    let status = raw::probe(comm, ANY_SOURCE, 0)?;
+    assert_eq!((status.count(&of), raw::iprobe(comm, 0, 0)?), (Some(3), Some(status)));
+    let message = raw::mprobe(comm, 0, 0)?;
+    assert_eq!((message.envelope().bytes, message.envelope().tag), (24, 0));
+    let mut got = [0i64; 3];
+    // SAFETY: room for three.
+    assert_eq!(unsafe { raw::mrecv(comm, Buf::new(into(&mut got), 3, &of), message) }?, status);
+    let message = loop {
+        if let Some(message) = raw::improbe(comm, 0, ANY_TAG)? {
+            break message;
+        }
+    };
+    // SAFETY: room for one.
+    let error =
+        unsafe { raw::mrecv(comm, Buf::new(into(&mut got), 1, &of), message) }.expect_err("too short");
+    assert_eq!((error.class(), got), (Class::Truncate, [1, 2, 3]));
+    // SAFETY: room for three.
+    unsafe { raw::recv(comm, Buf::new(into(&mut got), 3, &of), 0, 2) }?;
+    assert_eq!(
+        (raw::improbe(comm, 0, ANY_TAG)?.is_none(), raw::iprobe(comm, ANY_SOURCE, ANY_TAG)?),
+        (true, None)
+    );
+    raw::barrier(comm)
+}
+
+/// One turn of every collective, on mixed items of which the padding is never touched.
+#[mpj::test(ranks = 3)]
+fn collectives(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (me, size, mixed) = (comm.rank() as usize, comm.size() as usize, mixed());
+    let blank = Mixed(0, 0.0, 0);
+    for len in [1usize, 20, 20_000] {
+        let of = |rank: usize| mixes(rank as i32, len);
+        let mut one = if me == 1 { of(1) } else { vec![blank; len] };
+        // SAFETY: `len` items, to be sent at the root and written elsewhere.
+        unsafe { raw::bcast(comm, &to(&mut one, &mixed), 1) }?;
+        assert_eq!(one, of(1));
+        let mut all = vec![blank; len * size];
+        // SAFETY: two buffers that do not overlap.
+        unsafe { raw::gather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), Layout::Even(len), 2) }?;
+        let everything: Vec<Mixed> = (0..size).flat_map(of).collect();
+        assert!(me != 2 || all == everything);
+        // SAFETY: as above.
+        unsafe { raw::scatter(comm, &from(&all, &mixed), Layout::Even(len), &to(&mut one, &mixed), 2) }?;
+        assert_eq!(one, of(me));
+        let (counts, reversed) = (vec![len; size], (0..size).rev().map(|r| r * len).collect::<Vec<_>>());
+        let layout = Layout::Varying { counts: &counts, displacements: &reversed };
+        // SAFETY: as above.
+        unsafe { raw::allgather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), layout) }?;
+        assert_eq!(all, (0..size).rev().flat_map(of).collect::<Vec<_>>());
+        let mut back = vec![blank; len * size];
+        // SAFETY: as above.
+        unsafe {
+            raw::alltoall(comm, &from(&all, &mixed), layout, &to(&mut back, &mixed), Layout::Even(len))
+        }?;
+        assert_eq!(back, of(me).repeat(size), "everybody has part {me} of the same");
+    }
+    // No predefined operation is one on mixed items.
+    let (mine, mut sum) = (mixes(0, 1), mixes(0, 1));
+    // SAFETY: as above.
+    let refused = unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut sum, &mixed), &Op::Sum) };
+    assert_eq!(refused.expect_err("not defined").class(), Class::Op);
+    raw::barrier(comm)
+}
+
+#[mpj::test(ranks = 3)]
+fn reductions(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (me, of, bytes) = (comm.rank() as u64, Datatype::of::<u64>(), Datatype::primitive(Primitive::Byte));
+    let (mine, mut got) = ([me + 1, 10 * me], [0u64; 2]);
+    // SAFETY: two buffers that do not overlap.
+    unsafe { raw::reduce(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Prod, 2) }?;
+    assert_eq!(got, if me == 2 { [6, 0] } else { [0, 0] });
+    // SAFETY: as above.
+    unsafe { raw::allreduce(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Sum) }?;
+    assert_eq!(got, [6, 30]);
+    // SAFETY: as above.
+    unsafe { raw::scan(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Max) }?;
+    assert_eq!(got, mine);
+    // Raw bytes have bits and no sum.
+    let (mine, mut got) = ([1u8 << me, 0xF0], [0u8; 2]);
+    // SAFETY: as above.
+    unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Bor) }?;
+    assert_eq!(got, [7, 0xF0]);
+    // SAFETY: as above.
+    let refused = unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Sum) };
+    assert_eq!(refused.expect_err("not defined").class(), Class::Op);
+    Ok(())
+}
+
+/// What is sent and what is received cannot be the same memory, where that is plain to see; in place is another matter.
+#[mpj::test(ranks = 3)]
+fn buffers_that_overlap(world: World) -> mpj::Result<()> {
+    let (comm, of, me) = (world.as_raw(), Datatype::of::<u64>(), world.rank() as u64);
+    let mut memory = [me + 1; 8];
+    let base = into(&mut memory);
+    let items = |at: usize, count| Buf::new(base.wrapping_add(8 * at), count, &of);
+    let class = |outcome: mpj::Result<()>| outcome.expect_err("refused").class();
+    let part = items(me as usize, 1);
+    let (low, high) = (items(0, 2), items(1, 2));
+    // SAFETY: all items lie in the array, and what overlaps is refused; also below.
+    assert_eq!(class(unsafe { raw::scan(comm, &low, &high, &Op::Sum) }), Class::Buffer);
+    // SAFETY: as above.
+    assert_eq!(class(unsafe { raw::scan(comm, &high, &low, &Op::Sum) }), Class::Buffer);
+    // SAFETY: as above.
+    let refused = unsafe { raw::allgather(comm, &part, &items(0, 3), Layout::Dealt) };
+    assert_eq!(class(refused), Class::Buffer);
+    let (out, back) = (items(0, 3), items(2, 3));
+    // SAFETY: as above.
+    let refused = unsafe { raw::alltoall(comm, &out, Layout::Dealt, &back, Layout::Dealt) };
+    assert_eq!(class(refused), Class::Buffer);
+    // SAFETY: as above; side by side.
+    unsafe { raw::allreduce(comm, &items(0, 2), &items(2, 2), &Op::Sum) }?;
+    // SAFETY: as above.
+    unsafe { raw::allgather(comm, &Buf::in_place(), &items(5, 3), Layout::Even(1)) }?;
+    assert_eq!(memory, [me + 1, me + 1, 6, 6, me + 1, 1, 2, 3]);
+    // Only a root has its items in place.
+    // SAFETY: as above.
+    let refused =
+        unsafe { raw::gather(comm, &Buf::in_place(), &items(0, 3), Layout::Dealt, (me as i32 + 1) % 3) };
+    assert_eq!(class(refused), Class::Buffer);
+    raw::barrier(comm)
+}
+
+#[mpj::test(ranks = 3)]
+fn communicators(world: World) -> mpj::Result<()> {
+    let comm: &Comm = world.as_raw();
+    let twin = comm.dup()?;
+    raw::barrier(&twin)?;
+    let color = if twin.rank() == 0 { UNDEFINED } else { 4 };
+    let pair = twin.split(color, -(twin.rank() as i32))?;
+    assert_eq!(
+        pair.as_ref().map(|p| (p.rank(), p.size(), p.group().size())),
+        [None, Some((1, 2, 2)), Some((0, 2, 2))][twin.rank() as usize]
+    );
+    assert_eq!(twin.split(-1, 0).expect_err("no color").class(), Class::Arg);
+    twin.free()?;
+    assert_eq!(twin.free().expect_err("twice").class(), Class::Comm);
+    assert_eq!(raw::barrier(&twin).expect_err("freed").class(), Class::Comm);
+    assert_eq!(comm.free().expect_err("the world").class(), Class::Comm);
+    if let Some(pair) = pair {
+        raw::barrier(&pair)?; // it lives on
+    }
+    raw::barrier(comm)
+}
+
+/// Bytes that are no `bool` or `char` never get into one: an error, and `false` or '\0' in their place.
+#[mpj::test(ranks = 2)]
+fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    if comm.rank() == 0 {
+        for len in [3usize, 50_000] {
+            let mut flags = vec![1u8; len];
+            flags[len - 2] = 2;
+            // SAFETY: initialised bytes; that they are no `bool`s is the point.
+            unsafe {
+                raw::send(
+                    comm,
+                    Buf::read_only(flags.as_ptr(), len, Datatype::of::<bool>()),
+                    1,
+                    0,
+                    Mode::Standard,
+                )
+            }?;
+            let mut chars = vec![0x61u32; len];
+            chars[1] = 0xD800;
+            // SAFETY: as above.
+            unsafe {
+                raw::send(
+                    comm,
+                    Buf::read_only(out(&chars), len, Datatype::of::<char>()),
+                    1,
+                    0,
+                    Mode::Standard,
+                )
+            }?;
+        }
+        // Packed bytes fit every type, also half of a char: 0x10FFFF becomes 0x10D800 or no char at all.
+        // SAFETY: as above.
+        unsafe {
+            raw::send(
+                comm,
+                Buf::read_only([0u8, 0xD8, 0].as_ptr(), 3, Primitive::Packed),
+                1,
+                0,
+                Mode::Standard,
+            )
+        }?;
+        return raw::barrier(comm);
+    }
+    for len in [3usize, 50_000] {
+        let (mut flags, mut chars) = (vec![false; len], vec!['x'; len]);
+        let error = world.recv(&mut flags, 0, 0).expect_err("2 is no bool");
+        assert_eq!(error.to_string(), "recv: rank 0 sent a bool or char with tag 0 that is none");
+        assert_eq!(error.class(), Class::Type);
+        assert!(flags.iter().enumerate().all(|(at, flag)| *flag == (at != len - 2)));
+        let failed = world.irecv(chars, 0, 0)?.wait().expect_err("a surrogate");
+        assert_eq!(failed.error().class(), Class::Type);
+        chars = failed.into_parts().1.expect("the buffer comes back");
+        assert!(chars.iter().enumerate().all(|(at, c)| *c == if at == 1 { '\0' } else { 'a' }));
+    }
+    let mut half = ['\u{10FFFF}'];
+    let outcome = world.recv(&mut half, 0, 0);
+    assert!(outcome.is_err() && half == ['\0'], "{outcome:?} {half:?}");
+    raw::barrier(comm)
+}
+
+#[mpj::test(ranks = 1)]
+fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let (mut got, bytes) = ([7u8; 4], Datatype::of::<u8>());
+    let twice = bytes.indexed(&[(2, 0), (2, 1)]).expect("fits");
+    // SAFETY: all that the type names lies in the array.
+    let error =
+        unsafe { raw::recv(comm, Buf::new(into(&mut got), 1, &twice), 0, 1) }.expect_err("an overlap");
+    let text = "recv: the type names byte 1 more than once: it cannot be received into";
+    assert_eq!((error.class(), error.to_string().as_str(), got), (Class::Type, text, [7; 4]));
+    let mine = Buf::read_only(out(&[1u8, 2, 3, 4]), 1, &twice);
+    let room = Buf::new(into(&mut got), 1, &twice);
+    for (call, outcome) in [
+        // SAFETY: all that the type names lies in the arrays, also below.
+        ("allgather", unsafe { raw::allgather(comm, &mine, &room, Layout::Even(1)) }),
+        // SAFETY: as above.
+        ("alltoall", unsafe { raw::alltoall(comm, &mine, Layout::Even(1), &room, Layout::Even(1)) }),
+        // SAFETY: as above.
+        ("gather", unsafe { raw::gather(comm, &mine, &room, Layout::Even(1), 0) }),
+        // SAFETY: as above.
+        ("scatter", unsafe { raw::scatter(comm, &mine, Layout::Even(1), &room, 0) }),
+        // SAFETY: as above.
+        ("reduce", unsafe { raw::reduce(comm, &mine, &room, &Op::Sum, 0) }),
+        // SAFETY: as above.
+        ("allreduce", unsafe { raw::allreduce(comm, &mine, &room, &Op::Sum) }),
+        // SAFETY: as above.
+        ("scan", unsafe { raw::scan(comm, &mine, &room, &Op::Sum) }),
+        // SAFETY: as above.
+        ("reduce_scatter", unsafe { raw::reduce_scatter(comm, &mine, &room, &[1], &Op::Sum) }),
+    ] {
+        let text = format!("{call}: the type names byte 1 more than once: it cannot be received into");
+        assert_eq!(outcome.expect_err("an overlap").to_string(), text);
+    }
+    assert_eq!(got, [7; 4]);
+    // Sending is another matter.
+    // SAFETY: room for four.
+    let request = unsafe { raw::irecv(comm, Buf::new(into(&mut got), 4, &bytes), 0, 1, None) }?;
+    // SAFETY: as above.
+    unsafe { raw::send(comm, Buf::read_only(out(&[1u8, 2, 3]), 1, &twice), 0, 1, Mode::Standard) }?;
+    assert_eq!((request.wait()?.bytes(), got), (4, [1, 2, 2, 3]));
+    Ok(())
+}
+
+/// An operation on memory is told the type, in parts of any length; the order of ranks is kept, and so are gaps.
+#[mpj::test(ranks = 3)]
+fn operations_that_are_told_the_type(world: World) -> mpj::Result<()> {
+    let (comm, me, mixed) = (world.as_raw(), world.rank() as i32, mixed());
+    // Of two affine maps, the second after the first: associative, and not commutative.
+    let then = Op::from_fn(false, move |first, second, len, datatype| {
+        assert_eq!(datatype.extent() as usize, size_of::<Mixed>());
+        for at in 0..len {
+            let (a, b) = (first.cast::<Mixed>().wrapping_add(at), second.cast::<Mixed>().wrapping_add(at));
+            // SAFETY: the datatype is that of `Mixed`, of which so many lie at both.
+            let (a, b) = (unsafe { a.read() }, unsafe { &mut *b });
+            (b.0, b.1) = (a.0.wrapping_mul(b.0), a.1 * f64::from(b.0) + b.1);
+        }
+    });
+    for len in [1usize, 10_000] {
+        let mine = vec![Mixed(me as u8 + 2, f64::from(me), 7); len];
+        let mut got = vec![Mixed(0, 0.0, 0); len];
+        // SAFETY: two buffers that do not overlap.
+        unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut got, &mixed), &then) }?;
+        // Rank 0 is x·2 + 0, rank 1 x·3 + 1, rank 2 x·4 + 2.
+        assert!(got.iter().all(|x| (x.0, x.1) == (24, 6.0)), "{:?}", got[0]);
+        // SAFETY: as above.
+        unsafe { raw::scan(comm, &from(&mine, &mixed), &to(&mut got, &mixed), &then) }?;
+        assert!(got.iter().all(|x| (x.0, x.1) == [(2, 0.0), (6, 1.0), (24, 6.0)][me as usize]));
+    }
+    Ok(())
+}
+
+/// What lies in pieces is a source of every collective.
+#[mpj::test(ranks = 3)]
+fn chains_in_collectives(world: World) -> mpj::Result<()> {
+    let (comm, me, of) = (world.as_raw(), world.rank() as u32, Datatype::of::<u32>());
+    let mine: Vec<u8> = (0..3000u32).flat_map(|i| (i + 10_000 * me).to_ne_bytes()).collect();
+    let cut = |bytes: &[u8]| Buf::chain(bytes.chunks(1001).map(ChainSegment::from), Primitive::U32);
+    let whole = |rank: u32| (0..3000u32).map(move |i| i + 10_000 * rank);
+    let (chain, mut got, mut all) = (cut(&mine), vec![0u32; 3000], vec![0u32; 9000]);
+    // SAFETY: buffers that do not overlap; also below.
+    unsafe { raw::bcast(comm, &if me == 1 { chain.clone() } else { to(&mut got, &of) }, 1) }?;
+    assert!(me == 1 || got.iter().copied().eq(whole(1)));
+    // SAFETY: as above.
+    unsafe { raw::allgather(comm, &chain, &to(&mut all, &of), Layout::Even(3000)) }?;
+    assert!(all.iter().copied().eq((0..3).flat_map(whole)));
+    // SAFETY: as above.
+    unsafe { raw::scatter(comm, &chain, Layout::Even(1000), &to(&mut got[..1000], &of), 2) }?;
+    assert!(got[..1000].iter().copied().eq(whole(2).skip(1000 * me as usize).take(1000)));
+    for root in 0..3 {
+        // SAFETY: as above.
+        unsafe { raw::reduce(comm, &chain, &to(&mut got, &of), &Op::Sum, root) }?;
+        assert!(me as i32 != root || got.iter().copied().eq((0..3000).map(|i| 3 * i + 30_000)));
+    }
+    // SAFETY: as above.
+    unsafe { raw::allreduce(comm, &chain, &to(&mut got, &of), &Op::Max) }?;
+    assert!(got.iter().copied().eq(whole(2)));
+    // SAFETY: nothing is received into a chain.
+    let refused = unsafe { raw::allgather(comm, &to(&mut got, &of), &chain, Layout::Even(1000)) };
+    assert_eq!(refused.expect_err("a chain").class(), Class::Buffer);
+    Ok(())
+}
+
+/// Descriptions that describe nothing are refused, whoever makes them.
+#[mpj::test(ranks = 1)]
+fn buffers_that_are_none(world: World) -> mpj::Result<()> {
+    #[derive(Debug)]
+    struct Huge;
+    // SAFETY: it is refused before anything is read.
+    unsafe impl SendBuf for Huge {
+        fn send_buf(&self) -> Buf {
+            Buf::read_only(std::ptr::null(), usize::MAX / 4, Primitive::F64)
+        }
+    }
+    let text = format!("send: {} items are more bytes than can be counted", usize::MAX / 4);
+    let error = world.send(&Huge, 0, 0).expect_err("too large");
+    assert_eq!((error.class(), error.to_string()), (Class::Count, text));
+    assert_eq!(world.isend(Huge, 0, 0).expect_err("too large").class(), Class::Count);
+    let (comm, bytes) = (world.as_raw(), [1u8; 7]);
+    let ragged = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
+    // SAFETY: initialised bytes, and nothing is written; also below.
+    let error = unsafe { raw::send(comm, ragged, 0, 0, Mode::Standard) }.expect_err("7 bytes");
+    let text = "send: the chain has 7 bytes, which are no whole number of items of 4 bytes";
+    assert_eq!((error.class(), error.to_string().as_str()), (Class::Count, text));
+    let endless = Buf::chain([ChainSegment { base: bytes.as_ptr(), len: usize::MAX }; 3], Primitive::U8);
+    // SAFETY: it is refused before anything is read.
+    let error = unsafe { raw::send(comm, endless, 0, 0, Mode::Standard) }.expect_err("endless");
+    assert_eq!(error.class(), Class::Count);
+    // SAFETY: as above.
+    let error = unsafe { raw::send(comm, Buf::in_place(), 0, 0, Mode::Standard) }.expect_err("no other");
+    assert_eq!(error.class(), Class::Buffer);
+    let chain = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U8);
+    // SAFETY: it is refused before anything is written.
+    let error = unsafe { raw::recv(comm, chain, 0, 0) }.expect_err("a chain");
+    assert_eq!(error.class(), Class::Buffer);
+    // The parts of others are looked at as one's own is.
+    let (mut got, everywhere) = ([0u64], Datatype::of::<u64>().resized(0, 0).expect("no extent"));
+    let endless = Buf::read_only(bytes.as_ptr(), 1 << 62, everywhere);
+    let varying = Layout::Varying { counts: &[1 << 61], displacements: &[1] };
+    for (send, layout, class) in
+        [(endless, varying, Class::Count), (Buf::in_place(), Layout::Even(0), Class::Buffer)]
+    {
+        // SAFETY: it is refused before anything is read; also below.
+        let refused = unsafe { raw::scatter(comm, &send, layout, &Buf::in_place(), 0) };
+        assert_eq!(refused.expect_err("nothing to send").class(), class);
+    }
+    let ragged = || Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
+    let into = Buf::slice_mut(&mut got);
+    // SAFETY: as above.
+    let refused = unsafe { raw::alltoall(comm, &ragged(), Layout::Even(0), &into, Layout::Even(0)) };
+    assert_eq!(refused.expect_err("7 bytes").class(), Class::Count);
+    // SAFETY: as above.
+    let refused =
+        unsafe { raw::reduce_scatter(comm, &ragged(), &Buf::slice_mut(&mut [0u32; 0]), &[0], &Op::Sum) };
+    assert_eq!(refused.expect_err("7 bytes").class(), Class::Count);
+    let beyond = Buf::new(into.base(), 1 << 61, Primitive::U64);
+    let varying = Layout::Varying { counts: &[1 << 61], displacements: &[0] };
+    // SAFETY: as above.
+    let refused = unsafe { raw::gather(comm, &Buf::in_place(), &beyond, varying, 0) };
+    assert_eq!(refused.expect_err("too large").class(), Class::Count);
+    // Displacements that are addresses.
+    let (mine, mut got) = ([5u16, 6], [0u16; 2]);
+    let at = mine.as_ptr().expose_provenance() as i64;
+    let absolute = Datatype::of::<u16>().hindexed(&[(2, at)]).expect("fits");
+    // SAFETY: the two numbers lie there.
+    unsafe { raw::send(comm, Buf::absolute(1, absolute), 0, 0, Mode::Standard) }?;
+    world.recv(&mut got, 0, 0)?;
+    assert_eq!(got, mine);
+    Ok(())
+}
+
+/// Requests are waited for in slices, whatever they are of; a place that was waited for is empty.
+#[mpj::test(ranks = 2)]
+fn lists_of_requests(world: World) -> mpj::Result<()> {
+    const N: usize = 6;
+    let (comm, of) = (world.as_raw(), Datatype::of::<u16>());
+    if comm.rank() == 0 {
+        // Each list is sent when the other side has begun to wait, and in reverse.
+        for list in 0..6 {
+            world.recv(&mut [0u8; 0], 1, 100)?;
+            for tag in (0..N as i32).rev() {
+                world.send(&[10 * list + tag as u16], 1, tag)?;
+            }
+        }
+        return raw::barrier(comm);
+    }
+    for list in 0..6u16 {
+        let mut got = [0u16; N];
+        let base = into(&mut got);
+        let mut open = Vec::new();
+        for tag in 0..N {
+            let buf = Buf::new(base.wrapping_add(2 * tag), 1, &of);
+            // SAFETY: each receives into a number of its own, which nobody touches before all have ended.
+            open.push(Some(unsafe { raw::irecv(comm, buf, 0, tag as i32, None) }?));
+        }
+        open.insert(3, None);
+        assert!(raw::test_all(&mut open).is_none());
+        assert!(raw::test_any(&mut open).is_none() && raw::test_some(&mut open).is_empty());
+        world.send(&[0u8; 0], 0, 100)?;
+        let mut ended: Vec<(usize, mpj::Result<mpj::Status>)> = Vec::new();
+        while open.iter().any(Option::is_some) {
+            match list {
+                0 => {
+                    ended.extend(raw::wait_all(&mut open).into_iter().enumerate().filter(|(at, _)| *at != 3))
+                }
+                1 => ended.extend(raw::wait_any(&mut open)),
+                2 => ended.extend(raw::wait_some(&mut open)),
+                3 => ended.extend(
+                    raw::test_all(&mut open)
+                        .into_iter()
+                        .flat_map(|all| all.into_iter().enumerate().filter(|(at, _)| *at != 3)),
+                ),
+                4 => ended.extend(raw::test_any(&mut open)),
+                _ => ended.extend(raw::test_some(&mut open)),
+            }
+        }
+        ended.sort_by_key(|(at, _)| *at);
+        let tags: Vec<i32> =
+            ended.into_iter().map(|(_, outcome)| outcome.map(|s| s.tag())).collect::<mpj::Result<_>>()?;
+        assert_eq!((tags, got), ((0..N as i32).collect(), core::array::from_fn(|at| 10 * list + at as u16)));
+        assert!(raw::wait_any(&mut open).is_none() && raw::wait_some(&mut open).is_empty());
+        assert_eq!(raw::wait_all(&mut open).len(), N + 1);
+    }
+    raw::barrier(comm)
+}

@@ -1,0 +1,119 @@
+//! Operations under way that borrow their buffers for a scope.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::common::{SIZES, alive, blanks, ranks, samples};
+use mpj::{ANY_SOURCE, Class, World};
+
+#[mpj::test(ranks = 2)]
+fn scopes_lend_buffers_and_give_them_back(world: World) -> mpj::Result<()> {
+    let (me, other) = (world.rank(), 1 - world.rank());
+    for len in SIZES {
+        let mine = samples::<u32>(me, 0, len);
+        let (mut first, mut second) = (blanks::<u32>(len), blanks::<u32>(len));
+        let answer = world.scope(|s| {
+            let one = s.irecv(&mut first, other, 1)?;
+            let two = s.irecv(&mut second, other, 2)?;
+            let sent = [s.isend(&mine, other, 1)?, s.issend(&mine, other, 2)?];
+            let (borrow, status) = two.wait()?;
+            assert_eq!((borrow.as_slice(), status.tag()), (&samples::<u32>(other, 0, len)[..], 2));
+            borrow.reverse(); // ours again, inside of the scope
+            while !one.test()? {}
+            assert_eq!(one.wait()?.1.bytes(), 4 * len);
+            for send in sent {
+                send.wait()?;
+            }
+            Ok::<_, mpj::Error>(len + 1)
+        })?;
+        let mut expected = samples::<u32>(other, 0, len);
+        assert_eq!((answer, &first), (len + 1, &expected));
+        expected.reverse();
+        assert_eq!(second, expected);
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn a_scope_ends_when_its_forgotten_operations_have(world: World) -> mpj::Result<()> {
+    let (me, other) = (world.rank(), 1 - world.rank());
+    for len in SIZES {
+        let mine = samples::<i16>(me, 0, len);
+        let mut parts = vec![blanks::<i16>(len); 100]; // more than the scope sweeps at once
+        world.scope(|s| {
+            for part in &mut parts {
+                std::mem::forget(s.irecv(part, other, 3)?);
+                let _ = s.isend(&mine, other, 3)?;
+            }
+            Ok::<(), mpj::Error>(())
+        })?;
+        assert!(parts.iter().all(|part| *part == samples::<i16>(other, 0, len)));
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn scoped_receives_are_taken_back_by_drop_and_cancel(world: World) -> mpj::Result<()> {
+    let other = 1 - world.rank();
+    let (mut dropped, mut cancelled, mut kept) = ([1u8], [2u8], [3u8]);
+    world.scope(|s| {
+        drop(s.irecv(&mut dropped, other, 0)?);
+        let back = s.irecv(&mut cancelled, other, 0)?;
+        assert!(back.cancel());
+        assert_eq!(back.wait().expect_err("cancelled").class(), Class::Request);
+        let stays = s.irecv(&mut kept, other, 0)?;
+        s.isend(&[7u8], other, 0)?;
+        stays.wait().map(|_| ())
+    })?;
+    assert_eq!((dropped, cancelled, kept), ([1], [2], [7]));
+    Ok(())
+}
+
+#[test]
+fn a_panic_in_a_scope_ends_its_operations_and_goes_on() {
+    ranks(2, |world| {
+        let (me, other) = (world.rank(), 1 - world.rank());
+        let mine = samples::<u64>(me, 0, 100_000);
+        let (mut never, mut comes) = ([5u8; 64], blanks::<u64>(100_000));
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            world.scope(|s| {
+                std::mem::forget(s.irecv(&mut never, ANY_SOURCE, 99));
+                std::mem::forget(s.isend(&mine, other, 1));
+                let comes = s.irecv(&mut comes, other, 1).expect("starts");
+                comes.wait().expect("comes");
+                world.barrier().expect("the other one has it, too");
+                std::panic::resume_unwind(Box::new("on purpose"));
+            })
+        }));
+        assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"on purpose"));
+        assert_eq!((never, comes), ([5u8; 64], samples::<u64>(other, 0, 100_000)));
+        world.barrier()?; // both have taken theirs back
+        world.send(&[1u8], other, 99)?; // no stale receive takes it
+        world.recv(&mut never[..1], other, 99)?;
+        assert_eq!(never[0], 1);
+        world.barrier()
+    });
+}
+
+/// Nobody hears of a panic before its scope has ended: the scope does not wait for those who wait for the panicked.
+#[test]
+fn a_panic_does_not_wait_for_its_sends() {
+    for synchronous in [false, true] {
+        let outcome = alive(|| {
+            mpj::threads(2, move |world| {
+                if world.rank() == 0 {
+                    let big = vec![1u8; 1 << 20];
+                    world.scope(|s| {
+                        let sent = if synchronous { s.issend(&big[..9], 1, 0) } else { s.isend(&big, 1, 0) };
+                        std::mem::forget(sent);
+                        std::panic::resume_unwind(Box::new("on purpose"));
+                    });
+                }
+                // Waits for what would have come later.
+                let error = world.recv(&mut [0u8], 0, 5).expect_err("rank 0 has panicked");
+                assert_eq!(error.failed_rank(), Some(0));
+                Ok::<_, mpj::Error>(())
+            })
+        });
+        assert!(outcome.is_err(), "a rank panicked");
+    }
+}

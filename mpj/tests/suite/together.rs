@@ -1,0 +1,174 @@
+//! Waiting for several operations at once: all kinds, mixed, and of several ranks.
+
+use std::sync::mpsc;
+
+use crate::common::{SIZES, alive, blanks, job, samples};
+use mpj::{Waitable, World, test_all, test_any, test_some, wait_all, wait_any, wait_some};
+
+#[mpj::test(ranks = 2)]
+fn different_buffers_are_waited_for_by_their_watches(world: World) -> mpj::Result<()> {
+    let (me, other) = (world.rank(), 1 - world.rank());
+    for len in SIZES {
+        let mut borrowed = blanks::<u8>(len);
+        let mine = samples::<u8>(me, 7, len);
+        world.scope(|s| {
+            let floats = world.irecv(blanks::<f64>(len), other, 1)?;
+            let words = world.irecv(Box::new([0u16; 5]), other, 2)?;
+            let bytes = s.irecv(&mut borrowed, other, 3)?;
+            let sends = [
+                world.isend(samples::<f64>(me, 0, len), other, 1)?.watch().wait().map(|_| ()),
+                world.send(&[me as u16; 5], other, 2),
+            ];
+            let sent = s.issend(&mine, other, 3)?;
+            let mut open = vec![floats.watch(), words.watch(), bytes.watch(), sent.watch()];
+            let mut seen = 0;
+            while let Some((place, outcome)) = wait_any(&mut open) {
+                assert!(place <= open.len());
+                outcome?;
+                seen += 1;
+            }
+            assert_eq!(seen, 4);
+            assert!(format!("{:?}", floats.watch()).contains("ended"));
+            assert_eq!(floats.wait()?.0, samples::<f64>(other, 0, len));
+            assert_eq!(*words.wait()?.0, [other as u16; 5]);
+            assert_eq!(bytes.wait()?.0.as_slice(), samples::<u8>(other, 7, len));
+            sends.into_iter().collect::<mpj::Result<()>>()
+        })?;
+        world.barrier()?;
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 3)]
+fn some_come_at_once_and_keep_their_places(world: World) -> mpj::Result<()> {
+    const EACH: usize = 50;
+    let me = world.rank();
+    if me > 0 {
+        for at in 0..EACH {
+            world.send(&[me, at], 0, at as i32)?;
+        }
+        return Ok(());
+    }
+    let mut buffers = vec![[0usize; 2]; 2 * EACH];
+    world.scope(|s| {
+        let (mut open, mut names) = (Vec::new(), Vec::new());
+        for (at, buffer) in buffers.iter_mut().enumerate() {
+            open.push(s.irecv(buffer, 1 + at % 2, (at / 2) as i32)?);
+            names.push(at);
+        }
+        let mut looked = test_some(&mut open);
+        while !open.is_empty() || !looked.is_empty() {
+            for (place, outcome) in looked.iter_mut().rev().map(|(place, outcome)| (*place, outcome)) {
+                let at = names.remove(place);
+                let (buffer, status) = outcome.as_mut().expect("arrives");
+                assert_eq!((**buffer, status.rank()), ([1 + at % 2, at / 2], 1 + at % 2));
+            }
+            assert_eq!(names.len(), open.len());
+            looked = wait_some(&mut open);
+        }
+        Ok(())
+    })
+}
+
+#[mpj::test(ranks = 2)]
+fn looking_takes_nothing_that_has_not_ended(world: World) -> mpj::Result<()> {
+    let other = 1 - world.rank();
+    let mut open = vec![world.irecv([0u8; 1], other, 1)?, world.irecv([0u8; 1], other, 2)?];
+    assert!(test_any(&mut open).is_none() && test_some(&mut open).is_empty());
+    open = test_all(open).expect_err("nothing was sent");
+    assert_eq!(open.len(), 2);
+    world.barrier()?;
+    world.send(&[20u8], other, 2)?;
+    let (place, outcome) = loop {
+        if let Some(ended) = test_any(&mut open) {
+            break ended;
+        }
+    };
+    assert_eq!((place, outcome?.0), (1, [20]));
+    world.barrier()?; // both have seen the first
+    world.send(&[10u8], other, 1)?;
+    let all = loop {
+        match test_all(open) {
+            Ok(all) => break all,
+            Err(still) => open = still,
+        }
+    };
+    assert_eq!(all.into_iter().map(|outcome| outcome.map(|o| o.0)).collect::<Result<Vec<_>, _>>()?, [[10]]);
+    assert!(test_any::<mpj::Request<u8>>(&mut Vec::new()).is_none());
+    assert!(wait_some::<mpj::Watch<'_>>(&mut Vec::new()).is_empty());
+    assert!(test_all(Vec::<mpj::ScopedSend<'_>>::new()).is_ok_and(|all| all.is_empty()));
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn failures_are_told_in_their_places(world: World) -> mpj::Result<()> {
+    let other = 1 - world.rank();
+    let receives = [world.irecv(vec![0u8; 4], other, 1)?, world.irecv(vec![0u8; 2], other, 2)?];
+    let taken_back = world.irecv([9u8; 4], other, 3)?;
+    assert!(taken_back.cancel());
+    world.send(&[5u8; 4], other, 1)?;
+    world.send(&[6u8; 4], other, 2)?;
+    let classes = |watch: mpj::Watch<'_>| watch.wait().map_err(|e| e.class());
+    assert_eq!(classes(taken_back.watch()), Err(mpj::Class::Request));
+    let outcomes: Vec<_> = wait_all(receives.iter().map(Waitable::watch).collect());
+    assert_eq!(outcomes[0].as_ref().map(|s| s.bytes()).ok(), Some(4));
+    assert_eq!(outcomes[1].as_ref().unwrap_err().class(), mpj::Class::Truncate);
+    Ok(())
+}
+
+/// The thread of rank 1 does not look at messages: whoever waits for its requests has to.
+#[test]
+fn requests_of_two_ranks_in_one_vector() {
+    type Requests = Vec<mpj::Request<Vec<u32>>>;
+    let (give, take) = mpsc::channel::<Requests>();
+    let (end, ended) = mpsc::channel::<()>();
+    let (take, ended) = (std::sync::Mutex::new(take), std::sync::Mutex::new(ended));
+    const LONG: usize = 300_000;
+    let outcome = alive(|| {
+        mpj::threads(2, |world| {
+            if world.rank() == 1 {
+                let receives = [0, 1, 2].map(|tag| world.irecv(blanks::<u32>(LONG), 0, tag));
+                give.send(receives.into_iter().collect::<mpj::Result<_>>()?).expect("rank 0 listens");
+                ended.lock().expect("only here").recv().expect("rank 0 says so");
+                return Ok(());
+            }
+            let never = world.irecv(blanks::<u32>(LONG), 1, 9)?;
+            let theirs = take.lock().expect("only here").recv().expect("rank 1 gives them");
+            let mut sends = Vec::new();
+            for tag in 0..3 {
+                sends.push(world.isend(samples::<u32>(0, tag as usize, LONG), 1, tag)?);
+            }
+            let mut open = vec![never.watch()];
+            open.extend(theirs.iter().map(Waitable::watch));
+            assert_eq!(wait_any(&mut open).map(|(place, outcome)| (place, outcome.is_ok())), Some((1, true)));
+            let mut all: Requests = sends;
+            all.extend(theirs);
+            let outcomes = wait_all(all);
+            for (tag, outcome) in outcomes.into_iter().skip(3).enumerate() {
+                assert_eq!(outcome?.0, samples::<u32>(0, tag, LONG));
+            }
+            assert!(never.cancel());
+            end.send(()).expect("rank 1 listens");
+            Ok::<(), mpj::Error>(())
+        })
+    });
+    outcome.expect("nobody fails");
+}
+
+#[test]
+fn the_end_of_a_rank_ends_every_wait() {
+    let error = job(2, |world| {
+        let mut open: Vec<mpj::Request<[u8; 1]>> = Vec::new();
+        if world.rank() == 1 {
+            return Err("leaves early".to_string());
+        }
+        for tag in 0..3 {
+            open.push(world.irecv([0u8; 1], 1, tag).map_err(|e| e.to_string())?);
+        }
+        let outcomes = wait_some(&mut open);
+        assert!(!outcomes.is_empty() && outcomes.iter().all(|(_, outcome)| outcome.is_err()));
+        assert!(wait_all(open).iter().all(Result::is_err));
+        Ok(())
+    });
+    assert_eq!(error.expect_err("rank 1 failed").rank(), 1);
+}

@@ -1,0 +1,157 @@
+//! Reductions by operations of the user's own.
+
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::reduction::check;
+use crate::common::{COUNTS, LONG, RANKS, ranks, samples};
+use mpj::pool::{Pool, RawBuffer};
+use mpj::{Class, Datatype, Equivalent, Op, ViewMut};
+
+/// Maps x → a·x + b; one after the other is associative and not commutative.
+type Affine = [u64; 2];
+
+fn then(f: &Affine, g: &Affine) -> Affine {
+    [f[0].wrapping_mul(g[0]), f[1].wrapping_mul(g[0]).wrapping_add(g[1])]
+}
+
+#[test]
+fn operations_that_do_not_commute_go_in_order_of_rank() {
+    for size in RANKS {
+        ranks(size, |world| {
+            let op = Op::user(false, then);
+            assert!(!op.is_commutative() && Op::Sum.is_commutative());
+            let maps = |count: usize| {
+                move |rank: usize| {
+                    (0..count).map(|at| [2 * (rank + at) as u64 + 3, (rank * rank + at) as u64]).collect()
+                }
+            };
+            for root in 0..size {
+                for count in COUNTS {
+                    check(&world, &op, maps(count), |f: Affine, g| then(&f, &g), root)?;
+                }
+            }
+            check(&world, &op, maps(LONG), |f: Affine, g| then(&f, &g), size / 2)?;
+            // The first and the last operand: nothing shows the order more plainly.
+            let part = |rank: usize| samples::<char>(rank, 0, 50);
+            check(&world, &Op::user(false, |a: &char, _| *a), part, |a, _| a, size - 1)?;
+            check(&world, &Op::user(false, |_, b: &char| *b), part, |_, b| b, 0)
+        });
+    }
+}
+
+#[test]
+fn operations_of_the_user_that_commute() {
+    for size in RANKS {
+        ranks(size, |world| {
+            let longest = |a: &[i32; 3], b: &[i32; 3]| if a[2] >= b[2] { *a } else { *b };
+            let op = Op::user(true, longest);
+            for count in [0, 1, 7, 1000, 20_000] {
+                // The last element differs from rank to rank.
+                let part = |rank: usize| {
+                    (0..count).map(|at| [rank as i32, at, (at * 7 + 11 * rank as i32) % 101]).collect()
+                };
+                check(&world, &op, part, |a, b| longest(&a, &b), size - 1)?;
+            }
+            let (mine, mut other) = ([1.5f32; 4], [0f32; 4]);
+            let refused = world.allreduce(&mine, &mut other, op).expect_err("an operation on other items");
+            assert_eq!(refused.class(), Class::Op);
+            Ok(())
+        });
+    }
+}
+
+/// A function of the user's gets whole items; views that only have the same elements are no such items.
+#[mpj::test(ranks = 2)]
+fn user_operations_refuse_views_of_other_places(world: mpj::World) {
+    let swapped =
+        Datatype::of::<u32>().indexed(&[(1, -1), (1, -2)]).and_then(|t| t.resized(0, 8)).expect("fits");
+    let (mine, mut got) = ([1u32, 2], [0u32; 2]);
+    let op = || Op::user(true, |a: &[u32; 2], b: &[u32; 2]| [a[0] + b[0], a[1] + b[1]]);
+    let mut outside = ViewMut::new(&mut got, 2, &swapped, 1).expect("inside");
+    assert_eq!(world.allreduce(&mine, &mut outside, op()).expect_err("refused").class(), Class::Op);
+    assert_eq!(world.scan(&mine, &mut outside, op()).expect_err("refused").class(), Class::Op);
+    assert_eq!(world.allreduce(&[mine], &mut [mine], op()).map_err(|e| e.class()), Ok(()));
+}
+
+type Tested = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+/// One byte, and one of padding.
+#[repr(C, align(2))]
+#[derive(Clone, Copy, mpj::Datatype)]
+struct Spaced {
+    byte: u8,
+}
+
+/// In a view, what would be an item's padding belongs to others: the elements between, or what lies behind the slice.
+#[mpj::test(ranks = 2)]
+fn user_operations_leave_alone_what_lies_between_the_items_of_a_view(world: mpj::World) -> Tested {
+    let datatype = Spaced::datatype();
+    let larger = Op::user(true, |a: &Spaced, b: &Spaced| if a.byte > b.byte { *a } else { *b });
+    let mut bytes = [world.rank() as u8, 100, 10 - world.rank() as u8, 101];
+    let mut items = ViewMut::new(&mut bytes[..3], 0, &datatype, 2)?;
+    world.allreduce_in_place(&mut items, larger.clone())?;
+    assert_eq!(bytes, [1, 100, 10, 101]);
+    let mut items = ViewMut::new(&mut bytes[..3], 0, &datatype, 2)?;
+    world.scan_in_place(&mut items, larger)?;
+    assert_eq!(bytes, [1, 100, 10, 101]);
+    Ok(())
+}
+
+/// A word, alone in its lines.
+#[repr(C, align(256))]
+#[derive(Clone, Copy, mpj::Datatype)]
+struct Alone {
+    word: u64,
+}
+
+/// The memory of a reduction's own ends with what its last item names, not with that item's padding.
+#[mpj::test(ranks = 8)]
+fn user_operations_on_padded_items_leave_other_blocks_alone(world: mpj::World) -> Tested {
+    let mut blocks: Vec<_> =
+        (0..64).map(|_| mpj::pool::global().alloc(64).expect("a little memory")).collect();
+    blocks.iter_mut().for_each(|block| block.as_uninit_mut().fill(MaybeUninit::new(0x55)));
+    drop(blocks.remove(32));
+    let sum = Op::user(true, |a: &Alone, b: &Alone| Alone { word: a.word + b.word });
+    for root in 0..world.size() {
+        let (mine, mut all) = (Alone { word: 1 << world.rank() }, Alone { word: 0 });
+        world.reduce(&mine, &mut all, sum.clone(), root)?;
+        assert_eq!(all.word, if world.rank() == root { 255 } else { 0 });
+        world.scan(&mine, &mut all, sum.clone())?;
+        assert_eq!(all.word, (2 << world.rank()) - 1);
+    }
+    for block in &blocks {
+        let bytes = block.as_uninit().as_ptr().cast::<u8>();
+        // SAFETY: all of the block was filled.
+        #[expect(unsafe_code, reason = "a block does not know that it was filled")]
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, 64) };
+        assert_eq!(bytes, [0x55; 64], "an operation has written outside of its own block");
+    }
+    Ok(())
+}
+
+/// A function of the user's may be slow, and may wait for messages itself: who runs it does not keep others, or itself, from
+/// making progress.
+#[mpj::test(ranks = 2)]
+fn user_operations_may_exchange_messages(world: mpj::World) -> Tested {
+    let inner = Arc::new(Mutex::new(world.dup()?));
+    for round in 0..5u64 {
+        let inner = Arc::clone(&inner);
+        let sum = Op::user(true, move |a: &u64, b: &u64| {
+            let inner = inner.lock().expect("nobody panics with it");
+            let (rank, other) = (inner.rank() as u64, 1 - inner.rank());
+            std::thread::sleep(Duration::from_millis(10 * rank));
+            let mut told = [0u64];
+            inner
+                .sendrecv(&[rank], other, 0, &mut told, other, 0)
+                .expect("the other is in its function, too");
+            assert_eq!(told[0], 1 - rank);
+            a + b
+        });
+        let mut total = [0u64];
+        world.allreduce(&[round], &mut total, sum)?;
+        assert_eq!(total, [2 * round]);
+    }
+    Ok(())
+}

@@ -1,0 +1,548 @@
+//! Every pool, one line each, and what is particular to one.
+
+#![allow(unsafe_code, reason = "a storage of the tests' own")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mpj_pool::{
+    Buddy, Buddy1, Buddy2, Growth, Heap, MIN_BLOCK, Magazine, Pages, Pool, RawBuffer, Shortage, Storage,
+    StorageError, Unpooled, strategy,
+};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn buddy_growing_on_heap() {
+    crate::contracts::pool(3 * MIB, || Buddy::growing(Growth::default().limit(3 * MIB), Heap::create));
+}
+
+#[test]
+fn buddy_growing_on_pages() {
+    crate::contracts::pool(8 * MIB, || Buddy::growing(Growth::default().limit(8 * MIB), Pages::create));
+}
+
+#[test]
+fn buddy_growing_by_small_regions() {
+    let growth = Growth::default().first(1).largest(64 << 10).limit(2 * MIB + 12_345);
+    crate::contracts::pool(2 * MIB + 12_345, || Buddy::growing(growth, Heap::create));
+}
+
+#[test]
+fn buddy_fixed_on_heap() {
+    crate::contracts::pool(MIB, || Buddy::fixed(Heap::create(MIB).unwrap()).unwrap());
+}
+
+#[test]
+fn buddy_fixed_on_an_odd_size() {
+    crate::contracts::pool(MIB + 12_288, || Buddy::fixed(Heap::create(MIB + 12_288).unwrap()).unwrap());
+}
+
+#[test]
+fn buddy_fixed_on_pages() {
+    crate::contracts::pool(4 * MIB, || Buddy::fixed(Pages::create(4 * MIB).unwrap()).unwrap());
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn buddy_fixed_on_shared() {
+    crate::contracts::pool(2 * MIB, || Buddy::fixed(mpj_pool::Shared::create(2 * MIB).unwrap()).unwrap());
+}
+
+#[test]
+fn magazine_growing_on_heap() {
+    crate::contracts::pool(3 * MIB, || Magazine::growing(Growth::default().limit(3 * MIB), Heap::create));
+}
+
+#[test]
+fn magazine_growing_on_pages() {
+    crate::contracts::pool(80 * MIB, || Magazine::growing(Growth::default().limit(80 * MIB), Pages::create));
+}
+
+#[test]
+fn magazine_growing_by_small_regions() {
+    let growth = Growth::default().first(1).largest(64 << 10).limit(2 * MIB + 12_345);
+    crate::contracts::pool(2 * MIB + 12_345, || Magazine::growing(growth, Heap::create));
+}
+
+#[test]
+fn magazine_fixed_on_heap() {
+    crate::contracts::pool(MIB, || Magazine::fixed(Heap::create(MIB).unwrap()).unwrap());
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn magazine_fixed_on_shared() {
+    crate::contracts::pool(2 * MIB, || Magazine::fixed(mpj_pool::Shared::create(2 * MIB).unwrap()).unwrap());
+}
+
+#[test]
+fn buddy1_on_heap() {
+    let growth = Growth::PAPER.limit(8 * MIB);
+    crate::contracts::pool_with_tags(8 * MIB, 2, || Buddy1::growing(growth, Heap::create));
+}
+
+#[test]
+fn buddy1_on_pages() {
+    let growth = Growth::default().first(64 << 10).limit(5 * MIB);
+    crate::contracts::pool_with_tags(5 * MIB, 2, || Buddy1::growing(growth, Pages::create));
+}
+
+#[test]
+fn buddy2_on_heap() {
+    crate::contracts::pool(8 * MIB, || Buddy2::growing(Growth::PAPER.limit(8 * MIB), Heap::create));
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn buddy2_on_shared() {
+    crate::contracts::pool(4 * MIB, || {
+        Buddy2::growing(Growth::default().limit(4 * MIB), mpj_pool::Shared::create)
+    });
+}
+
+#[test]
+fn unpooled_on_heap() {
+    crate::contracts::pool(128 * MIB, || Unpooled::new(128 * MIB, Heap::create));
+}
+
+#[test]
+fn all_by_name() {
+    for strategy in strategy::STRATEGIES {
+        for storage in strategy::STORAGES {
+            let growth = Growth::default().first(64 << 10).limit(4 * MIB);
+            let pool = match strategy::by_name(strategy, storage, growth) {
+                Err(error) => {
+                    assert_eq!(error, strategy::NameError::Pair("buddy1", "shared"));
+                    continue;
+                }
+                Ok(pool) => pool,
+            };
+            let mut block = pool.alloc(5000).unwrap();
+            block.as_uninit_mut()[4999].write(1);
+            assert_eq!(pool.stats().requested, 5000);
+            drop(block);
+            pool.validate().unwrap();
+        }
+    }
+    let error = strategy::by_name("magazin", "heap", Growth::default()).unwrap_err();
+    assert!(error.to_string().contains("\"magazine\""), "{error}");
+    assert!(strategy::by_name("buddy", "disk", Growth::default()).is_err());
+}
+
+#[test]
+fn blocks_grow_where_they_are() {
+    let pool = Magazine::growing(Growth::default().first(MIB), Heap::create);
+    let block = pool.alloc(1000).unwrap();
+    let at = block.as_ptr();
+    let mut block = block.try_grow(1024).unwrap();
+    assert_eq!((block.as_ptr(), block.capacity()), (at, 1024));
+    crate::contracts::fill(&mut block, 1);
+    let block = block.try_grow(5000).unwrap();
+    assert_eq!((block.as_ptr(), block.capacity()), (at, 5120));
+    for (index, byte) in block.as_uninit()[..1024].iter().enumerate() {
+        // SAFETY: `fill` has written it.
+        assert_eq!(unsafe { byte.assume_init_read() }, crate::contracts::pattern(1, index));
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.live_blocks, stats.live_granted), (1, 5120));
+    assert_eq!((stats.requested, stats.granted, stats.waste()), (6000, 6144, 144));
+    let neighbours: Vec<_> = (0..64).map(|_| pool.alloc(1000).unwrap()).collect();
+    let block = block.try_grow(MIB / 2).unwrap_err();
+    assert_eq!((block.as_ptr(), block.capacity()), (at, 5120));
+    assert!(block.try_grow(usize::MAX).is_err());
+    drop(neighbours);
+    assert_eq!((pool.stats().live_blocks, pool.stats().live_granted), (0, 0));
+    pool.trim();
+    assert_eq!((pool.stats().regions, pool.stats().kept), (0, 0));
+    pool.validate().unwrap();
+}
+
+#[test]
+fn zeroed_blocks_are_zero() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let mut block = pool.alloc(3000).unwrap();
+    crate::contracts::fill(&mut block, 7);
+    drop(block);
+    let block = pool.alloc_zeroed(3000).unwrap();
+    // SAFETY: `alloc_zeroed` has written every byte.
+    assert!(block.as_uninit().iter().all(|byte| unsafe { byte.assume_init_read() } == 0));
+}
+
+#[cfg(all(debug_assertions, not(miri)))]
+#[test]
+fn freed_bytes_are_poisoned_in_debug_builds() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let mut block = pool.alloc(3000).unwrap();
+    crate::contracts::fill(&mut block, 7);
+    drop(block);
+    let block = pool.alloc(3000).unwrap();
+    // SAFETY: the block that was freed here was written, and so was the poison.
+    assert!(block.as_uninit().iter().all(|byte| unsafe { byte.assume_init_read() } == 0xdb));
+}
+
+#[test]
+fn a_few_great_blocks_are_kept_and_no_more() {
+    let pool = Magazine::growing(Growth::default().largest(MIB), Heap::create);
+    let blocks: Vec<_> = (1..20).map(|at| pool.alloc(MIB + at * 4096).unwrap()).collect();
+    assert_eq!(pool.stats().regions, 19);
+    drop(blocks);
+    assert_eq!(pool.stats().regions, 8);
+    assert_eq!(pool.alloc(MIB + 19 * 4096).unwrap().capacity(), MIB + 19 * 4096, "the latest are kept");
+    assert_eq!(pool.stats().regions, 8);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn magazines_come_home_when_their_thread_ends() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let bytes = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            drop((0..100).map(|_| pool.alloc(1000).unwrap()).collect::<Vec<_>>());
+            pool.stats().kept
+        });
+        thread.join().unwrap()
+    });
+    assert!(bytes >= 64 << 10, "kept while the thread lived");
+    // Joining a scoped thread does not wait for what happens when it ends.
+    while pool.stats().kept > 128 << 10 {
+        std::thread::yield_now();
+    }
+    pool.trim();
+    assert_eq!((pool.stats().kept, pool.stats().regions), (0, 0));
+}
+
+#[test]
+fn a_magazine_pool_that_goes_takes_what_other_threads_keep() {
+    use std::sync::Barrier;
+    static REGIONS: AtomicUsize = AtomicUsize::new(0);
+    #[derive(Debug)]
+    struct Counted(Heap);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            REGIONS.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    // SAFETY: all as the heap does.
+    unsafe impl Storage for Counted {
+        fn base(&self) -> std::ptr::NonNull<u8> {
+            self.0.base()
+        }
+        fn size(&self) -> usize {
+            self.0.size()
+        }
+        fn backing(&self) -> mpj_pool::Backing {
+            self.0.backing()
+        }
+    }
+    let make = |len| {
+        REGIONS.fetch_add(1, Ordering::SeqCst);
+        Heap::create(len).map(Counted)
+    };
+    let (freed, gone) = (Barrier::new(2), Barrier::new(2));
+    for live in [false, true] {
+        let pool = Magazine::growing(Growth::default(), make);
+        let block = live.then(|| pool.alloc(5000).unwrap());
+        let other = pool.alloc(100).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(other);
+                freed.wait();
+                gone.wait();
+                // Another pool, so that this thread sweeps what it had.
+                drop(Magazine::growing(Growth::default(), Heap::create).alloc(1).unwrap());
+            });
+            freed.wait();
+            drop(pool);
+            assert_eq!(REGIONS.load(Ordering::SeqCst), usize::from(live));
+            drop(block);
+            assert_eq!(REGIONS.load(Ordering::SeqCst), 0, "the last block took all with it");
+            gone.wait();
+        });
+    }
+}
+
+#[test]
+fn blocks_come_back_while_a_thread_is_ending() {
+    use std::cell::RefCell;
+    thread_local! { static LATE: RefCell<Vec<mpj_pool::Block<Heap>>> = const { RefCell::new(Vec::new()) } }
+    let pool = std::sync::Arc::new(Magazine::growing(Growth::default(), Heap::create));
+    for early in [true, false] {
+        let there = pool.clone();
+        let work = move || {
+            if early {
+                drop(there.alloc(64).unwrap());
+            }
+            LATE.with_borrow_mut(|late| late.extend((0..10).map(|_| there.alloc(3000).unwrap())));
+        };
+        std::thread::spawn(work).join().unwrap();
+    }
+    assert_eq!(pool.stats().live_blocks, 0);
+    pool.trim();
+    assert_eq!(pool.stats().regions, 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn many_pools_share_the_places_of_a_thread() {
+    let pools: Vec<_> = (0..40).map(|_| Magazine::growing(Growth::default(), Heap::create)).collect();
+    for round in 0..20 {
+        let blocks: Vec<_> = pools.iter().map(|pool| pool.alloc(100 << (round % 5)).unwrap()).collect();
+        drop(blocks);
+    }
+    for pool in &pools {
+        assert_eq!((pool.stats().allocs, pool.stats().live_blocks), (20, 0));
+        pool.validate().unwrap();
+    }
+}
+
+#[test]
+fn regions_double_until_the_largest() {
+    let pool = Buddy::growing(Growth::default().first(64 << 10).largest(256 << 10), Heap::create);
+    let mut blocks = Vec::new();
+    let mut sizes = Vec::new();
+    while pool.stats().regions < 5 {
+        blocks.push(pool.alloc(1 << 15).unwrap());
+        let bytes = pool.stats().region_bytes;
+        if sizes.last() != Some(&bytes) {
+            sizes.push(bytes);
+        }
+    }
+    let kib: Vec<u64> = sizes.iter().map(|bytes| bytes >> 10).collect();
+    assert_eq!(kib, [64, 192, 448, 704, 960]);
+}
+
+#[test]
+fn great_blocks_get_regions_of_their_size() {
+    let pool = Buddy::growing(Growth::default().largest(4 * MIB), Pages::create);
+    let len = 9 * MIB + 1;
+    let block = pool.alloc(len).unwrap();
+    assert_eq!(block.capacity(), 9 * MIB + 4096);
+    let at = block.as_ptr();
+    drop(block);
+    let stats = pool.stats();
+    assert_eq!((stats.regions, stats.region_bytes), (1, 9 * MIB as u64 + 4096), "kept for the next");
+    let again = pool.alloc(6 * MIB).unwrap();
+    assert_eq!(again.as_ptr(), at, "used again for a request of like size");
+    assert!(pool.alloc(6 * MIB).is_ok_and(|other| other.as_ptr() != at));
+    drop(again);
+    assert_eq!(pool.trim(), 15 * MIB + 4096);
+    assert_eq!(pool.stats().regions, 0);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn idle_regions_make_room_under_the_limit() {
+    let pool = Buddy::growing(Growth::default().largest(2 * MIB).limit(8 * MIB), Heap::create);
+    drop(pool.alloc(5 * MIB).unwrap());
+    assert_eq!(pool.stats().region_bytes, 5 * MIB as u64);
+    let other = pool.alloc(8 * MIB).unwrap();
+    assert_eq!(pool.stats().region_bytes, 8 * MIB as u64, "the idle five were given back");
+    let error = pool.alloc(1).unwrap_err();
+    assert_eq!((error.why, error.live), (Shortage::Full { capacity: 8 * MIB }, 8 * MIB));
+    let said =
+        "no room for a block of 1 bytes: 8388608 of the 8388608 bytes that the pool may have are in use";
+    assert_eq!(error.to_string(), said);
+    drop(other);
+    assert!(pool.alloc(1).is_ok());
+}
+
+#[test]
+fn trim_gives_regions_back_that_are_idle() {
+    let pool = Buddy::growing(Growth::default(), Heap::create);
+    let first = pool.alloc(MIB).unwrap();
+    drop(pool.alloc(MIB).unwrap());
+    assert_eq!(pool.stats().region_bytes, 3 * MIB as u64);
+    assert_eq!(pool.trim(), 2 * MIB);
+    assert_eq!(pool.trim(), 0, "the other is in use");
+    drop(first);
+    assert_eq!(pool.trim(), MIB);
+    assert_eq!(pool.stats().allocs, 2, "counters go on");
+    let fixed = Buddy::fixed(Heap::create(MIB).unwrap()).unwrap();
+    assert_eq!(fixed.trim(), 0, "what cannot be made anew stays");
+}
+
+#[test]
+fn errors_of_the_source_come_through() {
+    let pool = Buddy::growing(Growth::default(), |len| {
+        if len > MIB { Err(StorageError::Size { asked: len, most: MIB }) } else { Heap::create(len) }
+    });
+    let block = pool.alloc(MIB).unwrap();
+    let error = pool.alloc(MIB).unwrap_err();
+    assert_eq!(error.why, Shortage::Storage(StorageError::Size { asked: 2 * MIB, most: MIB }));
+    assert_eq!((error.requested, error.live), (MIB, MIB));
+    assert!(std::error::Error::source(&error).is_some());
+    drop(block);
+    assert!(pool.alloc(MIB).is_ok(), "the pool lives on");
+    let short = Buddy::growing(Growth::default(), |_| Heap::create(4096));
+    assert!(matches!(short.alloc(1).unwrap_err().why, Shortage::Storage(StorageError::Size { .. })));
+    // What 32 bits can name the system may well have.
+    #[cfg(target_pointer_width = "64")]
+    {
+        let greedy = Buddy::growing(Growth::default(), Pages::create);
+        let error = greedy.alloc(1 << 54).unwrap_err();
+        assert!(matches!(error.why, Shortage::Storage(StorageError::Refused { .. })), "{error:?}");
+    }
+}
+
+#[test]
+fn threads_that_need_a_region_at_once_make_one() {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let pool = Buddy::growing(Growth::default(), |len| {
+        MADE.fetch_add(1, Ordering::Relaxed);
+        Heap::create(len)
+    });
+    let blocks: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| pool.alloc(1000).unwrap())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!((blocks.len(), MADE.load(Ordering::Relaxed)), (8, 1));
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn shared_blocks_know_their_offset() {
+    let segment = mpj_pool::Shared::create(MIB).unwrap();
+    let (key, base) = (segment.key().unwrap(), segment.base());
+    let pool = Buddy::fixed(segment).unwrap();
+    let blocks = [100, 5000, 64].map(|len| pool.alloc(len).unwrap());
+    for block in &blocks {
+        let offset = block.as_ptr().addr().get() - base.addr().get();
+        assert_eq!(block.region(), Some((key, offset)));
+    }
+    assert_eq!(Buddy::fixed(Heap::create(1).unwrap()).unwrap().alloc(1).unwrap().region(), None);
+}
+
+#[test]
+fn a_pool_can_be_used_up_leaf_by_leaf() {
+    let pool = Buddy::fixed(Heap::create(12_288).unwrap()).unwrap();
+    let blocks: Vec<_> = (0..12_288 / MIN_BLOCK).map(|_| pool.alloc(1).unwrap()).collect();
+    assert_eq!(pool.alloc(0).unwrap_err().why, Shortage::Full { capacity: 12_288 });
+    drop(blocks);
+    assert_eq!(pool.max_block(), 8192);
+    assert_eq!(format!("{pool:?}"), "Buddy(0 of 12288 B live in 0 blocks, 1 regions)");
+}
+
+#[test]
+fn the_global_pool_serves_all_threads() {
+    let one = mpj_pool::global();
+    let other = std::thread::spawn(mpj_pool::global).join().unwrap();
+    assert!(std::ptr::eq(one, other));
+    let block = one.alloc(70_000).unwrap();
+    assert_eq!(block.capacity(), 80 << 10);
+}
+
+#[test]
+fn a_limit_below_a_page_is_a_pool_without_blocks() {
+    for limit in [0, 1, 4095] {
+        let pool = Buddy::growing(Growth::default().limit(limit), Heap::create);
+        assert_eq!(pool.max_block(), 0);
+        for len in [0, 1, 4096] {
+            assert_eq!(pool.alloc(len).unwrap_err().why, Shortage::TooLarge);
+        }
+        assert_eq!(pool.stats().regions, 0);
+    }
+}
+
+#[test]
+fn a_thread_keeps_great_blocks_whatever_others_keep() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let hits = |pool: &Magazine<Heap>| {
+        std::thread::scope(|scope| {
+            let fresh = scope.spawn(|| {
+                drop(pool.alloc(MIB).unwrap());
+                let before = pool.stats().hits;
+                (0..100).for_each(|_| drop(pool.alloc(MIB).unwrap()));
+                pool.stats().hits - before
+            });
+            fresh.join().unwrap()
+        })
+    };
+    // One thread keeps all it can, another only asks, and both stay.
+    let (keep, ask) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            drop((0..64).map(|_| pool.alloc(MIB).unwrap()).collect::<Vec<_>>());
+            keep.wait();
+            ask.wait();
+        });
+        scope.spawn(|| {
+            let held: Vec<_> = (1..16).map(|size| pool.alloc(size * MIB / 2).unwrap()).collect();
+            keep.wait();
+            ask.wait();
+            drop(held);
+        });
+        keep.wait();
+        assert_eq!(hits(&pool), 100);
+        pool.trim();
+        assert_eq!(hits(&pool), 100);
+        ask.wait();
+    });
+}
+
+#[test]
+fn blocks_of_another_size_do_not_go_round_for_ever() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    for len in [8 << 10, 2 * MIB] {
+        // More of the next size than will live at once.
+        drop((0..4).map(|_| pool.alloc(len / 4 * 5).unwrap()).collect::<Vec<_>>());
+        let mut live: Vec<_> = (0..3).map(|_| pool.alloc(len).unwrap()).collect();
+        assert!(live.iter().any(|block| block.capacity() > len), "the thread has these at hand");
+        for _ in 0..2_000 {
+            drop(live.remove(0));
+            live.push(pool.alloc(len).unwrap());
+        }
+        assert!(live.iter().all(|block| block.capacity() == len), "{live:?}");
+    }
+}
+
+#[test]
+fn a_stream_between_threads_gets_its_batches_whatever_went_before() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    let (mut seed, mut live) = (1u64, Vec::new());
+    live.resize_with(256, || None);
+    let mut below = |end: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 32) * end) >> 32
+    };
+    // Sizes of all kinds fill the budgets of this thread and of the depot.
+    for _ in 0..20_000 {
+        let (place, len) = (below(256) as usize, (64u64 << below(18)) - below(50));
+        live[place] = None;
+        live[place] = Some(pool.alloc(len as usize).unwrap());
+    }
+    let (send, receive) = std::sync::mpsc::channel::<Vec<_>>();
+    let (done, all_freed) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for blocks in receive {
+                drop(blocks);
+                done.send(()).unwrap();
+            }
+        });
+        // What one magazine may hold.
+        for (len, batch) in [(8 << 10, 64), (256 << 10, 16), (64, 64)] {
+            let round = || {
+                let before = pool.stats().misses;
+                send.send((0..batch).map(|_| pool.alloc(len).unwrap()).collect()).unwrap();
+                all_freed.recv().unwrap();
+                pool.stats().misses - before
+            };
+            let misses: u64 = (0..2_100).map(|_| round()).skip(2_000).sum();
+            assert!(misses <= 200, "{misses} misses in 100 batches of {batch} blocks of {len} bytes");
+        }
+        drop(send);
+    });
+}
+
+#[test]
+fn a_region_of_one_block_is_nothing_to_keep_others_for() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    drop(pool.alloc(256 * MIB).unwrap());
+    pool.trim();
+    // Two of each class above 512 KiB at once, then none.
+    let sizes =
+        [MIB / 2, MIB, 2 * MIB, 4 * MIB].into_iter().flat_map(|power| (5..=8).map(move |k| power / 4 * k));
+    drop(sizes.flat_map(|size| [size; 2]).map(|size| pool.alloc(size).unwrap()).collect::<Vec<_>>());
+    let stats = pool.stats();
+    assert!(stats.kept <= 16 * MIB as u64 + stats.region_bytes / 4, "{stats:?}");
+}

@@ -1,0 +1,92 @@
+//! What a system refuses is an error value that says what was asked for.
+#![cfg(all(target_os = "linux", not(mpj_portable)))]
+
+use std::io::Write;
+use std::process::Command;
+
+use mpj_pool::{AllocError, Growth, Magazine, Pages, Pool, Shared, Shortage, Storage, StorageError};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Runs `body` in a process of its own with this limit on a resource; `name` is that of the test that calls this.
+fn limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
+    const CHILD: &str = "MPJ_POOL_REFUSED";
+    if std::env::var(CHILD).as_deref() == Ok(name) {
+        let maximum = getrlimit(resource).maximum;
+        setrlimit(resource, Rlimit { current: Some(limit), maximum }).unwrap();
+        return body();
+    }
+    if std::env::var_os("ASAN_OPTIONS").is_some() {
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED {name}: the address sanitizer itself needs what is limited");
+        return;
+    }
+    // A file that would grow above its limit also raises a signal, which is not to end the process.
+    let status = Command::new("sh")
+        .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("refused::{name}"), "--test-threads", "1"])
+        .env(CHILD, name)
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{name} in a process with a limit of {limit}");
+}
+
+/// Both a storage and a pool that wants one say what was asked for, and of whom.
+fn refuses<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize, what: &str, why: Errno) {
+    let errno = why.raw_os_error();
+    let StorageError::Refused { asked, call, errno: found } = create(len).unwrap_err() else {
+        panic!("another error");
+    };
+    assert_eq!((asked, call, found), (len, what, errno));
+
+    let pool = Magazine::growing(Growth::default().first(len).largest(len), create);
+    let error = pool.alloc(len / 4).unwrap_err();
+    let AllocError { requested, live, why, .. } = error;
+    assert_eq!((requested, live), (len / 4, 0));
+    assert_eq!(why, Shortage::Storage(StorageError::Refused { asked: len, call, errno }));
+    let text = format!("{error}: {}", std::error::Error::source(&error).unwrap());
+    assert!(
+        text.contains(&(len / 4).to_string()) && text.contains(&format!("{what} for {len} bytes")),
+        "{text}"
+    );
+    pool.validate().unwrap();
+}
+
+#[test]
+fn no_descriptor_left() {
+    limited("no_descriptor_left", Resource::Nofile, 0, || {
+        refuses(Shared::create, 1 << 20, "memfd_create", Errno::MFILE);
+    });
+}
+
+#[test]
+fn no_room_for_the_file() {
+    limited("no_room_for_the_file", Resource::Fsize, 1 << 16, || {
+        refuses(Shared::create, 1 << 20, "fallocate", Errno::FBIG);
+        assert!(Shared::create(1 << 12).is_ok(), "a smaller one");
+    });
+}
+
+#[test]
+fn no_address_space_left() {
+    limited("no_address_space_left", Resource::As, 256 << 20, || {
+        refuses(Pages::create, 1 << 30, "mmap", Errno::NOMEM);
+        assert!(Pages::create(1 << 20).is_ok(), "a smaller one");
+    });
+}
+
+// With 32 bits nothing is left for the pool either, as threads have no room set aside.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn no_thread_left_to_fault_pages_in() {
+    limited("no_thread_left_to_fault_pages_in", Resource::As, 1 << 30, || {
+        // What a stack takes is not there any more, so the rest of the pages come at their first access.
+        let pages = (1..=1024).rev().find_map(|size| Pages::create(size << 20).ok()).unwrap();
+        assert!(pages.size() > 8 << 20);
+        let pool = Magazine::fixed(pages).unwrap();
+        let mut block = pool.alloc(8 << 20).unwrap();
+        mpj_pool::RawBuffer::as_uninit_mut(&mut block).fill(std::mem::MaybeUninit::new(1));
+    });
+}

@@ -1,0 +1,52 @@
+//! Every storage, one line each.
+
+#![allow(unsafe_code, reason = "files are for unsafe functions; these files are the tests' own")]
+
+use mpj_pool::{Backing, Heap, Huge, Pages, Storage};
+
+#[test]
+fn heap() {
+    crate::contracts::storage(Heap::create);
+}
+
+#[test]
+fn pages() {
+    crate::contracts::storage(Pages::create);
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn shared() {
+    crate::contracts::storage(mpj_pool::Shared::create);
+}
+
+#[test]
+fn huge() {
+    crate::contracts::storage(Huge::create);
+}
+
+#[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
+#[test]
+fn file() {
+    crate::contracts::storage(|len| {
+        static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mpj-pool-{}-suite{count}", std::process::id()));
+        // SAFETY: nobody else knows the file.
+        let file = unsafe { mpj_pool::File::create(&path, len) };
+        if file.is_ok() {
+            std::fs::remove_file(path).unwrap();
+        }
+        file
+    });
+}
+
+#[test]
+fn each_says_what_it_is() {
+    assert_eq!(Heap::create(1).unwrap().backing(), Backing::Heap);
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
+    assert_eq!(mpj_pool::Shared::create(1).unwrap().backing(), Backing::Shared);
+    let pages = Pages::create(1).unwrap();
+    assert!(matches!(pages.backing(), Backing::Pages { .. }));
+    assert_eq!(pages.base().addr().get() % (2 << 20), 0);
+}
