@@ -93,6 +93,11 @@ impl<T: Item> Sending<T> {
         }
     }
 
+    /// Returns whether it has failed.
+    pub fn has_failed(&self) -> bool {
+        matches!(&self.started, Started::Pending(completion) if matches!(completion.outcome(), Some(Err(_))))
+    }
+
     /// Waits for the end, and checks that the engine has let go of the memory by then.
     ///
     /// # Errors

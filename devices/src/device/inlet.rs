@@ -40,6 +40,9 @@ pub unsafe trait Inlet: Send + fmt::Debug {
         false
     }
 
+    /// As [`Link::verify`](super::Link::verify), of the receiving end: a peer whose memory was overwritten ends, by [`Sink::lost`].
+    fn verify(&mut self, _sink: &mut dyn Sink) {}
+
     /// Takes note that a peer has died, as others say: its connection may stay open for ever. A body from it that is under
     /// way ends, by [`Sink::lost`]. What has come whole from before the death was handed over by then.
     ///

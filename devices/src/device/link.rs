@@ -102,6 +102,15 @@ pub trait Link: Send + fmt::Debug {
         false
     }
 
+    /// Checks that memory which others can write still holds what this end has written there. A rank that waits calls it about
+    /// once a second: what was overwritten might else leave it waiting for ever.
+    ///
+    /// # Errors
+    /// [`PostError::Broken`].
+    fn verify(&mut self) -> Result<(), PostError> {
+        Ok(())
+    }
+
     /// Takes note that the peer has left or died: nothing more is posted, a connection that does not stand yet is not
     /// tried again, and what the peer holds of this rank's comes back as soon as it cannot touch it any more. Moves that
     /// have been started end all the same, as failed.

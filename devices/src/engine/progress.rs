@@ -26,6 +26,9 @@ const NAP: Duration = Duration::from_millis(100);
 /// After so long, and as often, a rank that looks for news asks the other processes who has left.
 const ASK: Duration = Duration::from_millis(100);
 
+/// How often it asks from one check of what it shares with others to the next.
+const VERIFY: u32 = 10;
+
 /// Passes from one look at the clock to the next: of one who waits, whom the sleep reminds too, and of one who tests and
 /// may do so seldom.
 const LOOKS: u32 = 1024;
@@ -64,6 +67,8 @@ pub(crate) struct Turn {
     looks: u32,
     tests: u32,
     asked: Instant,
+    /// How often others were asked.
+    questions: u32,
     /// Room for what a flush ends.
     ended: Vec<Ended>,
     /// Room for the list of peers that a flush goes through.
@@ -84,6 +89,7 @@ impl Turn {
             looks: 0,
             tests: 0,
             asked: Instant::now(),
+            questions: 0,
             ended: Vec::new(),
             peers: Vec::new(),
         }
@@ -208,7 +214,40 @@ impl Engine {
         if now.duration_since(turn.asked) >= ASK {
             turn.asked = now;
             self.roster.ask();
+            turn.questions = turn.questions.wrapping_add(1);
+            if turn.questions.is_multiple_of(VERIFY) {
+                self.verify_all(turn);
+            }
         }
+    }
+
+    /// Checks what this rank has written to memory that others can write. What was overwritten there may look like nothing new, so
+    /// that both ends would wait for ever; its peer ends instead.
+    fn verify_all(&self, turn: &mut Turn) {
+        let _hold = later::Hold::begin();
+        for (inlet, copied) in turn.inlets.iter_mut().zip(&self.arrived) {
+            inlet.verify(&mut Delivery { engine: self, inboxes: &mut turn.inboxes, copied });
+        }
+        for peer in self.peers.iter() {
+            let mut out = peer.outbox();
+            if !out.gone
+                && let Err(error) = out.link.verify()
+            {
+                drop(out);
+                self.broken_link(peer, error);
+            }
+        }
+    }
+
+    /// Checks at once what this rank shares with others, as one does that waits for long.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn verify(&self) {
+        if let Some(mut turn) = self.take_turn() {
+            self.verify_all(&mut turn);
+        }
+        self.parking.notify();
+        later::let_all_go();
     }
 
     /// Waits until `ready` answers, making progress for all threads of this rank.

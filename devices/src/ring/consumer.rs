@@ -135,6 +135,27 @@ impl Consumer {
         self.reading.begun.is_some()
     }
 
+    /// Checks that the words by which the sender goes still hold what was written here: it cannot tell a count that was set
+    /// back from one that did not grow.
+    ///
+    /// # Errors
+    /// The first word that was overwritten.
+    pub(crate) fn verify(&self) -> Result<(), Malformed> {
+        let Consumer { ring, reading } = self;
+        let words = [
+            ("count of cells taken", ring.taken(), reading.told),
+            ("count of fragments returned", ring.returned(), reading.returned),
+            ("word that says that the receiver has gone", ring.gone(), 0),
+        ];
+        for (what, word, written) in words {
+            let found = word.load(Ordering::Relaxed);
+            if found != written {
+                return Err(Malformed::Overwritten { what, found, written });
+            }
+        }
+        Ok(())
+    }
+
     /// Returns whether the sender must be woken, as it waits for what it was given since the last call.
     #[inline]
     pub(crate) fn is_awaited(&mut self) -> bool {
@@ -175,6 +196,11 @@ impl Reading {
             // SAFETY: `end` lies in the copy, and the sender has written that much, as `publish` does.
             let words = unsafe { std::slice::from_raw_parts(words, end) };
             let (head, rest) = words.split_at(start);
+            let is_body = form == Form::Inline as u8 || form == Form::Piece as u8;
+            let right = label.sealed(head, if is_body { &[] } else { rest }).check;
+            if label.check != right {
+                return Err(Malformed::Check { found: label.check, right });
+            }
             let is_whole = self.cut.is_none() && self.begun.is_none();
             if form == Form::Inline as u8 && is_whole {
                 // SAFETY: as above, in the cell: a body is looked at once.

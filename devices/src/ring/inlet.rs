@@ -44,6 +44,16 @@ impl<B: Bell> Incoming<B> {
         cells
     }
 
+    /// Ends the peer if a word was overwritten by which it goes.
+    pub(crate) fn verify(&mut self, sink: &mut dyn Sink) {
+        if !self.is_over
+            && let Err(why) = self.consumer.verify()
+        {
+            self.is_over = true;
+            end(self.from, why, sink);
+        }
+    }
+
     /// Ends a body that was begun by a peer that has died, and takes no more of what it has written.
     pub(crate) fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         if self.from == peer && self.consumer.is_within() && !self.is_over {

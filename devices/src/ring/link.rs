@@ -202,6 +202,10 @@ impl<B: Bell> Link for RingLink<B> {
         self.cut.is_none()
     }
 
+    fn verify(&mut self) -> Result<(), PostError> {
+        Ok(self.producer.verify()?)
+    }
+
     fn forget(&mut self) {
         self.cut = None;
         self.area.retire(self.borrower);

@@ -7,12 +7,14 @@ use std::fmt;
 pub(crate) enum Malformed {
     /// A cell's sequence number is neither the next nor the one of the round before.
     Sequence { found: u32, next: u32 },
+    /// A cell's checksum is not that of its contents.
+    Check { found: u16, right: u16 },
     /// There is no such form of a cell.
     Form { form: u8 },
     /// Head and body are longer than a cell.
-    Length { head: u8, length: u16 },
+    Length { head: u8, length: u8 },
     /// A cell of this form has no such length.
-    Body { form: u8, head: u8, length: u16 },
+    Body { form: u8, head: u8, length: u8 },
     /// There is no such fragment.
     Index { index: u32, count: u32 },
     /// A body is longer than a fragment, or empty.
@@ -21,16 +23,24 @@ pub(crate) enum Malformed {
     Order { form: u8, missing: usize },
     /// The count of cells taken, or of fragments returned.
     Count { what: &'static str, found: u64, least: u64, most: u64 },
+    /// A word that this end alone writes does not hold what it wrote.
+    Overwritten { what: &'static str, found: u64, written: u64 },
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !matches!(self, Malformed::Count { .. }) {
+        if !matches!(self, Malformed::Count { .. } | Malformed::Overwritten { .. }) {
             f.write_str("it wrote a malformed cell: ")?;
         }
         match *self {
             Malformed::Sequence { found, next } => {
                 write!(f, "sequence number {found} where {next} comes next")
+            }
+            Malformed::Check { found, right } => {
+                write!(
+                    f,
+                    "checksum {found:#06x} where its contents have {right:#06x}: the memory was overwritten"
+                )
             }
             Malformed::Form { form } => write!(f, "form {form}"),
             Malformed::Length { head, length } => write!(f, "a head of {head} bytes and {length} more"),
@@ -44,6 +54,12 @@ impl fmt::Display for Malformed {
             }
             Malformed::Count { what, found, least, most } => {
                 write!(f, "it wrote a malformed count of {what}: {found}, not {least} to {most}")
+            }
+            Malformed::Overwritten { what, found, written } => {
+                write!(
+                    f,
+                    "the shared memory of the ring to it was overwritten: the {what} is {found}, and {written} was written"
+                )
             }
         }
     }

@@ -33,6 +33,11 @@ pub(super) enum Form {
 }
 
 /// The first word of a cell. It is written and read at once, so that nobody can change it after it was checked.
+///
+/// ```text
+///  0        32      36      42        48      64
+///  seq      form    head    length    check
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Label {
     /// The position of the frame plus 1, modulo 2^32.
@@ -41,27 +46,68 @@ pub(super) struct Label {
     /// Bytes of the head.
     pub(super) head: u8,
     /// Bytes behind the head.
-    pub(super) length: u16,
+    pub(super) length: u8,
+    /// A checksum of the fields above except `seq`, and of what the receiver acts on: a memory error elsewhere in the job
+    /// must not turn a frame into another valid one that nobody waits for.
+    pub(super) check: u16,
 }
 
+/// One odd factor for each word of a cell, so that two words cannot trade places.
+const FACTORS: [u64; INLINE / 8] = [
+    0x9e37_79b9_7f4a_7c15,
+    0xbf58_476d_1ce4_e5b9,
+    0x94d0_49bb_1331_11eb,
+    0xd6e8_feb8_6659_fd93,
+    0xc2b2_ae3d_27d4_eb4f,
+    0xff51_afd7_ed55_8ccd,
+    0xc4ce_b9fe_1a85_ec53,
+];
+
 impl Label {
+    /// Makes the label of a cell. `rest` is what follows the head where that is not a body.
+    #[inline]
+    pub(super) fn new(seq: u32, form: Form, head: &[u8], length: usize, rest: &[u8]) -> Self {
+        let (form, start, length) = (form as u8, head.len() as u8, length as u8);
+        Label { seq, form, head: start, length, check: 0 }.sealed(head, rest)
+    }
+
+    /// Returns the label with the checksum that belongs to it.
+    #[inline]
+    pub(super) fn sealed(self, head: &[u8], rest: &[u8]) -> Self {
+        let shape = u64::from(self.form) | u64::from(self.head) << 8 | u64::from(self.length) << 16;
+        let sum = checksum(head).wrapping_add(checksum(rest)).wrapping_add(shape.wrapping_mul(FACTORS[6]));
+        Label { check: (sum >> 48) as u16, ..self }
+    }
+
     #[inline]
     pub(super) fn word(self) -> u64 {
         u64::from(self.seq)
-            | u64::from(self.form) << 32
-            | u64::from(self.head) << 40
-            | u64::from(self.length) << 48
+            | u64::from(self.form & 0xf) << 32
+            | u64::from(self.head & 0x3f) << 36
+            | u64::from(self.length & 0x3f) << 42
+            | u64::from(self.check) << 48
     }
 
     #[inline]
     pub(super) fn of(word: u64) -> Self {
         Label {
             seq: word as u32,
-            form: (word >> 32) as u8,
-            head: (word >> 40) as u8,
-            length: (word >> 48) as u16,
+            form: (word >> 32) as u8 & 0xf,
+            head: (word >> 36) as u8 & 0x3f,
+            length: (word >> 42) as u8 & 0x3f,
+            check: (word >> 48) as u16,
         }
     }
+}
+
+/// Every change of one word changes the upper 16 bits of its product, but for one in 2^15. The products are independent of each
+/// other, so that a long head takes hardly longer than a short one.
+#[inline]
+fn checksum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let words = words.iter().zip(FACTORS).map(|(word, by)| u64::from_ne_bytes(*word).wrapping_mul(by));
+    let rest = rest.iter().fold(0u64, |sum, byte| (sum << 8 | u64::from(*byte)).wrapping_mul(FACTORS[6]));
+    words.fold(rest, u64::wrapping_add)
 }
 
 /// What a cell carries beside its label.

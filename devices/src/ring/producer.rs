@@ -65,16 +65,13 @@ impl Producer {
     /// here and below, and `head.len() + len ≤ INLINE`.
     #[inline]
     pub(crate) fn send_inline(&mut self, head: &[u8], len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) {
-        self.publish(head, Form::Inline, len, fill);
+        self.publish(head, Form::Inline, len, &[], fill);
     }
 
     /// Sends a head whose body of `len` bytes lies in fragment `index`.
     #[inline]
     pub(crate) fn send_fragment(&mut self, head: &[u8], index: u32, len: u32) {
-        self.publish(head, Form::Fragment, 8, |room| {
-            room[..4].write_copy_of_slice(&index.to_ne_bytes());
-            room[4..].write_copy_of_slice(&len.to_ne_bytes());
-        });
+        self.tell(head, Form::Fragment, [index, len]);
     }
 
     /// Returns whether so many cells are free, without asking the receiver to wake anybody.
@@ -90,38 +87,66 @@ impl Producer {
 
     /// Sends a head whose body of `len` bytes is being written to fragment `index`: `there` bytes are.
     pub(crate) fn send_begun(&mut self, head: &[u8], index: u32, len: u32, there: u32) {
-        self.publish(head, Form::Begun, 12, |room| {
-            room[..4].write_copy_of_slice(&index.to_ne_bytes());
-            room[4..8].write_copy_of_slice(&len.to_ne_bytes());
-            room[8..].write_copy_of_slice(&there.to_ne_bytes());
-        });
+        self.tell(head, Form::Begun, [index, len, there]);
     }
 
     /// Says that `more` bytes of such a body are there.
     pub(crate) fn send_more(&mut self, more: u32) {
-        self.publish(&[], Form::More, 4, |room| {
-            room.write_copy_of_slice(&more.to_ne_bytes());
-        });
+        self.tell(&[], Form::More, [more]);
     }
 
     /// Sends a head whose body of `len` bytes comes in pieces, next.
     pub(crate) fn send_cut(&mut self, head: &[u8], len: u32) {
-        self.publish(head, Form::Cut, 4, |room| {
-            room.write_copy_of_slice(&len.to_ne_bytes());
-        });
+        self.tell(head, Form::Cut, [len]);
     }
 
     /// Sends the next piece of a body; returns how many bytes it took.
     pub(crate) fn send_piece(&mut self, rest: &[MaybeUninit<u8>]) -> usize {
         let piece = &rest[..rest.len().min(INLINE)];
-        self.publish(&[], Form::Piece, piece.len(), |room| {
+        self.publish(&[], Form::Piece, piece.len(), &[], |room| {
             room.copy_from_slice(piece);
         });
         piece.len()
     }
 
+    /// Sends a head and the numbers that tell of its body.
     #[inline]
-    fn publish(&mut self, head: &[u8], form: Form, len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) {
+    fn tell<const N: usize>(&mut self, head: &[u8], form: Form, numbers: [u32; N]) {
+        let bytes = numbers.map(u32::to_ne_bytes);
+        let rest = bytes.as_flattened();
+        self.publish(head, form, rest.len(), rest, |room| {
+            room.write_copy_of_slice(rest);
+        });
+    }
+
+    /// Checks that no cell was set back since it was written: its receiver cannot tell it from one that was not written yet.
+    ///
+    /// # Errors
+    /// The first cell that was overwritten.
+    pub(crate) fn verify(&self) -> Result<(), Malformed> {
+        for position in self.position.saturating_sub(self.ring.cells())..self.position {
+            let label = Label::of(self.ring.cell(position).word.load(Ordering::Relaxed));
+            let written = (position + 1) as u32;
+            if label.seq != written {
+                return Err(Malformed::Overwritten {
+                    what: "sequence number of a cell",
+                    found: label.seq.into(),
+                    written: written.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn publish(
+        &mut self,
+        head: &[u8],
+        form: Form,
+        len: usize,
+        checked: &[u8],
+        fill: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) {
         assert!(head.len() + len <= INLINE && !self.is_full(), "checked by the link");
         let cell = self.ring.cell(self.position);
         cell.bytes.with_mut(|bytes| {
@@ -132,7 +157,7 @@ impl Producer {
         });
         self.position += 1;
         let seq = self.position as u32;
-        let label = Label { seq, form: form as u8, head: head.len() as u8, length: len as u16 };
+        let label = Label::new(seq, form, head, len, checked);
         // SYNC ring-seq (release)
         cell.word.store(label.word(), Ordering::Release);
         hint::will_write(std::ptr::from_ref(self.ring.cell(self.position + WRITE_AHEAD)).cast());

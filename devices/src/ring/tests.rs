@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::consumer::Frames;
-use super::memory::{Form, Label};
+use super::memory::{Form, INLINE, Label, Line};
 use super::{Area, Bell, Consumer, Fragments, Incoming, Malformed, Producer, Receivers, Ring};
 use crate::biased::Bias;
 use crate::device::{Body, Landing, Link, PeerId, PostError, Sink, Token};
@@ -247,8 +247,8 @@ fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
     assert_eq!(take(&mut consumer, 0), 7);
 }
 
-/// Sends a good frame of two kinds, overwrites a word, and returns what is said of it.
-fn overwritten(at: u64, change: impl FnOnce(Label) -> Label) -> Result<bool, Malformed> {
+/// Sends a good frame of two kinds, lets `change` overwrite cell `at`, and returns what is said of it.
+fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
     let area = area(8, Receivers::Processes);
     let (mut link, mut consumer, ring) = peer(&area);
     post(&mut link, 0, 8).unwrap();
@@ -256,35 +256,118 @@ fn overwritten(at: u64, change: impl FnOnce(Label) -> Label) -> Result<bool, Mal
     for _ in 0..at {
         consumer.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap();
     }
-    let word = &ring.cell(at).word;
-    word.store(change(Label::of(word.load(Ordering::Relaxed))).word(), Ordering::Relaxed);
+    change(ring.cell(at));
     consumer.receive(&mut |_: &[u8], _: &[u8]| panic!("a frame that nobody sent"))
+}
+
+/// Returns the label of a cell.
+fn label(cell: &Line) -> Label {
+    Label::of(cell.word.load(Ordering::Relaxed))
+}
+
+/// Returns what is said of a cell whose label was changed by a peer that computes the checksum over it.
+fn mistaken(at: u64, change: impl FnOnce(Label) -> Label) -> String {
+    let change = |cell: &Line| {
+        let label = change(label(cell));
+        // SAFETY: nobody else uses the cell; both frames were written so far.
+        let bytes = cell.bytes.with(|bytes| unsafe { bytes.cast::<[u8; INLINE]>().read() });
+        let end = usize::from(label.head) + usize::from(label.length);
+        let (head, rest) = bytes[..end.min(INLINE)].split_at(usize::from(label.head).min(INLINE));
+        let is_body = [Form::Inline as u8, Form::Piece as u8].contains(&label.form);
+        let label = label.sealed(head, if is_body { &[] } else { rest });
+        cell.word.store(label.word(), Ordering::Relaxed);
+    };
+    overwritten(at, change).unwrap_err().to_string()
 }
 
 #[test]
 fn a_cell_that_makes_no_sense_is_an_error() {
-    let told = |at, change: fn(Label) -> Label| overwritten(at, change).unwrap_err().to_string();
     assert_eq!(
-        told(0, |label| Label { head: 57, ..label }),
+        mistaken(0, |label| Label { head: 57, ..label }),
         "it wrote a malformed cell: a head of 57 bytes and 8 more"
     );
     assert_eq!(
-        told(0, |label| Label { length: u16::MAX, ..label }),
-        "it wrote a malformed cell: a head of 8 bytes and 65535 more"
+        mistaken(0, |label| Label { length: 63, ..label }),
+        "it wrote a malformed cell: a head of 8 bytes and 63 more"
     );
-    assert_eq!(told(0, |label| Label { form: 9, ..label }), "it wrote a malformed cell: form 9");
+    assert_eq!(mistaken(0, |label| Label { form: 9, ..label }), "it wrote a malformed cell: form 9");
     assert_eq!(
-        told(0, |label| Label { seq: 77, ..label }),
+        mistaken(0, |label| Label { seq: 77, ..label }),
         "it wrote a malformed cell: sequence number 77 where 1 comes next"
     );
     assert_eq!(
-        told(0, |label| Label { form: Form::Piece as u8, ..label }),
+        mistaken(0, |label| Label { form: Form::Piece as u8, ..label }),
         "it wrote a malformed cell: form 3 with 0 bytes of a body missing"
     );
     assert_eq!(
-        told(1, |label| Label { length: 7, ..label }),
+        mistaken(1, |label| Label { length: 7, ..label }),
         "it wrote a malformed cell: form 1 with a head of 8 bytes and 7 more"
     );
+}
+
+/// Every bit of what the receiver acts on: the label but for the sequence number, the head, and the numbers of the fragment.
+#[test]
+fn a_changed_bit_of_a_cell_is_an_error() {
+    let check = |at, change: &dyn Fn(&Line)| {
+        let error = overwritten(at, change).unwrap_err();
+        let is_found = matches!(error, Malformed::Check { .. } | Malformed::Length { .. });
+        assert!(is_found, "{error}");
+    };
+    for bit in 32..u64::BITS {
+        for at in [0, 1] {
+            check(at, &|cell| {
+                let word = cell.word.load(Ordering::Relaxed) ^ 1 << bit;
+                cell.word.store(word, Ordering::Relaxed);
+            });
+        }
+    }
+    for (at, bits) in [(0, 64), (1, 128)] {
+        for bit in 0..bits {
+            check(at, &|cell| {
+                cell.bytes.with_mut(|bytes| {
+                    let byte = bytes.cast::<u8>().wrapping_add(bit / 8);
+                    // SAFETY: nobody else uses the cell, of which the head and the numbers are written.
+                    let old = unsafe { byte.read() };
+                    // SAFETY: as above.
+                    unsafe { byte.write(old ^ 1 << (bit % 8)) };
+                });
+            });
+        }
+    }
+}
+
+#[test]
+fn each_end_finds_that_its_words_were_overwritten() {
+    let area = area(2, Receivers::Processes);
+    let (mut link, mut consumer, ring) = peer(&area);
+    for len in [8, 300, 8, 9000] {
+        post(&mut link, 0, len.min(FRAGMENT as usize)).unwrap();
+        consumer.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap();
+    }
+    (0..CELLS).for_each(|_| {
+        post(&mut link, 0, 8).unwrap();
+        consumer.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap();
+    });
+    assert_eq!((link.verify(), consumer.verify()), (Ok(()), Ok(())));
+    for (what, word) in [
+        ("count of cells taken", ring.taken()),
+        ("count of fragments returned", ring.returned()),
+        ("word that says that the receiver has gone", ring.gone()),
+    ] {
+        let written = word.fetch_add(1, Ordering::Relaxed);
+        let found = consumer.verify().unwrap_err();
+        assert_eq!(found, Malformed::Overwritten { what, found: written + 1, written });
+        word.store(written, Ordering::Relaxed);
+    }
+    for position in 0..u64::from(CELLS) {
+        let word = &ring.cell(position).word;
+        // As if the cell had not been written in this round.
+        let written = word.fetch_sub(u64::from(CELLS), Ordering::Relaxed);
+        let Err(PostError::Broken(why)) = link.verify() else { panic!("cell {position}") };
+        assert!(why.contains("was overwritten: the sequence number of a cell"), "{why}");
+        word.store(written, Ordering::Relaxed);
+    }
+    assert_eq!((link.verify(), consumer.verify()), (Ok(()), Ok(())));
 }
 
 /// A fragment that is not there, or shorter than what is said to lie in it.

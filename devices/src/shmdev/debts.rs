@@ -38,6 +38,8 @@ pub(super) struct Owed {
     pub(super) outcome: Result<(), String>,
     /// Whether it is to be given up, whatever becomes of the sender.
     pub(super) is_void: bool,
+    /// Whether it was owed when the debts were last [gone through](Debts::age).
+    pub(super) is_old: bool,
     pub(super) window: Window,
     pub(super) showing: Showing,
     /// The sender's process.
@@ -125,6 +127,19 @@ impl Debts {
         let buried = &mut lock(&self.book).buried;
         if !buried.contains(&index) {
             buried.push(index);
+        }
+    }
+
+    /// Gives up the copies that were owed already at the last call: the words that say what the sender has taken may have been
+    /// overwritten. The engine then asks for the message in frames, and no copy from that peer is made together any more.
+    pub(super) fn age(&self) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        for owed in &mut lock(&self.book).owed {
+            owed.is_void |= owed.is_old;
+            owed.copies.is_refused.fetch_or(owed.is_void, Ordering::Relaxed);
+            owed.is_old = true;
         }
     }
 

@@ -148,9 +148,14 @@ impl Desk {
     pub(super) fn sit_down(&self, bell: u64) -> bool {
         let is_free = self.words().is_taken.swap(1, Ordering::Relaxed) == 0;
         if is_free {
-            self.words().bell.store(bell, Ordering::Relaxed);
+            self.set_bell(bell);
         }
         is_free
+    }
+
+    /// Says by which name the rank is woken.
+    pub(super) fn set_bell(&self, bell: u64) {
+        self.words().bell.store(bell, Ordering::Relaxed);
     }
 
     /// Returns the name of what the rank sleeps on; 0 if it has not come.
@@ -232,10 +237,15 @@ impl Desk {
         }
     }
 
+    /// Whether a card is short enough to lie in a desk.
+    pub(super) fn has_room_for(card: &[u8]) -> bool {
+        card.len() <= 8 * CARD
+    }
+
     /// Puts the owner's card down; returns those who have asked for it.
     pub(super) fn put_card(&self, card: &[u8]) -> Vec<u32> {
         let words = self.words();
-        let len = if card.len() <= 8 * CARD { card.len() as u32 } else { ELSEWHERE };
+        let len = if Self::has_room_for(card) { card.len() as u32 } else { ELSEWHERE };
         for (word, bytes) in words.card.iter().zip(card.chunks(8)) {
             let mut padded = [0; 8];
             padded[..bytes.len()].copy_from_slice(bytes);

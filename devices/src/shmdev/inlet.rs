@@ -103,7 +103,10 @@ impl ShmInlet {
             Sender::Unknown => {}
         }
         let Place { segment, ranks, occupant } = &self.place;
-        let Some(peer) = ranks.rank(from).map(PeerId) else { return false };
+        // No rank has a ring to itself; a word that says so was overwritten.
+        let Some(peer) = ranks.rank(from).filter(|_| from != occupant.index).map(PeerId) else {
+            return false;
+        };
         match segment.find(from, occupant.index) {
             None => return false,
             Some(Err(why)) => {
@@ -132,10 +135,15 @@ impl ShmInlet {
             // Who cannot have the others fence goes on polling: they may miss what it has asked for.
             self.by_calls = fence::heavy();
             // Who has not seen that has set no bit.
-            for (from, sender) in (0u32..).zip(&self.senders) {
-                if let Sender::Known(_) = sender {
-                    self.due[(from / u64::BITS) as usize] |= 1 << (from % u64::BITS);
-                }
+            self.look_at_all();
+        }
+    }
+
+    /// Has all rings looked at once.
+    fn look_at_all(&mut self) {
+        for (from, sender) in (0u32..).zip(&self.senders) {
+            if let Sender::Known(_) = sender {
+                self.due[(from / u64::BITS) as usize] |= 1 << (from % u64::BITS);
             }
         }
     }
@@ -184,6 +192,21 @@ unsafe impl Inlet for ShmInlet {
             self.place.occupant.disarm();
         }
         moved
+    }
+
+    fn verify(&mut self, sink: &mut dyn Sink) {
+        let Place { segment, occupant, .. } = &self.place;
+        segment.restore(occupant);
+        occupant.look_for_cards();
+        for from in 0..self.senders.len() as u32 {
+            self.meet(from, sink);
+        }
+        self.rings.iter_mut().for_each(|ring| ring.incoming.verify(sink));
+        if self.by_calls {
+            self.desk.ask_for_calls();
+            self.look_at_all();
+        }
+        self.together.debts().age();
     }
 
     fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {

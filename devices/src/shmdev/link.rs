@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::bell::Bell;
+use super::plan::Contact;
 use super::shelf::Shelf;
 use super::single::Window;
 use super::together::{Copies, Together};
@@ -18,6 +19,8 @@ pub(super) struct ShmLink {
     pub(super) shelf: Shelf,
     pub(super) together: Arc<Together>,
     pub(super) copies: Arc<Copies>,
+    /// Where the ring lies.
+    pub(super) contact: Contact,
 }
 
 impl Link for ShmLink {
@@ -33,6 +36,14 @@ impl Link for ShmLink {
     #[inline]
     fn is_staged(&self) -> bool {
         self.ring.is_staged()
+    }
+
+    fn verify(&mut self) -> Result<(), PostError> {
+        self.shelf
+            .segment
+            .verify_contact(self.shelf.looker.index, self.shelf.index, self.contact)
+            .map_err(PostError::Broken)?;
+        self.ring.verify()
     }
 
     fn forget(&mut self) {

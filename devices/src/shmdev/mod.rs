@@ -248,7 +248,7 @@ unsafe impl Device for ShmDevice {
         let window = at.0.get(self.card().len()..).and_then(Window::from_card).filter(Window::is_open);
         self.together.meet(to, window);
         let shelf = Shelf { segment: Arc::clone(segment), index: to, looker: Arc::clone(occupant) };
-        Ok(Box::new(ShmLink { ring, window, shelf, together: Arc::clone(&self.together), copies }))
+        Ok(Box::new(ShmLink { ring, window, shelf, together: Arc::clone(&self.together), copies, contact }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]

@@ -94,6 +94,19 @@ impl Occupant {
         self.open.load(Ordering::Relaxed) != 0
     }
 
+    /// Writes the name of what the rank sleeps on once more: somebody may have written over it.
+    pub(super) fn restore(&self) {
+        self.desk.set_bell(self.wakeup.name());
+    }
+
+    /// Answers what was asked of ranks whose cards are there: somebody may have written over the bits that say so.
+    pub(super) fn look_for_cards(&self) {
+        if self.has_asked() {
+            let asked: Vec<u32> = lock(&self.asks).iter().map(|(of, ..)| *of).collect();
+            asked.into_iter().for_each(|of| self.look_for_card(of));
+        }
+    }
+
     /// Answers what was asked of a rank, if its card is there.
     pub(super) fn look_for_card(&self, of: u32) {
         let mut answers = Vec::new();

@@ -70,6 +70,8 @@ pub struct Segment {
     memory: SharedView,
     /// The ranks of this process that have opened the device.
     occupants: Mutex<HashMap<u32, Weak<Occupant>>>,
+    /// The cards that ranks of this process have put down.
+    cards: Mutex<HashMap<u32, Vec<u8>>>,
 }
 
 impl Segment {
@@ -126,7 +128,7 @@ impl Segment {
     fn over(plan: Plan, memory: SharedView) -> Self {
         // It only makes a core dump shorter.
         let _ = memory.leave_out_of_dumps(plan.reserved(), plan.bytes() - plan.reserved());
-        Segment { plan, memory, occupants: Mutex::default() }
+        Segment { plan, memory, occupants: Mutex::default(), cards: Mutex::default() }
     }
 
     /// Returns the bytes of memory that a segment takes when all ranks have reserved theirs.
@@ -226,6 +228,27 @@ impl Segment {
 
     /// Makes the card of a rank of this process known to those who share the memory.
     pub fn put_card(self: &Arc<Self>, index: u32, card: &[u8]) {
+        lock(&self.cards).insert(index, card.to_vec());
+        self.write_card(index, card);
+    }
+
+    /// Writes once more what a rank of this process has written to its desk for others to find it by, where somebody has
+    /// written over it.
+    pub(super) fn restore(self: &Arc<Self>, occupant: &Occupant) {
+        occupant.restore();
+        let index = occupant.index;
+        let Some(card) = lock(&self.cards).get(&index).cloned() else { return };
+        let is_there = match self.desk(index).card() {
+            None => false,
+            Some(Card::Here(found)) => found == card,
+            Some(Card::Elsewhere) => !Desk::has_room_for(&card),
+        };
+        if !is_there {
+            self.write_card(index, &card);
+        }
+    }
+
+    fn write_card(self: &Arc<Self>, index: u32, card: &[u8]) {
         let askers = self.desk(index).put_card(card);
         let occupant = self.occupant(index);
         for asker in askers.into_iter().filter(|asker| *asker < self.plan.ranks) {
@@ -290,6 +313,20 @@ impl Segment {
         let wrong =
             || format!("it wrote a malformed place of a ring: {word:#x}, with {} lines", self.plan.lines);
         (word != 0).then(|| contact().ok_or_else(wrong))
+    }
+
+    /// Checks that the place of the ring from one rank to another is still the one that was written.
+    ///
+    /// # Errors
+    /// It was overwritten: the receiver may have missed the ring, or read another memory for it.
+    pub(super) fn verify_contact(&self, from: u32, to: u32, contact: Contact) -> Result<(), String> {
+        let (found, written) = (self.contact(from, to).load(Ordering::Relaxed), contact.word());
+        if found == written {
+            return Ok(());
+        }
+        Err(format!(
+            "the shared memory was overwritten: the place of the ring to it is {found:#x}, and {written:#x} was written"
+        ))
     }
 
     /// Puts memory behind `range` of the segment, which is of one rank's pool; that rank calls it.

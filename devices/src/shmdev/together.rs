@@ -151,7 +151,17 @@ impl Together {
         }
         let outcome = outcome.map(drop).map_err(|error| format!("{error:?}"));
         let (copies, process) = (Arc::clone(copies), window.process());
-        self.debts.owe(Owed { copies, pieces: theirs, op, outcome, is_void, window, showing, process })
+        self.debts.owe(Owed {
+            copies,
+            pieces: theirs,
+            op,
+            outcome,
+            is_void,
+            is_old: false,
+            window,
+            showing,
+            process,
+        })
     }
 
     /// Copies pieces of what a peer copies out of this rank's memory, if some are left; returns whether it could.

@@ -11,4 +11,5 @@ mod neighbours;
 mod niodev_network;
 mod niodev_patience;
 mod opened_twice;
+mod overwritten;
 mod segment;

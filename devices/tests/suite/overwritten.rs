@@ -1,0 +1,250 @@
+//! Ranks that sleep when words of the memory that they share are overwritten: each finds it, and names it, or is not hurt.
+#![cfg(all(target_os = "linux", not(mpj_portable)))]
+#![allow(unsafe_code, reason = "words of a mapping are written by address")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use mpj_devices::config::Config;
+use mpj_devices::conformance::{Member, Pinboard};
+use mpj_devices::{
+    ANY_TAG, Doorbell, End, Engine, Event, Fault, HostId, Hosts, Pattern, Registry, Roster, Segment,
+    ShmDriver, Site,
+};
+use mpj_pool::{Shared, SharedView};
+
+/// A bound on liveness: ranks check what they share once a second.
+const LIVENESS: Duration = Duration::from_secs(60);
+
+/// Bytes of a line; lines of words in front of the cells of a ring.
+const LINE: usize = 64;
+const WORDS: usize = 4;
+
+/// The ranks of a job, and the memory that they share.
+struct Job {
+    members: Vec<Member>,
+    roster: Arc<Roster>,
+    memory: Segment,
+    view: SharedView,
+}
+
+impl Job {
+    fn new(ranks: u32) -> Self {
+        let config = Config::default();
+        let memory = Segment::create(ranks, &config).unwrap();
+        // SAFETY: the duplicates are attached; the words are written through a view, as a wrong rank might.
+        let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().unwrap();
+        let (board, roster) = (Arc::<Pinboard>::default(), Arc::<Roster>::default());
+        let here = Hosts::one(ranks).ranks_of(HostId(0));
+        let member = |rank| {
+            // SAFETY: the descriptor is a duplicate of the segment's.
+            let segment = unsafe { Segment::attach(fd(), ranks) }.unwrap();
+            let registry = Registry::empty().with(ShmDriver::new(segment, here.clone()));
+            let site = Site::new(rank, ranks, Arc::new(Doorbell::new().unwrap()));
+            let engine = Engine::open(site, &registry, &config, board.of(rank), Arc::clone(&roster));
+            Member::join(engine.unwrap()).unwrap()
+        };
+        let (members, view) = ((0..ranks).map(member).collect(), Shared::attach(fd()).unwrap());
+        Job { members, roster, memory, view }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        let word = self.view.at(at, 8).unwrap().cast::<AtomicU64>();
+        // SAFETY: `at` vouches for the word, which is aligned; the ranks use it as an atomic, or copy it.
+        unsafe { word.as_ref() }
+    }
+
+    /// Returns a word of the ring that a rank has made first.
+    fn ring(&self, rank: usize, line: usize, word: usize) -> &AtomicU64 {
+        let (_, rings) = self.memory.words();
+        self.word(rings[rank][0].start + line * LINE + 8 * word)
+    }
+
+    /// Runs `part` on each rank until all have ended. A rank that ends is dead for the others, as its process would be.
+    fn run(
+        &self,
+        part: impl Fn(&Member) -> Result<(), Fault> + Sync,
+        meanwhile: impl FnOnce(),
+    ) -> Vec<Result<(), Fault>> {
+        let (done, ends) = mpsc::channel();
+        thread::scope(|scope| {
+            for member in &self.members {
+                let (done, part) = (done.clone(), &part);
+                scope.spawn(move || {
+                    let outcome = part(member);
+                    member.roster().report(member.rank, End::Died("its part is over".into()));
+                    done.send((member.rank, outcome)).unwrap();
+                });
+            }
+            meanwhile();
+            let mut outcomes = vec![None; self.members.len()];
+            while outcomes.iter().any(Option::is_none) {
+                let Ok((rank, outcome)) = ends.recv_timeout(LIVENESS) else {
+                    let stuck: Vec<_> =
+                        (0..outcomes.len()).filter(|rank| outcomes[*rank].is_none()).collect();
+                    // Let them go, so that the scope ends.
+                    stuck.iter().for_each(|rank| self.roster.report(*rank as u32, End::Died("stuck".into())));
+                    panic!("ranks {stuck:?} sleep, and nobody has found anything");
+                };
+                outcomes[rank as usize] = Some(outcome);
+            }
+            outcomes.into_iter().flatten().collect()
+        })
+    }
+
+    /// Runs two ranks that wait for each other; returns what was found.
+    fn find(&self) -> String {
+        let wait = |m: &Member| m.irecv::<u8>(1 - m.rank as i32, 1, 8).wait(m).0.map(drop);
+        let outcomes = self.run(wait, || ());
+        assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+        match self.roster.since(0).first() {
+            Some(Event { end: End::Died(why), .. }) => why.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Sends a message that its receiver has not looked at.
+fn sent() -> Job {
+    let job = Job::new(2);
+    let sent = job.members[0].isend(1, 1, vec![7u8; 8]);
+    while !sent.has_ended() {
+        job.members[0].engine.progress();
+    }
+    job
+}
+
+/// Sends a message that its receiver has received.
+fn received() -> Job {
+    let job = sent();
+    let receive = job.members[1].irecv::<u8>(0, 1, 8);
+    while !receive.has_ended() {
+        job.members[1].engine.progress();
+    }
+    assert!(receive.wait(&job.members[1]).0.is_ok());
+    job
+}
+
+#[test]
+fn a_cell_that_was_set_back_is_found_by_its_sender() {
+    let job = sent();
+    // The first cells carry what binds the channel, and the message.
+    for cell in 0..4 {
+        job.ring(0, WORDS + cell, 0).store(0, Ordering::Relaxed);
+    }
+    let why = job.find();
+    assert!(why.contains("overwritten: the sequence number of a cell is 0, and 1 was written"), "{why}");
+}
+
+#[test]
+fn a_head_that_was_changed_into_another_one_is_found_by_its_receiver() {
+    let job = sent();
+    // The tag of whatever lies there.
+    for cell in 0..4 {
+        job.ring(0, WORDS + cell, 1).fetch_xor(1 << 40, Ordering::Relaxed);
+    }
+    let why = job.find();
+    assert!(why.contains("checksum"), "{why}");
+}
+
+#[test]
+fn counts_that_were_changed_are_found_by_who_writes_them() {
+    for (line, what) in
+        [(0, "count of cells taken"), (1, "count of fragments returned"), (3, "receiver has gone")]
+    {
+        let job = received();
+        job.ring(0, line, 0).store(1, Ordering::Relaxed);
+        let why = job.find();
+        assert!(why.contains("was overwritten: the ") && why.contains(what), "{why}");
+    }
+}
+
+#[test]
+fn a_ring_whose_place_was_changed_is_found_by_its_sender() {
+    let job = sent();
+    let (desks, _) = job.memory.words();
+    // Contacts are the last of these words, by pairs of ranks, four bytes each.
+    for at in (desks.end - 2 * LINE..desks.end).step_by(8) {
+        job.word(at).store(0, Ordering::Relaxed);
+    }
+    let why = job.find();
+    assert!(why.contains("overwritten: the place of the ring to it is 0x0"), "{why}");
+}
+
+/// What some sleeps in, whatever it is that was overwritten.
+fn exchange(m: &Member, stop: &AtomicBool) -> Result<(), Fault> {
+    for round in 0.. {
+        if m.rank == 0 && stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (next, previous, tag) = (m.next(), m.previous() as i32, round % 100);
+        let len = [8, 48, 2000, 20_000, 100_000][round as usize % 5];
+        let sent = m.try_isend(next, tag, vec![1u8; len])?;
+        match round % 3 {
+            0 => drop(m.engine.probe(&m.world, Pattern { source: previous, tag })?),
+            1 => drop(m.engine.probe(&m.world, Pattern { source: previous, tag: ANY_TAG })?),
+            _ => (),
+        }
+        m.irecv::<u8>(previous, tag, len).wait(m).0?;
+        sent.wait(m)?;
+        // Some sleep in a barrier.
+        if round % 4 == 0 {
+            let mut step = 1;
+            while step < m.size {
+                let sent = m.try_isend((m.rank + step) % m.size, 1000 + step as i32, vec![0u8])?;
+                let from = (m.rank + m.size - step) % m.size;
+                m.irecv::<u8>(from as i32, 1000 + step as i32, 1).wait(m).0?;
+                sent.wait(m)?;
+                step *= 2;
+            }
+        }
+        if round % 10 == 9 && m.rank == 0 {
+            thread::sleep(Duration::from_millis(3));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn bursts_of_writes_leave_nobody_asleep() {
+    let trials = std::env::var("OVERWRITTEN_TRIALS").map_or(8, |trials| trials.parse().unwrap());
+    for trial in 0..trials {
+        let job = Job::new(if trial % 2 == 0 { 2 } else { 4 });
+        let stop = AtomicBool::new(false);
+        let mut state = trial * 2 + 1;
+        let mut random = |below: usize| {
+            state = u64::wrapping_mul(state, 0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) as usize % below
+        };
+        let (_, rings) = job.memory.words();
+        let outcomes = job.run(
+            |m| exchange(m, &stop),
+            || {
+                thread::sleep(Duration::from_millis(30));
+                for _ in 0..300 {
+                    let [ring, _] = rings[random(rings.len())].clone();
+                    // The words of one ring, or of the cells of the first.
+                    let lines = if random(2) == 0 { ring.len() / LINE } else { WORDS + 40 };
+                    let at =
+                        ring.start + random(lines) * LINE + if random(3) == 0 { 8 * random(8) } else { 0 };
+                    let word = job.word(at);
+                    let old = word.load(Ordering::Relaxed);
+                    let new = match random(6) {
+                        0 => 0,
+                        1 => old ^ 1 << random(64),
+                        2 => old.wrapping_sub(1),
+                        3 => old.wrapping_add(1),
+                        4 => old.wrapping_sub(256),
+                        _ => random(usize::MAX) as u64,
+                    };
+                    word.store(new, Ordering::Relaxed);
+                }
+                thread::sleep(Duration::from_millis(30));
+                stop.store(true, Ordering::Relaxed);
+            },
+        );
+        drop(outcomes);
+    }
+}
