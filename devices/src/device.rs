@@ -171,8 +171,9 @@ pub struct Opened {
 ///   [`Sink::moved`] is called with its token, it writes those bytes and nothing else; afterwards, and after an error,
 ///   nothing. [`Link::put`] and [`Link::post_lent`] read theirs as long, and no longer.
 /// * Where [`quiesce`](Self::quiesce) has answered [`Quiet::Now`], and from the call of [`Sink::quiet`] on, the peer
-///   writes no memory by any key that was packed for it, and receives nothing of it. It may go on to read, where that is
-///   another process's doing and harms nobody.
+///   writes no memory by any key that was packed for it, and receives nothing of it: a copy under way fails with
+///   [`PostError::Withdrawn`]. A view that the peer took before makes the message [received](Self::is_received). The peer may go
+///   on to read, where that is another process's doing and harms nobody.
 /// * When the links, the inlet and then the device have been dropped, nothing of all this is read or written any more.
 #[expect(unsafe_code, reason = "messages are delivered from memory that a device says it has written")]
 pub unsafe trait Device: Send + Sync + fmt::Debug {
@@ -249,7 +250,8 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns whether the peer that lent memory was offered to has begun to look at it: its message has been received.
+    /// Returns whether the peer that lent memory was offered to has begun to look at it: its message has been received. After
+    /// [`quiesce`](Self::quiesce) the answer does not change.
     fn is_received(&self, _lent: &Registration) -> bool {
         false
     }

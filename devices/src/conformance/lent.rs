@@ -300,3 +300,33 @@ pub(super) fn what_is_taken_back_is_not_looked_at(m: &Member) {
     }
     m.barrier();
 }
+
+/// A block that its receiver views was received: its send cannot be taken back, and ends as sent.
+pub(super) fn a_viewed_block_is_not_taken_back(m: &Member) {
+    let data = bytes(6, m.long());
+    match m.rank {
+        0 => {
+            let lent = look(m, 1, 0, &data);
+            m.barrier();
+            m.barrier();
+            assert!(lent.is_none_or(|lent| lent.bytes() == data));
+        }
+        1 => {
+            let loan = Loan::start(m, 0, 0, &data);
+            m.barrier();
+            if views(m, 0) {
+                assert!(!m.engine.withdraw(&m.world, loan.completion()));
+                assert_eq!(loan.wait(m).0.map(|message| message.bytes), Ok(data.len()));
+            }
+            // Whoever takes what is free writes to it.
+            let mut block = m.engine.pool().alloc(m.long()).unwrap();
+            block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
+            m.barrier();
+        }
+        _ => {
+            m.barrier();
+            m.barrier();
+        }
+    }
+    m.barrier();
+}

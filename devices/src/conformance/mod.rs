@@ -133,6 +133,7 @@ macro_rules! for_each_case {
             lent::the_dead_may_look_on [2, 3, 5]
             lent::what_is_taken_back_is_not_looked_at [2, 3, 5]
             lent::an_owner_sends_when_it_goes [2, 3]
+            lent::a_viewed_block_is_not_taken_back [2, 3]
             threads::two_senders_and_two_receivers [2, 3, 5]
             threads::one_receives_and_one_probes [2, 3, 5]
             threads::self_sends_wake_a_sleeping_thread [1, 2]

@@ -308,7 +308,7 @@ impl Engine {
     }
 
     /// Whether an operation is a send whose receiver looks at the message where it lies.
-    fn is_received(&self, op: &Op) -> bool {
+    pub(crate) fn is_received(&self, op: &Op) -> bool {
         let Op::Send { peer, registration: Some(registration), .. } = op else { return false };
         let device = self.peers.get(*peer).and_then(|peer| self.device_of(peer));
         device.is_some_and(|device| device.is_received(registration))

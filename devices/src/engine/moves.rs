@@ -124,25 +124,35 @@ impl Engine {
     /// Ends an operation whose memory no peer reaches any more.
     pub(crate) fn end_quiet(&self, token: Token) {
         let taken = lock(&self.moves).take(token, |it| matches!(it, Move::Quiet { .. }));
-        if let Some(Move::Quiet { op, fault }) = taken {
-            op.end(Err(fault));
-        }
+        let Some(Move::Quiet { op, fault }) = taken else { return };
+        let outcome = match &*op {
+            // It was cancelled too late.
+            Op::Send { message, .. } if fault == Fault::Cancelled && self.is_received(&op) => Ok(*message),
+            _ => Err(fault),
+        };
+        op.end(outcome);
     }
 
-    /// Ends an operation that has failed: at once, or when its peer does not reach its memory any more.
-    pub(crate) fn fail_op(&self, op: Op, fault: Fault) {
+    /// Ends an operation that has failed: at once, or when its peer does not reach its memory any more. Returns false if it was
+    /// cancelled too late: its receiver views the message in place, and so it has been sent.
+    pub(crate) fn fail_op(&self, op: Op, fault: Fault) -> bool {
         let exposed = match &op {
             Op::Send { peer, registration: Some(registration), .. } => Some((*peer, registration.clone())),
             _ => None,
         };
         let device = exposed.as_ref().and_then(|(id, _)| self.device_of(self.peers.get(*id)?));
         let (Some((peer, registration)), Some(device)) = (&exposed, device) else {
-            return op.end(Err(fault));
+            op.end(Err(fault));
+            return true;
         };
+        let is_cancelled = fault == Fault::Cancelled;
         let token = self.note_move(Move::Quiet { op: Box::new(op), fault });
-        if device.quiesce(*peer, registration, token) == Quiet::Now {
+        let quiet = device.quiesce(*peer, registration, token);
+        let is_failed = !(is_cancelled && device.is_received(registration));
+        if quiet == Quiet::Now {
             drop(exposed);
             self.end_quiet(token);
         }
+        is_failed
     }
 }

@@ -12,8 +12,8 @@ impl Engine {
     /// once, unless its peer may be reading the memory just now. What has matched, or has ended, goes to its end.
     ///
     /// * A posted receive is taken back as by [`cancel`](Self::cancel).
-    /// * An announced message is taken back unless its receiver has asked for the body: a receiver that asks later fails
-    ///   with [`Fault::Withdrawn`].
+    /// * An announced message is taken back unless its receiver has asked for the body or views it in place: a receiver that
+    ///   asks later, or has not copied all of it, fails with [`Fault::Withdrawn`].
     /// * A message is taken back while its peer is not met, an eager one while it waits for room. A synchronous one that
     ///   has gone cannot be: nobody waits for its match any more, and it may still be received.
     /// * A message to this rank itself is taken back while it waits for its receive.
@@ -40,7 +40,8 @@ impl Engine {
         true
     }
 
-    /// Takes back an announced or synchronous message whose answer has not come.
+    /// Takes back an announced or synchronous message whose answer has not come. If its receiver views it in place already, it
+    /// ends as sent.
     fn withdraw_op(&self, channel: &Channel, completion: &Completion) -> bool {
         let Some((number, op)) = channel.ops().take_send(completion) else { return false };
         if let Some(peer) = self.peers.get(op.peer()) {
@@ -48,8 +49,7 @@ impl Engine {
             let ours = |frame: &Waiting| frame.context == channel.context && frame.head.op.get() == number;
             drop(self.take_waiting(peer, ours));
         }
-        self.fail_op(op, Fault::Cancelled);
-        true
+        self.fail_op(op, Fault::Cancelled)
     }
 
     /// Takes back a message that waits for room, or for its peer to be met.

@@ -151,9 +151,11 @@ impl Lending {
 }
 
 impl Lent {
-    /// Has its receiver, a rank of this host, not take it from now on; who has taken it already goes on looking.
+    /// Withdraws the block from its receiver, a rank of this host. If the receiver views the block, it has received the message
+    /// and goes on ([`is_received`](Self::is_received) says so). If it copies the block, the copy fails when it ends. In both
+    /// cases the block is kept until the receiver gives it back.
     pub(super) fn withdraw(&self, receiver: Option<u32>) {
-        self.lending.take_back(self.number);
+        let _is_home = self.lending.take_back(self.number);
         if let Some(receiver) = receiver {
             let _ = self.receiver.set(receiver);
         }
@@ -192,6 +194,7 @@ mod tests {
     use mpj_datatypes::Primitive;
     use mpj_pool::Storage;
 
+    use super::super::loan::Use;
     use super::super::numbers::{END, PLACES};
     use super::super::shelf::Shelf;
     use super::*;
@@ -273,6 +276,41 @@ mod tests {
         // Whoever lends next finds it.
         drop(again(3));
         assert_eq!(holders(&block), 1);
+    }
+
+    #[test]
+    fn a_copy_of_a_block_that_is_withdrawn_meanwhile_is_no_message() {
+        let (lending, shelf) = pair();
+        let block = block(&lending, &[7; 100]);
+        let lent = lending.lend(&block.memory, &block.keep).unwrap();
+        let key = key(&lent, 0, 100);
+        let mut to = [0; 100];
+        // The receiver is in the middle of its copy.
+        let number = lent.record::<Lent>().unwrap().number;
+        let loan = Loan::new(shelf.segment.lent(0).get(place(number)).unwrap(), number);
+        assert!(loan.take(Use::Copy));
+        lent.record::<Lent>().unwrap().withdraw(Some(1));
+        assert!(!lent.record::<Lent>().unwrap().is_received());
+        drop(lent);
+        drop(lending.lend(&block.memory, &block.keep).unwrap());
+        assert_eq!(holders(&block), 2, "the receiver reads it");
+        assert!(!loan.give(Use::Copy), "it has received nothing");
+        drop(lending.lend(&block.memory, &block.keep).unwrap());
+        assert_eq!(holders(&block), 1);
+        assert_eq!(copy(&shelf, &key, 0, &mut to), Err(PostError::Withdrawn));
+    }
+
+    #[test]
+    fn a_block_that_is_viewed_when_it_is_withdrawn_has_been_received() {
+        let (lending, shelf) = pair();
+        let block = block(&lending, &[7; 100]);
+        let lent = lending.lend(&block.memory, &block.keep).unwrap();
+        let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
+        let record = lent.record::<Lent>().unwrap();
+        record.withdraw(Some(1));
+        assert!(record.is_received());
+        drop(view);
+        assert!(record.is_received());
     }
 
     #[test]

@@ -3,13 +3,15 @@
 //! It holds the number of a lending and a state:
 //!
 //! ```text
-//!  owner                                    receiver
-//!  offers:      0 ──► OFFERED           ···► looks at it:  OFFERED ──► VIEWED ──► HOME
-//!                                            copies of it: OFFERED ──► COPIED ──► OFFERED
-//!  takes back:  OFFERED ──► 0
+//!  owner                                     receiver
+//!  offers:     0 ──► OFFERED           ···►  views it:    OFFERED ──► VIEWED ──► HOME
+//!                                            copies it:   OFFERED ──► COPIED ──► OFFERED
+//!  takes back: OFFERED ──► 0
+//!              COPIED ──► WITHDRAWN    ···►  stops:       WITHDRAWN ──► 0
 //! ```
-//! Each of these but the first is one compare and exchange, so only one of the two moves a word on from `OFFERED`, and the owner
-//! knows of a block that it wants back whether it is out. `model.rs` has loom go through them.
+//! Each transition but the first is one compare and exchange. So only one side moves a word on from `OFFERED` or `COPIED`: the
+//! owner that withdraws a block knows whether its receiver still reads it, and a receiver whose block was withdrawn during the
+//! copy knows that it has received nothing. `model.rs` has loom check the transitions.
 
 use super::numbers::END;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +20,9 @@ const COPIED: u64 = 0;
 const OFFERED: u64 = 1;
 const VIEWED: u64 = 2;
 const HOME: u64 = 3;
+const WITHDRAWN: u64 = 4;
 /// Bits of a word that say where the block is.
-const STATE_BITS: u32 = 2;
+const STATE_BITS: u32 = 3;
 
 const _: () = assert!(END <= 1 << (u64::BITS - STATE_BITS));
 
@@ -54,17 +57,20 @@ impl<'a> Loan<'a> {
         self.at.store(self.word(OFFERED), Ordering::Release);
     }
 
-    /// Takes the block back if nobody has it, for good; returns whether it is the owner's again, as it is when it has come home.
+    /// Withdraws the block: no receiver takes it from now on, and one that copies it receives nothing. Returns whether the
+    /// memory is the owner's again, because no receiver reads it.
     pub(super) fn take_back(&self) -> bool {
+        let mut found = self.at.load(Ordering::Acquire);
         loop {
-            // SYNC shmdev-loan (acquire): what the receiver has read it has read before the block is written again.
-            let found = self.at.compare_exchange(self.word(OFFERED), 0, Ordering::AcqRel, Ordering::Acquire);
-            match found {
-                Ok(_) => return true,
-                Err(found) if found == self.word(VIEWED) || found == self.word(COPIED) => return false,
-                // It was copied of, and is no longer.
-                Err(found) if found == self.word(OFFERED) => (),
-                Err(_) => return true,
+            let next = match () {
+                () if found == self.word(OFFERED) => 0,
+                () if found == self.word(COPIED) => self.word(WITHDRAWN),
+                () => return found != self.word(VIEWED) && found != self.word(WITHDRAWN),
+            };
+            // SYNC shmdev-loan (acquire): the receiver has read the block before its owner writes it again.
+            match self.at.compare_exchange_weak(found, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return next == 0,
+                Err(now) => found = now,
             }
         }
     }
@@ -74,7 +80,8 @@ impl<'a> Loan<'a> {
         self.at.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the receiver looks at the block, or has done.
+    /// Whether the receiver views the block, or has viewed it: it has received the message. After
+    /// [`take_back`](Self::take_back) the answer does not change.
     pub(super) fn is_received(&self) -> bool {
         let found = self.at.load(Ordering::Relaxed);
         found == self.word(VIEWED) || found == self.word(HOME)
@@ -87,11 +94,18 @@ impl<'a> Loan<'a> {
         self.at.compare_exchange(self.word(OFFERED), taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives back a block that was taken.
-    pub(super) fn give(&self, from: Use) {
+    /// Gives back a block that was taken; returns whether its owner had left it to the receiver until now. If not, what was
+    /// read of it is no message: the owner has withdrawn it, or has given this rank up and uses the word again.
+    pub(super) fn give(&self, from: Use) -> bool {
         let (now, then) = if from == Use::View { (VIEWED, HOME) } else { (COPIED, OFFERED) };
-        // SYNC shmdev-loan (release). Its owner may have called us dead, and used the word again.
-        let _ =
-            self.at.compare_exchange(self.word(now), self.word(then), Ordering::Release, Ordering::Relaxed);
+        let exchange = |now, then| {
+            // SYNC shmdev-loan (release)
+            self.at.compare_exchange(now, then, Ordering::Release, Ordering::Relaxed).is_ok()
+        };
+        let is_ours = exchange(self.word(now), self.word(then));
+        if !is_ours {
+            exchange(self.word(WITHDRAWN), 0);
+        }
+        is_ours
     }
 }

@@ -202,15 +202,17 @@ fn a_block_is_written_when_nobody_has_it() {
             let theirs = Arc::clone(&block);
             let receiver = thread::spawn(move || {
                 let loan = Loan::new(&theirs.word, 5);
+                let mut has_received = false;
                 for to in uses {
                     if loan.take(to) {
                         // SAFETY: what is checked.
                         #[expect(unsafe_code, reason = "see above")]
                         let read = theirs.memory.with(|memory| unsafe { *memory });
                         assert_eq!(read, 1);
-                        loan.give(to);
+                        has_received = loan.give(to);
                     }
                 }
+                has_received
             });
             let loan = Loan::new(&block.word, 5);
             let write = || {
@@ -224,8 +226,13 @@ fn a_block_is_written_when_nobody_has_it() {
                 // The next lending has the same word.
                 Loan::new(&block.word, 6).offer();
             }
-            receiver.join().unwrap();
+            let is_viewed = loan.is_received();
+            let has_received = receiver.join().unwrap();
             if !is_ours {
+                assert_eq!(
+                    has_received, is_viewed,
+                    "a copy that was withdrawn is no message, and a view is one"
+                );
                 assert!(loan.take_back(), "nobody has it any more");
                 write();
             }

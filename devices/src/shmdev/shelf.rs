@@ -60,13 +60,21 @@ struct Taken {
     index: u32,
     number: u64,
     to: Use,
+    is_given: bool,
+}
+
+impl Taken {
+    /// Gives the block back; returns whether it was this rank's until now.
+    fn give(&mut self) -> bool {
+        let at = self.segment.lent(self.index).get(place(self.number));
+        !std::mem::replace(&mut self.is_given, true)
+            && at.is_some_and(|at| Loan::new(at, self.number).give(self.to))
+    }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        if let Some(at) = self.segment.lent(self.index).get(place(self.number)) {
-            Loan::new(at, self.number).give(self.to);
-        }
+        self.give();
     }
 }
 
@@ -90,7 +98,7 @@ impl Shelf {
             return Err(PostError::Withdrawn);
         }
         let (segment, looker) = (Arc::clone(&self.segment), Arc::clone(&self.looker));
-        Ok((base, Taken { segment, _looker: looker, index: self.index, number, to }))
+        Ok((base, Taken { segment, _looker: looker, index: self.index, number, to, is_given: false }))
     }
 
     /// Looks at all of a block.
@@ -111,10 +119,9 @@ impl Shelf {
         to: *mut u8,
         len: usize,
     ) -> Result<Moved, PostError> {
-        let (base, taken) = self.take(key, at, len, Use::Copy)?;
+        let (base, mut taken) = self.take(key, at, len, Use::Copy)?;
         // SAFETY: the caller's promise for `to`, which lies in no block that is lent; `take` vouches for `base`.
         unsafe { to.copy_from_nonoverlapping(base.as_ptr(), len) };
-        drop(taken);
-        Ok(Moved::Done)
+        if taken.give() { Ok(Moved::Done) } else { Err(PostError::Withdrawn) }
     }
 }

@@ -151,8 +151,7 @@ impl Offers {
         // SAFETY: invariant 1 keeps the source readable while we count as a reader, and `open` has checked the length;
         // the caller vouches for `to`.
         let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
-        self.close(number);
-        copied
+        if self.close(number) { copied } else { Err(PostError::Withdrawn) }
     }
 
     /// Becomes a reader of an offer.
@@ -163,13 +162,14 @@ impl Offers {
         Ok(offer.memory.clone())
     }
 
-    /// Is a reader no more.
-    fn close(&self, number: u64) {
+    /// Is a reader no more; returns whether the offer stood until now. If it was closed meanwhile, its owner may have said
+    /// that nobody receives it.
+    fn close(&self, number: u64) -> bool {
         let mut table = lock(&self.table);
-        let Some(offer) = table.offers.get_mut(&number) else { return };
+        let Some(offer) = table.offers.get_mut(&number) else { return false };
         offer.readers -= 1;
         if offer.readers > 0 || !offer.closed {
-            return;
+            return !offer.closed;
         }
         let then = offer.then.take();
         drop(table);
@@ -177,6 +177,7 @@ impl Offers {
         if let Some(then) = then {
             then();
         }
+        false
     }
 }
 
