@@ -4,13 +4,14 @@
 //! neither does it where other programs use the cores: there a rank that polls keeps its peer from running. Nobody tells
 //! a rank of other programs, but a yield does: it returns within a fraction of a microsecond when nobody else wants the
 //! core, and later when somebody ran. So a rank whose yield took long stops polling for a number of waits, and then
-//! tries again.
+//! tries again. If another program kept the core for a time slice, yielding to it costs milliseconds each time: the next waits
+//! sleep instead, because the system runs a rank soon after it was woken.
 //!
 //! A program that does not wait but tests, again and again, is no better than one that polls: it yields, too, after a
 //! number of tests in vain. While nobody else wants the core the number grows, so that the yields cost nothing; as soon as
 //! somebody does, every test in vain yields.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::config::{Config, Number};
@@ -40,6 +41,8 @@ pub(crate) struct Policy {
     /// Waits still to come that yield after a few polls, since the core was found to be shared. Threads may overwrite each other's
     /// count: it is a guess, and only speed depends on it.
     shared: AtomicU32,
+    /// Whether these waits sleep instead, since another program kept the core.
+    is_kept: AtomicBool,
     /// Looks in vain since the last yield or the last news, and how many of them make the next yield due. Guesses, too.
     vain: AtomicU32,
     due: AtomicU32,
@@ -50,6 +53,12 @@ const SWITCH: Duration = Duration::from_micros(1);
 
 /// Waits that do not poll after the core was found to be shared: so few polls in vain are left that they cost little.
 const PATIENT: u32 = 64;
+
+/// A yield that takes this long has let a program run that does not wait for anything.
+const SLICE: Duration = Duration::from_micros(500);
+
+/// Waits that sleep after such a yield: one costs as much as a hundred of them.
+const WARY: u32 = 1024;
 
 /// Looks in vain between two yields: at first, and after many yields that let nobody run.
 const LOOKS: (u32, u32) = (32, 1024);
@@ -66,6 +75,7 @@ impl Policy {
             spin: Duration::from_micros(spin),
             awake: Duration::from_micros(config.number(&YIELD)),
             shared: AtomicU32::new(0),
+            is_kept: AtomicBool::new(false),
             vain: AtomicU32::new(0),
             due: AtomicU32::new(LOOKS.0),
         }
@@ -107,14 +117,17 @@ impl Policy {
         self.vain.store(0, Ordering::Relaxed);
     }
 
-    /// Returns how long a wait that begins now polls at least.
+    /// Returns how long a wait that begins now polls at least, and how long it polls and yields before it sleeps.
     #[inline]
-    fn spin(&self) -> Duration {
+    fn times(&self) -> (Duration, Duration) {
         match self.shared.load(Ordering::Relaxed) {
-            0 => self.spin,
+            0 => (self.spin, self.awake),
             left => {
                 self.shared.store(left - 1, Ordering::Relaxed);
-                Duration::ZERO
+                match self.is_kept.load(Ordering::Relaxed) {
+                    true => (self.spin, Duration::ZERO),
+                    false => (Duration::ZERO, self.awake),
+                }
             }
         }
     }
@@ -122,7 +135,9 @@ impl Policy {
     /// Takes note of how long a yield took.
     fn note(&self, yielded: Duration) {
         if yielded >= SWITCH && !self.spin.is_zero() {
-            self.shared.store(PATIENT, Ordering::Relaxed);
+            let is_kept = yielded >= SLICE;
+            self.is_kept.store(is_kept, Ordering::Relaxed);
+            self.shared.store(if is_kept { WARY } else { PATIENT }, Ordering::Relaxed);
         }
     }
 }
@@ -139,6 +154,7 @@ pub(crate) enum Next {
 pub(crate) struct Waiter<'a> {
     policy: &'a Policy,
     spin: Duration,
+    awake: Duration,
     polls: u32,
     since: Option<Instant>,
     /// Whether it has slept, or might have: whoever wakes it looks once.
@@ -153,7 +169,8 @@ const YIELDS_PER_LOOK: u32 = 8;
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(policy: &'a Policy) -> Self {
-        Waiter { policy, spin: policy.spin(), polls: 0, since: None, is_long: false }
+        let (spin, awake) = policy.times();
+        Waiter { policy, spin, awake, polls: 0, since: None, is_long: false }
     }
 
     /// Returns whether polls follow each other at once: no yield lies between them.
@@ -175,14 +192,14 @@ impl<'a> Waiter<'a> {
 
     #[cold]
     fn look(&mut self) -> Next {
-        let is_brief = !self.is_long && !self.policy.awake.is_zero();
+        let is_brief = !self.is_long && !self.awake.is_zero();
         if is_brief && self.policy.spin.is_zero() && !self.polls.is_multiple_of(YIELDS_PER_LOOK) {
             std::thread::yield_now();
             return Next::Poll;
         }
         let now = Instant::now();
         let waited = now - *self.since.get_or_insert(now);
-        if waited >= self.policy.awake {
+        if waited >= self.awake {
             self.is_long = true;
             return Next::Sleep;
         }
@@ -242,6 +259,21 @@ mod tests {
             assert_eq!(yields(&policy, LOOKS.0 - 1, SWITCH / 5), 0, "there is news between");
             policy.found();
         }
+    }
+
+    #[test]
+    fn a_core_that_another_program_keeps_is_slept_on_for_a_while() {
+        let policy = Policy::new(&Config::default(), 1);
+        policy.note(SLICE);
+        for wait in 0..WARY {
+            let mut waiter = Waiter::new(&policy);
+            let polls = (1..).find(|_| waiter.idle() == Next::Sleep);
+            assert_eq!(polls, Some(POLLS_PER_LOOK), "wait {wait}");
+        }
+        assert_eq!(policy.times(), (policy.spin, policy.awake), "it is tried again");
+        policy.note(SLICE);
+        policy.note(SWITCH);
+        assert_eq!(policy.times(), (Duration::ZERO, policy.awake), "others give the core back");
     }
 
     #[test]
