@@ -65,7 +65,7 @@ use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Op
 use crate::doorbell::Doorbell;
 use crate::header::SHORT_BODY;
 use crate::site::{JobKey, Site};
-use crate::sys::BorrowedFd;
+use crate::sys::{self, BorrowedFd};
 use attempt::{Attempt, Failure};
 use flusher::Flusher;
 use frame::BODY_MAX;
@@ -140,6 +140,8 @@ unsafe impl Driver for NioDriver {
 }
 
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
+    // Each peer takes one or two: a job would fail in its middle at the usual 1,024.
+    sys::raise_descriptors();
     let host = connect::host(config.is_set(&NIO_HOST).then(|| config.text(&NIO_HOST)))?;
     let (listener, at) = connect::listen(host).map_err(|e| connect::explain("cannot listen", e))?;
     let shared = Arc::new(Shared {

@@ -27,6 +27,7 @@
 //! * `now`: the nanoseconds of a clock that never goes back, the same one for all processes of a host; `thread`: this thread's
 //!   number, which no other of the host has while it lives;
 //! * `lockable`: how much memory this process may lock, if there is a limit for this thread;
+//! * `raise_descriptors`: raises this process's limit of open descriptors as far as it may;
 //! * `random`: bytes nobody can guess; `kill_me`: an end without farewell, for tests of such ends.
 //!
 //! `linux` has all of it. `shell` has the same names and refuses every call, except that a doorbell works among threads:

@@ -330,7 +330,7 @@ impl Boot for Launched {
 
     fn site(&self) -> Result<Site, String> {
         let Link { hosts, neighbours, .. } = &*self.link;
-        let bell = Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?;
+        let bell = Doorbell::new().map_err(|e| format!("no doorbell to sleep on: {e}"))?;
         let mut site = Site::new(self.rank, hosts.size(), Arc::new(bell));
         site.local = neighbours.len();
         Ok(site)

@@ -88,7 +88,7 @@ impl Boot for Local {
     }
 
     fn site(&self) -> Result<Site, String> {
-        let bell = Doorbell::new().map_err(|e| format!("no doorbell: {e}"))?;
+        let bell = Doorbell::new().map_err(|e| format!("no doorbell to sleep on: {e}"))?;
         Ok(Site::new(self.rank, self.size(), Arc::new(bell)))
     }
 

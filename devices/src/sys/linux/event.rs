@@ -5,14 +5,35 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 
 impl Event {
-    /// Makes one.
+    /// Makes one. If the process has as many descriptors open as it may, raises that limit first: each rank that is a thread
+    /// takes one.
+    ///
+    /// # Errors
+    /// No descriptor is left, and what to do about it.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Event(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        let make = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let made = make().or_else(|error| {
+            if error != Errno::MFILE {
+                return Err(error);
+            }
+            super::raise_descriptors();
+            make()
+        });
+        made.map(Event).map_err(|error| {
+            let advice = match error {
+                Errno::MFILE => "; each rank takes a file descriptor: raise `ulimit -Hn`",
+                Errno::NFILE => "; the host has no file descriptors left: raise fs.file-max",
+                _ => "",
+            };
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("eventfd: {error}{advice}"))
+        })
     }
 
     /// Makes it readable.

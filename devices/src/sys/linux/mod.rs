@@ -18,7 +18,7 @@ pub(crate) use wakeup::Wakeup;
 
 use std::os::fd::BorrowedFd;
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -54,6 +54,15 @@ pub(crate) fn lockable() -> Option<usize> {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let is_hosts = map.split_whitespace().eq(["0", "0", "4294967295"]);
     (!(has_right && is_hosts)).then_some(usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// Raises the limit of open descriptors of this process to the highest value that it may set.
+pub(crate) fn raise_descriptors() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // Where it cannot be raised, the call that finds no descriptor says so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
 }
 
 /// Fills `bytes` with what nobody can guess; false if there is none.

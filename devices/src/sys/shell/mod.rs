@@ -105,6 +105,8 @@ pub(crate) fn lockable() -> Option<usize> {
     None
 }
 
+pub(crate) fn raise_descriptors() {}
+
 pub(crate) fn random(_bytes: &mut [u8]) -> bool {
     false
 }
