@@ -4,19 +4,11 @@
 //! operation leaves the buffer and the caller's slice exactly as they were, so that it can be tried again otherwise.
 
 use mpj_pool::AllocError;
+pub use mpj_pool::Overflow;
 
 use crate::Kind;
 
 mod text;
-
-/// The block has no room for what was asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overflow {
-    /// Bytes the operation needs, with the headers and the padding it would add.
-    pub needed: usize,
-    /// Bytes that are left.
-    pub left: usize,
-}
 
 /// A block that could not become a buffer, given back together with the reason.
 pub struct Refused<R, E> {

@@ -11,7 +11,7 @@ use crate::cache::RawBlock;
 use crate::class::MIN_BLOCK;
 use crate::{RawBuffer, RegionKey, Storage, registration};
 
-/// One block of a [`Buddy`](crate::Buddy) pool; dropping it, on any thread, gives the memory back.
+/// One block of a [`Buddy`](crate::Buddy) or [`Magazine`](crate::Magazine) pool; dropping it, on any thread, gives the memory back.
 ///
 /// A block may outlive its pool, which then keeps its memory until the last block goes.
 ///

@@ -147,7 +147,7 @@ pub use storage::{Backing, Heap, Huge, Pages, Storage, StorageError};
 #[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
 pub use storage::{File, SharedView};
 pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, Private, Unpooled};
-pub use written::{NoRoom, Written};
+pub use written::{Overflow, Written};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

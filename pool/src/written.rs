@@ -25,22 +25,22 @@ pub struct Written<B> {
     len: usize,
 }
 
-/// Bytes that did not fit.
+/// A block has no room for what was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoRoom {
-    /// How many bytes there were.
+pub struct Overflow {
+    /// Bytes that the operation needs, with what it would add to them, such as headers and padding.
     pub needed: usize,
-    /// How many would have fitted.
+    /// Bytes that are left.
     pub left: usize,
 }
 
-impl fmt::Display for NoRoom {
+impl fmt::Display for Overflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "block has room for {} bytes, needed {}", self.left, self.needed)
+        write!(f, "{} bytes needed, {} left", self.needed, self.left)
     }
 }
 
-impl core::error::Error for NoRoom {}
+impl core::error::Error for Overflow {}
 
 impl<B: RawBuffer> Written<B> {
     /// Takes a block of which nothing is written.
@@ -51,11 +51,11 @@ impl<B: RawBuffer> Written<B> {
     /// Appends bytes, all or none.
     ///
     /// # Errors
-    /// [`NoRoom`] if they do not fit.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+    /// [`Overflow`] if they do not fit.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
         let spare = &mut self.block.as_uninit_mut()[self.len..];
         let left = spare.len();
-        let target = spare.get_mut(..bytes.len()).ok_or(NoRoom { needed: bytes.len(), left })?;
+        let target = spare.get_mut(..bytes.len()).ok_or(Overflow { needed: bytes.len(), left })?;
         target.write_copy_of_slice(bytes);
         self.len += bytes.len();
         Ok(())

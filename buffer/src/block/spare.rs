@@ -30,7 +30,7 @@ impl<'a> Spare<'a> {
         (!self.is_refused).then_some(self.filled)
     }
 
-    /// Puts a slice behind what is there. Elements for which there is no place are left out.
+    /// Puts a slice behind what is there. Elements for which there is no place are left out, in both byte orders.
     #[inline]
     pub(crate) fn put<T: Element>(&mut self, src: &[T]) {
         if self.is_turned {
@@ -42,11 +42,11 @@ impl<'a> Spare<'a> {
     /// As [`put`](Self::put), without asking for the byte order.
     #[inline(always)]
     pub(crate) fn put_slice_as_is<T: NoUninit>(&mut self, src: &[T]) {
-        let src: &[u8] = bytemuck::cast_slice(src);
-        if let Some(target) = self.bytes.get_mut(self.filled..).and_then(|rest| rest.get_mut(..src.len())) {
-            target.write_copy_of_slice(src);
-            self.filled += src.len();
-        }
+        let Some(rest) = self.bytes.get_mut(self.filled..) else { return };
+        let fit = src.len().min(rest.len() / size_of::<T>());
+        let src: &[u8] = bytemuck::cast_slice(&src[..fit]);
+        rest[..src.len()].write_copy_of_slice(src);
+        self.filled += src.len();
     }
 
     #[cold]
@@ -155,4 +155,30 @@ fn put_some<S: Copy, T: NoUninit>(
         place.write_copy_of_slice(bytemuck::bytes_of(&make(*item)?));
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_byte_orders_put_the_elements_that_fit() {
+        for is_turned in [false, true] {
+            for room in 0..100 {
+                let mut bytes = vec![MaybeUninit::new(0xee_u8); room];
+                let mut spare = Spare::new(&mut bytes, is_turned);
+                spare.put(&[1u8]);
+                spare.put(&[0x0102_u16; 40]);
+                let fit = room.saturating_sub(1) / 2;
+                let expected = room.min(1) + 2 * fit.min(40);
+                assert_eq!(spare.filled(), Some(expected), "{room} bytes of room, turned: {is_turned}");
+                let element = if is_turned { 0x0201_u16 } else { 0x0102 }.to_ne_bytes();
+                // SAFETY: all were initialised above.
+                let bytes: Vec<u8> = bytes.iter().map(|byte| unsafe { byte.assume_init() }).collect();
+                let put = bytes.get(1..expected).unwrap_or_default();
+                assert!(put.chunks(2).all(|pair| pair == element), "{room} bytes of room");
+                assert!(bytes[expected..].iter().all(|byte| *byte == 0xee), "{room} bytes of room");
+            }
+        }
+    }
 }

@@ -3,13 +3,7 @@
 use core::error::Error;
 use core::fmt;
 
-use super::{CodecError, FormatError, Overflow, PlaceError, ReadError, Refused, WriteError};
-
-impl fmt::Display for Overflow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes needed, {} left", self.needed, self.left)
-    }
-}
+use super::{CodecError, FormatError, PlaceError, ReadError, Refused, WriteError};
 
 impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,7 +107,6 @@ impl<R, E: fmt::Display> fmt::Display for Refused<R, E> {
 }
 
 impl<R, E: fmt::Debug + fmt::Display> Error for Refused<R, E> {}
-impl Error for Overflow {}
 impl Error for PlaceError {}
 impl Error for FormatError {}
 impl Error for CodecError {}

@@ -21,6 +21,20 @@ pub struct Unpooled<S: Storage> {
     source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
     limit: usize,
     stats: Arc<Mutex<PoolStats>>,
+    /// Bytes of storages that are being made.
+    pending: Mutex<u64>,
+}
+
+/// Bytes of the limit that are kept for a storage while it is being made, also if that panics.
+struct Pending<'a> {
+    all: &'a Mutex<u64>,
+    size: u64,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        *self.all.lock().unwrap_or_else(PoisonError::into_inner) -= self.size;
+    }
 }
 
 /// A block of [`Unpooled`].
@@ -36,7 +50,23 @@ impl<S: Storage> Unpooled<S> {
         limit: usize,
         source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
     ) -> Unpooled<S> {
-        Unpooled { source: Box::new(source), limit: limit & !(MAX_ALIGN - 1), stats: Arc::default() }
+        Unpooled {
+            source: Box::new(source),
+            limit: limit & !(MAX_ALIGN - 1),
+            stats: Arc::default(),
+            pending: Mutex::new(0),
+        }
+    }
+
+    /// Keeps `size` bytes of the limit for a storage, if there are as many.
+    fn reserve(&self, size: u64) -> Option<Pending<'_>> {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = self.stats().region_bytes + *pending;
+        let fits = used.checked_add(size).is_some_and(|all| all <= self.limit as u64);
+        fits.then(|| {
+            *pending += size;
+            Pending { all: &self.pending, size }
+        })
     }
 
     fn refuse(&self, requested: usize, why: Shortage) -> AllocError {
@@ -52,16 +82,18 @@ impl<S: Storage> Pool for Unpooled<S> {
             return Err(self.refuse(len, Shortage::TooLarge));
         }
         let size = len.max(1).next_multiple_of(MAX_ALIGN) as u64;
-        let room = |stats: &PoolStats| stats.region_bytes + size <= self.limit as u64;
-        if !room(&self.stats()) {
-            return Err(self.refuse(len, Shortage::Full { capacity: self.limit }));
-        }
+        let full = Shortage::Full { capacity: self.limit };
+        let Some(pending) = self.reserve(size) else { return Err(self.refuse(len, full)) };
         let storage = (self.source)(size as usize)
             .and_then(|storage| match storage.size() {
                 got if got as u64 >= size => Ok(storage),
                 most => Err(StorageError::Size { asked: size as usize, most }),
             })
             .map_err(|error| self.refuse(len, Shortage::Storage(error)))?;
+        // It may be larger than was asked for.
+        let Some(_more) = self.reserve(storage.size() as u64 - size) else {
+            return Err(self.refuse(len, full));
+        };
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         stats.allocs += 1;
         stats.misses += 1;
@@ -73,6 +105,7 @@ impl<S: Storage> Pool for Unpooled<S> {
         stats.region_bytes += storage.size() as u64;
         stats.peak_granted = stats.peak_granted.max(stats.live_granted);
         drop(stats);
+        drop(pending);
         Ok(UnpooledBlock { storage: Arc::new(Known::new(storage)), stats: Arc::clone(&self.stats) })
     }
 

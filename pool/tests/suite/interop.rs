@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use mpj_pool::{Growth, Heap, Magazine, NoRoom, Pool, Written};
+use mpj_pool::{Growth, Heap, Magazine, Overflow, Pool, Written};
 
 fn pool() -> Magazine<Heap> {
     Magazine::growing(Growth::default(), Heap::create)
@@ -12,7 +12,7 @@ fn pool() -> Magazine<Heap> {
 fn written_bytes_are_bytes() {
     let mut written = Written::new(pool().alloc(64).unwrap());
     written.push(&[1; 60]).unwrap();
-    assert_eq!(written.push(&[2; 5]), Err(NoRoom { needed: 5, left: 4 }));
+    assert_eq!(written.push(&[2; 5]), Err(Overflow { needed: 5, left: 4 }));
     assert_eq!(written.write(&[2; 5]).unwrap(), 4);
     assert!(written.write_all(&[3]).is_err());
     written.as_mut()[0] = 9;

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "a storage of the tests' own")]
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpj_pool::{
@@ -545,4 +546,26 @@ fn a_region_of_one_block_is_nothing_to_keep_others_for() {
     drop(sizes.flat_map(|size| [size; 2]).map(|size| pool.alloc(size).unwrap()).collect::<Vec<_>>());
     let stats = pool.stats();
     assert!(stats.kept <= 16 * MIB as u64 + stats.region_bytes / 4, "{stats:?}");
+}
+
+/// Whoever allocates meanwhile sees what a storage that is being made will take.
+#[test]
+fn storages_that_are_being_made_count_against_the_limit() {
+    static POOL: OnceLock<Unpooled<Heap>> = OnceLock::new();
+    let within = || {
+        // Another thread may call at this moment; here it is the same one.
+        let error = POOL.get().unwrap().alloc(40 << 10).unwrap_err();
+        assert_eq!(error.why, Shortage::Full { capacity: 96 << 10 });
+    };
+    let pool = POOL.get_or_init(|| {
+        Unpooled::new(96 << 10, move |len| {
+            if len == 64 << 10 {
+                within();
+            }
+            Heap::create(len)
+        })
+    });
+    let block = pool.alloc(64 << 10).unwrap();
+    assert_eq!(pool.stats().live_blocks, 1);
+    drop(block);
 }
