@@ -12,7 +12,8 @@ use crate::raw::{self, About, Operation, look, until, until_all};
 use crate::status::Status;
 
 /// An operation that can be waited for together with others: a [`Request`](crate::Request), a
-/// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), or a [`Watch`] of any of these.
+/// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), a [`Running`](crate::Running) call of a prepared
+/// collective, or a [`Watch`] of any of these.
 ///
 /// Operations of one type go in one vector. Those of different types, with different buffers, are waited for by their
 /// watches, and each then gives its own buffer back at once:
@@ -61,7 +62,7 @@ enum Watched<'r> {
 
 impl fmt::Debug for Watch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Watch({})", if self.has_ended() { "ended" } else { "under way" })
+        write!(f, "Watch({})", if self.outcome().is_some() { "ended" } else { "under way" })
     }
 }
 
@@ -87,9 +88,13 @@ impl<'r> Watch<'r> {
         }
     }
 
-    /// Returns whether the operation has ended, without looking for news.
+    /// Makes progress once if the operation has not ended, and returns whether it has. A loop that calls this until it returns
+    /// true ends with the operation.
     pub fn has_ended(self) -> bool {
-        self.outcome().is_some()
+        self.outcome().is_some() || {
+            look(&[self]);
+            self.outcome().is_some()
+        }
     }
 
     /// What makes progress for it, and what it waits for; nothing does once it has ended.
@@ -108,7 +113,7 @@ impl<'r> Watch<'r> {
 
 impl<O: Waitable> Operation for O {
     fn has_ended(&self) -> bool {
-        self.watch().has_ended()
+        self.watch().outcome().is_some()
     }
 
     fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)> {
@@ -174,7 +179,7 @@ pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome
 /// The operations, of which at least one is still under way.
 pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<O>> {
     look(&operations);
-    if operations.iter().all(|o| o.watch().has_ended()) {
+    if operations.iter().all(|o| o.watch().outcome().is_some()) {
         return Ok(operations.into_iter().map(O::wait).collect());
     }
     Err(operations)
@@ -197,12 +202,12 @@ pub fn test_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome
 
 /// The place of the first operation that has ended.
 fn first<O: Waitable>(operations: &[O]) -> Option<usize> {
-    operations.iter().position(|o| o.watch().has_ended())
+    operations.iter().position(|o| o.watch().outcome().is_some())
 }
 
 fn take_ended<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
     // Each is looked at once: what ends meanwhile stays for the next time.
-    let ended: Vec<bool> = operations.iter().map(|o| o.watch().has_ended()).collect();
+    let ended: Vec<bool> = operations.iter().map(|o| o.watch().outcome().is_some()).collect();
     let mut places = 0..;
     let taken = operations.extract_if(.., |_| places.next().is_some_and(|place: usize| ended[place]));
     let at = ended.iter().enumerate().filter(|(_, ended)| **ended).map(|(place, _)| place);

@@ -172,3 +172,20 @@ fn the_end_of_a_rank_ends_every_wait() {
     });
     assert_eq!(error.expect_err("rank 1 failed").rank(), 1);
 }
+
+/// The message is announced, so the rank that waits for it has to ask for its body.
+#[mpj::test(ranks = 2)]
+fn a_loop_on_has_ended_ends_with_the_operation(world: World) -> mpj::Result<()> {
+    const LEN: usize = 1 << 20;
+    let other = 1 - world.rank();
+    let received = world.irecv(vec![0u8; LEN], other, 0)?;
+    let sent = world.issend(vec![7u8; LEN], other, 0)?;
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !(received.watch().has_ended() && sent.watch().has_ended()) {
+        assert!(std::time::Instant::now() < limit, "the loop makes no progress");
+    }
+    let (bytes, _) = received.wait()?;
+    assert!(bytes == vec![7u8; LEN]);
+    sent.wait()?;
+    Ok(())
+}
