@@ -25,7 +25,7 @@
 //! | `primitive` `envelope` `node` | leaves, how a type was built, the type itself |
 //! | `construct` `extent` `signature` | the constructors, bounds with checked arithmetic, the hash that two ranks compare |
 //! | `normalise` `plan` | from constructors to the canonical form |
-//! | `kernels/` | the loops that copy: with the thin faces `pack`, `unpack`, `validate`, `range` the only unsafe code |
+//! | `kernels/` | the loops that copy; `pack`, `unpack`, `validate` and `range` are their thin faces |
 //! | `cursor` | what packers and unpackers share |
 //! | `runs` `elements` `overlap` `whole` | iovecs; counting parts of a message; what cannot be received into; what a slice is taken apart into |
 //! | `transpack` `external32` | layout to layout; the portable form |

@@ -33,7 +33,8 @@ pub(crate) enum Kind {
     Data = 6,
     /// The receiver is done with the sender's operation `op`.
     Done = 7,
-    /// The receiver gives `extra` bytes of eager room back.
+    /// `extra` bytes of eager room: `op` 0: the receiver grants them, again or anew. 1: it asks for as many back. 2: the sender
+    /// returns them.
     Credit = 8,
     /// Of context `hash`, as either side may have left the channel: `extra` 0: the body that the receiver's operation
     /// `op` waits for was taken back by its sender. 1: nobody will receive the message `op` that was announced.

@@ -33,7 +33,7 @@
 //!    then needs the ring.
 //! 5. [`Driver`], [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory on their word that it was
 //!    written. A device that moves no memory and hands over whole frames has nothing to prove.
-//! 6. Open for the [`Lane`] that the site says, or refuse all but the first.
+//! 6. Open for the [`Lane`] that the site says, or refuse all but the first. There is one lane today, and only `ibvdev` checks it.
 //!
 //! Memory, where the device can move it (README.md tells why):
 //!

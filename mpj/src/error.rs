@@ -146,7 +146,8 @@ impl Error {
         }
     }
 
-    /// Returns the rank in the world that the operation failed for, if it was a rank's end.
+    /// Returns the rank in the world because of which the operation failed: it has died or left, cannot be reached, or has freed
+    /// the communicator. `None` if the operation failed for another reason.
     pub fn failed_rank(&self) -> Option<u32> {
         match self.as_fault()? {
             Fault::Dead { rank, .. } | Fault::Unreachable { rank, .. } | Fault::Refused { rank } => {

@@ -18,7 +18,8 @@ const GONE: u32 = 6;
 /// Attempts in a row that find something lacking before the peer is lost: it may come back.
 const LACKING: u32 = 16;
 
-/// The shortest and the longest pause between two attempts: this, doubled so many times.
+/// The pause between two attempts: this, doubled once after the first failure and once more after each further one, so many times
+/// at most (10 ms to 320 ms).
 const PAUSE: Duration = Duration::from_millis(5);
 const DOUBLED: u32 = 6;
 

@@ -79,7 +79,8 @@ impl Lobby {
         }
     }
 
-    /// Whether somebody of the job is here, or is to be tried again: strangers need not be looked after so often.
+    /// Whether every poll has to visit the lobby: a connection of the job is being made or is to be tried again, or the listener
+    /// is closed and is to be opened again. Strangers alone are visited less often.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.seats.is_busy() || !self.retries.is_empty() || !self.listening

@@ -58,9 +58,9 @@ struct Cli {
     #[arg(short = 'n', long = "np", value_name = "N", required_unless_present = "params", value_parser = ranks)]
     #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
-    /// How messages go, best first: smdev (threads of one process), shmdev (shared memory), ibvdev (InfiniBand,
-    /// RoCE), niodev (TCP), one that the program has made itself, or auto for the best there is for each pair of ranks;
-    /// a list has commas [default: MPJ_DEV, or auto]
+    /// Devices that messages may go by: smdev (threads of one process), shmdev (shared memory), ibvdev (InfiniBand,
+    /// RoCE), niodev (TCP), one that the program has made itself, or auto for all of them. A list has commas. Each pair of
+    /// ranks uses the fastest of them that connects it, whatever their order [default: MPJ_DEV, or auto]
     #[arg(long, value_name = "DEVICE")]
     dev: Option<String>,
     /// By which way their bytes go: auto, buffered (through blocks of the pool at both ends), or zerocopy (straight between

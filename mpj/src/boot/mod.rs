@@ -51,7 +51,7 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns the devices that the ranks of this process may use, with what they share.
     fn registry(&self) -> Registry;
 
-    /// Returns the names of the devices to use, best first; `None` for all there are.
+    /// Returns the names of the devices to use; `None` for all there are. Their order has no effect: affinity decides.
     fn devices(&self) -> Option<Vec<String>> {
         None
     }

@@ -112,7 +112,8 @@ pub struct Welcome {
     pub first: u32,
     /// How many ranks this process has.
     pub here: u32,
-    /// The devices to use, best first; `None` for all there are.
+    /// The devices to use; `None` for all there are. Among those that reach a peer the affinity decides, and the order of the
+    /// registry among equals.
     pub devices: Option<Vec<String>>,
     /// Whether shared memory comes along: that of the host of this process.
     pub segment: bool,

@@ -4,7 +4,8 @@
 //!   bit 31     30 ... 27   26      25 ... 19   18 ... 0
 //!   0          operation   longer  choice      number
 //! ```
-//! Messages are matched by source and number alone, so that one of another operation is met and seen as what it is.
+//! Messages are matched by source, number and bit 31 (which marks a notice) alone, so that a message of another operation is
+//! matched and recognised as what it is.
 
 use std::fmt;
 

@@ -17,7 +17,7 @@ impl Pair {
     /// Posts a read of `len` bytes of the memory that a key names, from its byte `at` on.
     ///
     /// # Safety
-    /// The memory at `to` stays, and nobody else uses it, until the read has been told to have ended, or the pair is gone.
+    /// The memory at `base` stays, and nobody else uses it, until the read has been told to have ended, or the pair is gone.
     pub(in crate::ibvdev) unsafe fn read(
         &self,
         key: &Key,
