@@ -15,6 +15,14 @@ const MODE: &str = "MPJ_TEST_MODE";
 fn main() -> ExitCode {
     match std::env::var(MODE) {
         Ok(mode) => program(&mode),
+        // `.ci/portable` sets it where an emulator runs this program and the kernel would not run its children.
+        Err(_) if std::env::var_os("NO_CHILD_PROCESSES").is_some() => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED exit_code: it starts itself, and the kernel cannot run it"
+            );
+            ExitCode::SUCCESS
+        }
         Err(_) => check(),
     }
 }
