@@ -141,3 +141,23 @@ impl Head {
         self.short.tag()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Peers depend on these bytes: they must not follow the byte order of this processor.
+    #[test]
+    fn heads_have_the_documented_bytes() {
+        let short = Head::new(Kind::Eager, 7, 0x0102, -2);
+        assert_eq!(short.bytes(), [2, 7, 2, 1, 0xfe, 0xff, 0xff, 0xff]);
+        let [hash, count, op, extra] = [0x0102, 3, 4, 5 << 32].map(U64::new);
+        let long = Head { hash, count, op, extra, ..Head::new(Kind::Ready, 0, 6, 0x0304) };
+        let words = [0x0000_0304_0006_0004, 0x0102, 3, 4, 5 << 32];
+        assert_eq!(long.bytes(), words.map(u64::to_le_bytes).as_flattened());
+        for head in [short, long] {
+            let (kind, back) = Head::parse(head.bytes()).unwrap();
+            assert_eq!((kind as u8, back.as_bytes()), (head.short.kind(), head.as_bytes()));
+        }
+    }
+}

@@ -77,3 +77,20 @@ impl Header {
         sound.then_some(header)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Peers depend on these bytes: they must not follow the byte order of this processor.
+    #[test]
+    fn headers_have_the_documented_bytes() {
+        let data = Header::data(40, 0x01_0203);
+        let settle = Header::bare(Kind::Settle);
+        assert_eq!(data.to_bytes(), [40, 0xA1, 0, 0, 0, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(settle.to_bytes(), [0, 0xA1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        for header in [data, settle] {
+            assert_eq!(Header::parse(&header.to_bytes()), Some(header));
+        }
+    }
+}
