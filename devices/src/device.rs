@@ -101,7 +101,7 @@ pub enum PostError {
 /// Why a device or a link could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenError {
-    /// The device.
+    /// The device; empty if the error is about no single device.
     pub device: &'static str,
     /// What failed and what to do about it.
     pub why: String,
@@ -109,7 +109,10 @@ pub struct OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.device, self.why)
+        match self.device {
+            "" => f.write_str(&self.why),
+            device => write!(f, "{device}: {}", self.why),
+        }
     }
 }
 

@@ -88,6 +88,16 @@ pub enum Fault {
         /// Its rank in the world.
         rank: u32,
     },
+    /// The peer takes no further part in this operation, and a rank that is no member of the communicator has died: the peer
+    /// may have left because of that.
+    Abandoned {
+        /// The peer's rank in the world; `None` if all peers have left.
+        rank: Option<u32>,
+        /// The rank in the world that died first.
+        dead: u32,
+        /// How it died.
+        cause: Arc<str>,
+    },
     /// The operation was cancelled before it matched.
     Cancelled,
     /// The communicator was freed.
@@ -146,6 +156,13 @@ impl fmt::Display for Fault {
             }
             Fault::Withdrawn { rank } => {
                 write!(f, "rank {rank} took its message back: the call it was sent by has failed there")
+            }
+            Fault::Abandoned { rank, dead, cause } => {
+                match rank {
+                    Some(rank) => write!(f, "rank {rank} takes no further part in it")?,
+                    None => f.write_str("all other ranks have left the job")?,
+                }
+                write!(f, ", and rank {dead} has died: {cause}")
             }
             Fault::Cancelled => write!(f, "the operation was cancelled"),
             Fault::Freed => write!(f, "the communicator was freed"),

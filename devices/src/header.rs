@@ -38,6 +38,7 @@ pub(crate) enum Kind {
     Credit = 8,
     /// Of context `hash`, as either side may have left the channel: `extra` 0: the body that the receiver's operation
     /// `op` waits for was taken back by its sender. 1: nobody will receive the message `op` that was announced.
+    /// `count` is 1 + the first rank that the sender of this frame knows to have died, or 0.
     Gone = 9,
 }
 

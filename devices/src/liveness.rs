@@ -53,6 +53,11 @@ pub struct Event {
     pub end: End,
 }
 
+/// Whether the account of a death says that it follows from that of `rank`.
+fn follows(end: &End, rank: u32) -> bool {
+    matches!(end, End::Died(cause) if cause.contains(&format!("rank {rank} has died")))
+}
+
 /// Carries what this process finds out to the other processes.
 pub trait Carrier: Send + Sync + fmt::Debug {
     /// Passes on an event that was reported here; returns whether it is to be known here at once.
@@ -65,8 +70,8 @@ pub trait Carrier: Send + Sync + fmt::Debug {
     /// unasked. Returns at once; to ask again before the answer has come is to ask once.
     fn ask(&self);
 
-    /// Passes on that a call of `rank`, which is one of this process, fails because rank `first` has failed, as that one has said
-    /// itself though it goes on: if both end by it, `first` is the cause. Returns at once.
+    /// Passes on that a call of `rank`, which is one of this process, fails because of rank `first`, which has said that it has
+    /// failed, or refuses a message: if both end by it, `first` is the cause. Returns at once.
     fn told(&self, rank: u32, first: u32);
 }
 
@@ -87,6 +92,8 @@ struct Events {
     last: HashMap<u32, usize>,
     /// The places of the deaths.
     deaths: Vec<usize>,
+    /// By rank, the last one that it was told to have failed before it.
+    told: HashMap<u32, u32>,
 }
 
 impl Events {
@@ -198,9 +205,13 @@ impl Roster {
         }
     }
 
-    /// Passes on that a call of `rank` fails because rank `first` has failed and goes on; returns at once.
+    /// Takes note, here and elsewhere, that a call of `rank` fails because rank `first` has failed or does not go on with it;
+    /// returns at once.
     pub fn told(&self, rank: u32, first: u32) {
-        if let Some(carrier) = self.carrier.get() {
+        let before = self.events().told.insert(rank, first);
+        if before != Some(first)
+            && let Some(carrier) = self.carrier.get()
+        {
             carrier.told(rank, first);
         }
     }
@@ -213,6 +224,23 @@ impl Roster {
     /// Returns the first death, if any.
     pub fn first_death(&self) -> Option<Event> {
         self.first_death_among(|_| true)
+    }
+
+    /// Returns the death that the others follow from: the first, or, if its rank was [told](Self::told) of another one that
+    /// has died, too, that one's.
+    pub fn cause(&self) -> Option<Event> {
+        let events = self.events();
+        let death_of =
+            |rank: u32| events.deaths.iter().map(|at| &events.all[*at]).find(|death| death.rank == rank);
+        let mut cause = &events.all[*events.deaths.first()?];
+        // As often as there are deaths: two may name each other.
+        for _ in &events.deaths {
+            match events.told.get(&cause.rank).and_then(|first| death_of(*first)) {
+                Some(death) if !follows(&death.end, cause.rank) => cause = death,
+                _ => break,
+            }
+        }
+        Some(cause.clone())
     }
 
     /// Returns the first death of a rank that `counts`: the others may follow from it.

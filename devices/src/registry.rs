@@ -53,9 +53,10 @@ impl Registry {
     ///
     /// # Errors
     /// A name that no device has, with the names there are.
-    pub fn only(self, names: &[&str]) -> Result<Self, OpenError> {
-        let find = |name: &&str| {
-            let unknown = || OpenError { device: "registry", why: self.unknown(name) };
+    pub fn only(self, names: &[impl AsRef<str>]) -> Result<Self, OpenError> {
+        let find = |name: &_| {
+            let name: &str = AsRef::as_ref(name);
+            let unknown = || OpenError { device: "", why: self.unknown(name) };
             self.get(name).cloned().ok_or_else(unknown)
         };
         Ok(Registry { drivers: names.iter().map(find).collect::<Result<_, _>>()? })
@@ -67,8 +68,8 @@ impl Registry {
         // `nio` is one, `s` may be several.
         let short = longer.next().filter(|_| longer.next().is_none());
         let meant = short.or_else(|| near(&name.to_lowercase(), known.iter().copied()));
-        let meant = meant.map_or(String::new(), |meant| format!(": did you mean {meant}?"));
-        format!("no device is named '{name}'{meant}; there are: {}", known.join(", "))
+        let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
+        format!("no device is named '{name}'{meant}; there are {}", known.join(", "))
     }
 
     /// Returns the driver of a name.
@@ -102,7 +103,7 @@ impl Registry {
         if openings.opened.is_empty() {
             let why: Vec<String> = openings.refused.iter().map(ToString::to_string).collect();
             let why = format!("no device could be opened: {}", why.join("; "));
-            return Err(OpenError { device: "registry", why });
+            return Err(OpenError { device: "", why });
         }
         Ok(openings)
     }
@@ -148,9 +149,9 @@ mod tests {
             .into_iter()
             .fold(Registry::empty(), |registry, name| registry.without(name, "it is not here"));
         for (name, said) in [
-            ("mailbox", "no device is named 'mailbox'; there are: smdev, shmdev, niodev"),
-            ("shmdv", "no device is named 'shmdv': did you mean shmdev?; there are"),
-            ("nio", "no device is named 'nio': did you mean niodev?; there are"),
+            ("mailbox", "no device is named 'mailbox'; there are smdev, shmdev, niodev"),
+            ("shmdv", "no device is named 'shmdv' (did you mean shmdev?); there are"),
+            ("nio", "no device is named 'nio' (did you mean niodev?); there are"),
             ("s", "no device is named 's'; there are"),
         ] {
             let why = registry.clone().only(&["niodev", name]).unwrap_err().why;

@@ -14,9 +14,36 @@ pub use crate::run::timeout;
 use crate::testing::TEST_TIMEOUT;
 use crate::world::STATS;
 
+/// Which devices messages may go by.
+pub const DEV: Text = Text {
+    name: "DEV",
+    default: "auto",
+    form: "devices, such as auto or shmdev,niodev",
+    accepts: |text| devices(text).is_ok(),
+    help: "the devices that messages may go by, separated by commas, or auto for all there are; mpjrun --dev overrides it",
+};
+
+/// Returns the names of the devices that a value of [`DEV`] lists, or `None` for all there are. Whether there is a device of
+/// each name is not checked: a program may bring its own.
+///
+/// # Errors
+/// A text that cannot be the name of a device; `auto` in a list.
+pub fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    match names.iter().find(|name| name.is_empty() || *name == "auto" || !name.chars().all(is_part)) {
+        None => Ok(Some(names)),
+        Some(name) if name == "auto" => Err(format!("{text}: auto stands alone")),
+        Some(name) => Err(format!("{text}: '{name}' cannot be the name of a device")),
+    }
+}
+
 /// Returns every parameter: the engine's and the devices', and those of this crate.
 pub fn parameters() -> Vec<&'static dyn Parameter> {
-    let own: &[&dyn Parameter] = &[&LAUNCHER, &TIMEOUT, &STATS, &TEST_TIMEOUT];
+    let own: &[&dyn Parameter] = &[&DEV, &LAUNCHER, &TIMEOUT, &STATS, &TEST_TIMEOUT];
     [mpj_devices::config::PARAMETERS, tuning::PARAMETERS, own].concat()
 }
 

@@ -91,9 +91,11 @@ impl Error {
         let class = match &fault {
             Fault::Truncated { .. } => Class::Truncate,
             Fault::TypeMismatch { .. } | Fault::InvalidValue { .. } => Class::Type,
-            Fault::Dead { .. } | Fault::Left { .. } | Fault::Refused { .. } | Fault::Unreachable { .. } => {
-                Class::ProcAborted
-            }
+            Fault::Dead { .. }
+            | Fault::Left { .. }
+            | Fault::Abandoned { .. }
+            | Fault::Refused { .. }
+            | Fault::Unreachable { .. } => Class::ProcAborted,
             Fault::Cancelled => Class::Request,
             Fault::Freed | Fault::Joined { .. } => Class::Comm,
             Fault::NoMemory { .. } | Fault::TooManyMessages { .. } => Class::NoMem,
@@ -125,6 +127,11 @@ impl Error {
         self.inner.class
     }
 
+    /// Returns what was wrong, without the call that failed.
+    pub(crate) fn why(&self) -> impl fmt::Display {
+        &self.inner.why
+    }
+
     /// Returns the call that failed.
     pub fn call(&self) -> &'static str {
         self.inner.call
@@ -138,33 +145,42 @@ impl Error {
         }
     }
 
-    /// Returns the rank in the world that has failed first, though it goes on, if it has said that itself.
+    /// Returns the rank in the world that has failed first: as it has said itself, though it goes on, or as the peer has died.
     pub(crate) fn first_failed(&self) -> Option<u32> {
         match &self.inner.why {
             Why::Told(_, first) => Some(*first),
+            Why::Fault(Fault::Abandoned { dead, .. }) => Some(*dead),
             Why::Fault(_) | Why::Text(_) => None,
         }
     }
 
-    /// Returns the rank in the world because of which the operation failed: it has died or left, cannot be reached, or has freed
-    /// the communicator. `None` if the operation failed for another reason.
+    /// Returns the rank of the world that made the operation fail, if one rank did: it has died, has left the job, cannot be
+    /// reached, or has freed the communicator before it received the message ([`Fault::Refused`]). If the peer takes no
+    /// further part and another rank has died, this is the rank that has died ([`Fault::Abandoned`]).
     pub fn failed_rank(&self) -> Option<u32> {
         match self.as_fault()? {
             Fault::Dead { rank, .. } | Fault::Unreachable { rank, .. } | Fault::Refused { rank } => {
                 Some(*rank)
             }
             Fault::Left { rank } => *rank,
+            Fault::Abandoned { dead, .. } => Some(*dead),
             _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Fault(fault) => fault.fmt(f),
+            Why::Text(text) | Why::Told(text, _) => f.write_str(text),
         }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.inner.why {
-            Why::Fault(fault) => write!(f, "{}: {fault}", self.inner.call),
-            Why::Text(text) | Why::Told(text, _) => write!(f, "{}: {text}", self.inner.call),
-        }
+        write!(f, "{}: {}", self.inner.call, self.inner.why)
     }
 }
 

@@ -60,12 +60,8 @@ impl World {
     pub(crate) fn join(boot: Arc<dyn Boot>, registry: &Registry, config: &Config) -> Result<Self> {
         let refuse = |why: String| Error::new(Class::Other, "start", why);
         let site = boot.site().map_err(refuse)?;
-        let chosen = boot.devices();
-        let names: Option<Vec<&str>> =
-            chosen.as_ref().map(|names| names.iter().map(String::as_str).collect());
-        let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().only(&names))?;
         let cards = Arc::new(BootCards(Arc::clone(&boot)));
-        let engine = Engine::open(site, &registry, config, cards, boot.deaths())?;
+        let engine = Engine::open(site, registry, config, cards, boot.deaths())?;
         boot.watch(&engine);
         let comm = Intracomm::new(raw::Comm::world(engine, Tuning::new(config))?);
         let tells_stats = config.number(&STATS) != 0;

@@ -203,10 +203,34 @@ fn check() -> ExitCode {
         assert_eq!(output.status.signal(), Some(6), "the process aborts: {mode}: {text}");
         assert!(text.contains("on purpose"), "{mode}: {text}");
     }
+    wrong_parameters_are_refused_without_a_launcher();
     is_refused_below_another_launcher();
     time_limits();
     signals();
     ExitCode::SUCCESS
+}
+
+/// One line, and no rank runs, for one rank or several, by `run_with` or `run_on`.
+fn wrong_parameters_are_refused_without_a_launcher() {
+    let there = "there are smdev, shmdev, ibvdev, niodev (devices are chosen by MPJ_DEV or mpjrun --dev)";
+    for (name, value, why) in [
+        ("MPJ_DEV", "foo", format!("no device is named 'foo'; {there}")),
+        ("MPJ_DEV", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {there}")),
+        ("MPJ_DEV", "smdev,", "MPJ_DEV=smdev, is not devices, such as auto".to_owned()),
+        ("MPJ_DEV", "niodev", "no device could be opened: niodev: the job has no key".to_owned()),
+        ("MPJ_SPIN", "fast", "MPJ_SPIN=fast is not a number".to_owned()),
+        ("MPJ_NIO_HOST", "here", "MPJ_NIO_HOST=here is not an address".to_owned()),
+    ] {
+        for mode in ["one", "good"] {
+            let (output, text) = output(command(mode).env(name, value));
+            assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{name}={value}: {text}");
+            assert!(text.contains(&why), "{name}={value}: {text}");
+        }
+    }
+    let (output_on, text) = output(command("abort-on").env("MPJ_DEV", "foo"));
+    assert_eq!((output_on.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    let (output, text) = output(command("good").env("MPJ_DEV", "smdev"));
+    assert_eq!((output.status.code(), &*text), (Some(0), ""));
 }
 
 /// Runs the program as a process of another launcher: it refuses, and does not run as so many jobs of one rank.

@@ -48,6 +48,8 @@ impl Engine {
         head.hash.set(context);
         head.op.set(op);
         head.extra.set(announced);
+        // A refusal may come before the death that it follows from: it names the rank.
+        head.count.set(self.first_death().map_or(0, |(rank, _)| u64::from(rank) + 1));
         let mut out = peer.outbox();
         if announced != 0 {
             note_answer(peer);

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use mpj_datatypes::Signature;
 
-use super::Engine;
 use super::channel::Channel;
 use super::channels::Place;
 use super::credit::Say;
+use super::failure::Blamed;
 use super::fetch::Announced;
 use super::inbox::{Bound, Inbox};
 use super::landing::land_piece;
@@ -17,6 +17,7 @@ use super::ops::Op;
 use super::outbox::cost;
 use super::peer::{Contact, Stream, Table};
 use super::traffic::Tally;
+use super::{Engine, lock};
 use crate::device::{Landing, PeerId, RemoteKey, Sink, Token};
 use crate::fault::Fault;
 use crate::header::{Head, Kind};
@@ -244,67 +245,67 @@ impl Delivery<'_> {
         let channel = self.channel(from, head)?;
         self.hear(from);
         let Some(channel) = channel else { return Some(()) };
-        self.end_send(&channel, from, head.op.get(), Ok(()))
+        self.end_send(&channel, from, head.op.get())
     }
 
-    /// Ends a message that its receiver is done with, or refuses, if it has not ended yet.
-    fn end_send(
-        &self,
-        channel: &Channel,
-        from: PeerId,
-        number: u64,
-        outcome: Result<(), Fault>,
-    ) -> Option<()> {
-        let (message, place) = match channel.ops().get(number, from) {
-            None => return Some(()),
-            Some(Op::Send { message, .. }) => (*message, None),
-            Some(Op::Sync { message, place, .. }) => (*message, Some(*place)),
-            Some(Op::Recv(_)) => return None,
+    /// Ends a message that its receiver is done with, if it has not ended yet.
+    fn end_send(&self, channel: &Channel, from: PeerId, number: u64) -> Option<()> {
+        if self.is_open(channel, from, number, true)?
+            // It may have been withdrawn by now.
+            && let Some(op) = channel.ops().take(number, from)
+        {
+            let message = op.message();
+            op.end(Ok(message));
+        }
+        Some(())
+    }
+
+    /// Whether an operation waits for an answer of its peer that ends it, a send or a receive; `None` if the peer breaks the
+    /// protocol by such an answer.
+    fn is_open(&self, channel: &Channel, from: PeerId, number: u64, is_send: bool) -> Option<bool> {
+        let place = match (channel.ops().get(number, from), is_send) {
+            (None, _) => return Some(false),
+            (Some(Op::Sync { place, .. }), true) => Some(*place),
+            (Some(Op::Send { .. }), true) | (Some(Op::Recv(_)), false) => None,
+            _ => return None,
         };
         // The frame of the message still waits for room, so the peer cannot have seen it: it breaks the protocol. The
         // operation stays, and ends with the peer, because its frame holds the user's memory.
-        if place
-            .is_some_and(|place| self.engine.peers.get(from).is_some_and(|p| p.outbox().has_waiting(place)))
-        {
-            return None;
-        }
-        // It may have been withdrawn by now.
-        let Some(op) = channel.ops().take(number, from) else { return Some(()) };
-        op.end(outcome.map(|()| message));
-        Some(())
+        let waits = |place| self.engine.peers.get(from).is_some_and(|p| p.outbox().has_waiting(place));
+        (!place.is_some_and(waits)).then_some(true)
     }
 
     fn on_gone(&mut self, from: PeerId, head: &Head) -> Option<()> {
-        let channel = self.engine.known(head.hash.get());
-        let number = head.op.get();
-        match head.extra.get() {
-            0 => (),
-            1 => {
-                self.hear(from);
-                let Some(channel) = channel else { return Some(()) };
-                let fault = self.ended(&channel, from).unwrap_or(Fault::Refused { rank: from.0 });
-                return self.end_send(&channel, from, number, Err(fault));
-            }
+        let (engine, number) = (self.engine, head.op.get());
+        let (is_send, fault) = match head.extra.get() {
+            0 => (false, Fault::Withdrawn { rank: from.0 }),
+            1 => (true, Fault::Refused { rank: from.0 }),
             _ => return None,
+        };
+        if is_send {
+            self.hear(from);
         }
-        let Some(channel) = channel else { return Some(()) };
-        let mut ops = channel.ops();
-        match ops.get(number, from) {
-            None => return Some(()),
-            Some(Op::Recv(_)) => (),
-            Some(_) => return None,
+        let Some(channel) = engine.known(head.hash.get()) else { return Some(()) };
+        if !self.is_open(&channel, from, number, is_send)? {
+            return Some(());
         }
-        let op = ops.take(number, from)?;
-        drop(ops);
-        let fault = self.ended(&channel, from).unwrap_or(Fault::Withdrawn { rank: from.0 });
+        let first = head.count.get().checked_sub(1).map(u32::try_from).transpose().ok()?;
+        let Some(fault) = engine.blame(&channel, from, fault.clone(), first) else {
+            let is_noted = |b: &Blamed| b.number == number && b.channel.context == channel.context;
+            let mut blamed = lock(&engine.blamed);
+            if !blamed.iter().any(is_noted) {
+                blamed.push(Blamed { channel, peer: from, number, fault, first: first? });
+            }
+            return Some(());
+        };
+        // It may have been withdrawn by now.
+        let Some(op) = channel.ops().take(number, from) else { return Some(()) };
+        if let Fault::Refused { rank } = fault {
+            // The receiver may be on its way to fail, and say so later than this rank.
+            engine.roster.told(engine.site.rank, rank);
+        }
         op.end(Err(fault));
         Some(())
-    }
-
-    /// Returns what operations with a peer fail with whose part in a channel has ended, if it has.
-    fn ended(&self, channel: &Channel, peer: PeerId) -> Option<Fault> {
-        let end = self.engine.end_of(peer.0).filter(|end| end.is_closing(channel.context));
-        end.map(|_| self.engine.left(channel, Some(peer.0)))
     }
 
     fn on_data(&mut self, from: PeerId, head: &Head, body: &[u8]) -> Option<()> {

@@ -5,17 +5,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::Engine;
 use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
 use super::peer::{Outbox, Peer, Stream, Table, Unsent, Waiting};
+use super::{Engine, lock};
 use crate::biased::MutexGuard;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::later;
 use crate::liveness::{End, Event};
 use crate::matching::{ANY_SOURCE, Held, Pattern, Posted, Unexpected};
+
+/// An operation that a peer has ended because of a death that this rank has yet to learn of.
+#[derive(Debug)]
+pub(super) struct Blamed {
+    pub(super) channel: Arc<Channel>,
+    pub(super) peer: PeerId,
+    pub(super) number: u64,
+    /// What it fails with but for the death.
+    pub(super) fault: Fault,
+    /// Who has died.
+    pub(super) first: u32,
+}
 
 /// How long a rank waits for what its devices have in hand, once it has failed or the peers in question have ended.
 pub(super) const GIVE_UP: Duration = Duration::from_millis(250);
@@ -37,12 +49,13 @@ impl Engine {
         for (rank, end) in self.take_gone() {
             let fault = match end {
                 End::Died(cause) => Fault::Dead { rank, cause },
-                End::Finishing(_) | End::Closing | End::Left => Fault::Left { rank: Some(rank) },
+                End::Finishing(_) | End::Closing | End::Left => self.left_job(Some(rank)),
             };
             if let Some(peer) = self.peers.get(PeerId(rank)) {
                 self.forget(peer, &fault);
             }
         }
+        self.end_blamed();
     }
 
     /// Returns the peers that have died in the middle of a body.
@@ -106,26 +119,80 @@ impl Engine {
             self.fail_posted(channel, &ends);
             // Before the operations: a frame may still hold an operation's memory.
             for (rank, end) in &ends {
-                let fault = Fault::Left { rank: Some(*rank) };
+                let fault = self.left_job(Some(*rank));
                 self.end_frames(channel, self.peers.get(PeerId(*rank)), *end == End::Left, &fault);
             }
             self.end_ops(channel, |op| {
                 let PeerId(rank) = op.peer();
                 // Who is closing still sends the bodies that it has announced.
                 let end = ends.get(&rank).filter(|end| **end == End::Left || !matches!(op, Op::Recv(_)));
-                end.map(|_| Fault::Left { rank: Some(rank) })
+                end.map(|_| self.left_job(Some(rank)))
             });
         }
         if self.all_left(channel) {
             let anyone = |p: &Posted| p.pattern.source == ANY_SOURCE;
-            end_posted(channel, anyone, &Fault::Left { rank: None });
+            end_posted(channel, anyone, &self.left_job(None));
         }
     }
 
     /// Returns what an operation fails with for which a rank has left, or all others have: it names the first death in the
     /// channel if there is one, of which that may be a consequence.
     pub(crate) fn left(&self, channel: &Channel, rank: Option<u32>) -> Fault {
-        self.first_death_in(channel).unwrap_or(Fault::Left { rank })
+        self.first_death_in(channel).unwrap_or_else(|| self.left_job(rank))
+    }
+
+    /// Returns what an operation fails with for which a rank has left, or all others have, in a channel without a dead member.
+    /// It names the first death elsewhere.
+    fn left_job(&self, rank: Option<u32>) -> Fault {
+        self.abandoned(rank).unwrap_or(Fault::Left { rank })
+    }
+
+    /// Returns the fault that names the first death of the job beside a rank that takes no further part.
+    fn abandoned(&self, rank: Option<u32>) -> Option<Fault> {
+        if !self.roster.has_death() {
+            return None;
+        }
+        let other = |dead| dead != self.site.rank && rank != Some(dead);
+        match self.roster.first_death_among(other)? {
+            Event { rank: dead, end: End::Died(cause) } => Some(Fault::Abandoned { rank, dead, cause }),
+            _ => None,
+        }
+    }
+
+    /// Returns what an operation fails with that `peer` has ended, where `fault` is what the peer's answer says by itself.
+    /// `first` is the death that the peer knew of then. If this rank has yet to learn of it, there is no fault yet: the
+    /// operation waits for that death, which everybody is told of.
+    pub(super) fn blame(
+        &self,
+        channel: &Channel,
+        peer: PeerId,
+        fault: Fault,
+        first: Option<u32>,
+    ) -> Option<Fault> {
+        if let Some(dead) = self.first_death_in(channel) {
+            return Some(dead);
+        }
+        if let Some(abandoned) = self.abandoned(Some(peer.0)) {
+            return Some(abandoned);
+        }
+        // This rank is alive, whatever the peer was told of it.
+        let is_to_come = |dead: &u32| *dead < self.site.size && *dead != self.site.rank;
+        if first.is_some_and(|dead| is_to_come(&dead)) {
+            return None;
+        }
+        let has_left = self.end_of(peer.0).is_some_and(|end| end.is_closing(channel.context));
+        Some(if has_left { Fault::Left { rank: Some(peer.0) } } else { fault })
+    }
+
+    /// Ends the operations that were waiting for a death which has become known.
+    fn end_blamed(&self) {
+        let is_known = |blamed: &mut Blamed| matches!(self.end_of(blamed.first), Some(End::Died(_)));
+        let known: Vec<_> = lock(&self.blamed).extract_if(.., is_known).collect();
+        for Blamed { channel, peer, number, fault, .. } in known {
+            let Some(fault) = self.blame(&channel, peer, fault, None) else { continue };
+            let op = channel.ops().take(number, peer);
+            op.into_iter().for_each(|op| op.end(Err(fault.clone())));
+        }
     }
 
     /// Returns the first death among the other members, as what their operations fail with.
@@ -183,7 +250,7 @@ impl Engine {
             channel.matching().take_all_posted(|p| whose(p).is_some_and(|rank| ends.contains_key(&rank)));
         for posted in ended {
             let rank = whose(&posted);
-            posted.fail(Fault::Left { rank });
+            posted.fail(self.left_job(rank));
         }
     }
 

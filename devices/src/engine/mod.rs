@@ -57,7 +57,7 @@ pub use contact::Cards;
 use credit::Credit;
 pub use credit::{BUDGET, CREDIT};
 pub use driven::Driven;
-use failure::GIVE_UP;
+use failure::{Blamed, GIVE_UP};
 pub use lent::Lent;
 pub use receive::{Message, Taken};
 pub use send::{Leave, Mode, Sent};
@@ -126,6 +126,8 @@ pub struct Engine {
     ends: RwLock<Ends>,
     /// Whether there are ends that pending operations must be held against.
     recheck: AtomicBool,
+    /// Operations that wait for a death to become known.
+    blamed: Mutex<Vec<Blamed>>,
     /// Whether this rank has begun to leave the job.
     leaving: AtomicBool,
     /// Whether it takes part in nothing more.
@@ -199,6 +201,7 @@ impl Engine {
             bias,
             ends: RwLock::default(),
             recheck: AtomicBool::new(false),
+            blamed: Mutex::default(),
             leaving: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             arrived,

@@ -84,6 +84,12 @@ impl Op {
         }
     }
 
+    pub(crate) fn message(&self) -> Envelope {
+        match self {
+            Op::Send { message, .. } | Op::Sync { message, .. } | Op::Recv(Recv { message, .. }) => *message,
+        }
+    }
+
     fn is_lent(&self) -> bool {
         matches!(self, Op::Recv(Recv { hands: Hands::Lent { .. }, .. }))
     }

@@ -9,7 +9,6 @@ use mpj_devices::cores::BIND;
 
 use crate::hosts::HOST_ID;
 use crate::job::KILL_AFTER;
-use crate::spec::DEV;
 
 /// A variable that the ranks get.
 pub(crate) type Variable = (String, OsString);
@@ -23,8 +22,8 @@ pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
     [mpj::config::parameters(), own().to_vec()].concat()
 }
 
-fn own() -> [&'static dyn Parameter; 4] {
-    [&DEV, &BIND, &HOST_ID, &KILL_AFTER]
+fn own() -> [&'static dyn Parameter; 3] {
+    [&BIND, &HOST_ID, &KILL_AFTER]
 }
 
 /// The environment, as far as it is not passed on as it is.

@@ -80,8 +80,8 @@ struct Cli {
     /// Begins each line of output with the rank it is from
     #[arg(short = 'l', long)]
     label: bool,
-    /// Ends the job after so many seconds, with exit code 124, and prints which rank waits for what [default: MPJ_TIMEOUT, or
-    /// no limit]
+    /// Ends the job after this many seconds, with exit code 124, and prints which rank waits for what; 0 sets no limit
+    /// [default: MPJ_TIMEOUT, or no limit]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// How long the others may go on after a failure, to report their errors, before they get SIGTERM; SIGKILL follows

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mpj::config::{Config, PREFIX, Parameter, Text, timeout};
+use mpj::config::{Config, DEV, PREFIX, Parameter, devices, timeout};
 use mpj_devices::config::PATH;
 use mpj_devices::cores::{BIND, Cores};
 use mpj_devices::trace::TRACE;
@@ -16,15 +16,6 @@ use crate::hosts::{HOST_ID, Placement};
 use crate::job::KILL_AFTER;
 use crate::report::Refused;
 use crate::{Cli, OnFailure};
-
-/// The devices to use unless `--dev` says which.
-pub(crate) const DEV: Text = Text {
-    name: "DEV",
-    default: "auto",
-    form: "devices, such as auto or shmdev,niodev",
-    accepts: |text| devices(text).is_ok(),
-    help: "how messages go unless mpjrun --dev says it; read by the launcher",
-};
 
 /// What is to be started, and how.
 #[derive(Debug)]
@@ -74,7 +65,7 @@ impl JobSpec {
         let set: Vec<String> = cli.set.iter().cloned().chain(path).chain(bind).chain(stats).collect();
         let environment = Environment::new(&set).map_err(usage)?;
         let named = cli.dev.as_deref().unwrap_or_else(|| environment.config.text(&DEV));
-        let devices = devices(named).map_err(usage)?;
+        let devices = devices(named).map_err(|why| usage(format!("--dev {why}")))?;
         let threads = devices.as_ref().is_some_and(|names| names.iter().all(|name| name == SmDriver::NAME));
         let per_process = cli.ranks_per_process.unwrap_or(if threads { size } else { 1 });
         if per_process == 0 {
@@ -107,7 +98,10 @@ impl JobSpec {
             cores,
             trace: (!trace.is_empty()).then(|| trace.into()),
             label: cli.label,
-            timeout: cli.timeout.or_else(|| timeout(&environment.config)),
+            timeout: cli.timeout.map_or_else(
+                || timeout(&environment.config),
+                |limit| Some(limit).filter(|limit| !limit.is_zero()),
+            ),
             grace: cli.grace,
             kill_after: Duration::from_secs(environment.config.number(&KILL_AFTER)),
             environment,
@@ -142,20 +136,6 @@ fn processes(placement: &Placement, most: u32) -> Vec<Range<u32>> {
         ranks.clone().step_by(most as usize).map(block)
     };
     placement.hosts.runs().flat_map(|(_, ranks)| deal(ranks)).collect()
-}
-
-/// Returns the devices a name stands for. Which there are the program says: it may have some of its own.
-fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
-    if text == "auto" {
-        return Ok(None);
-    }
-    let names: Vec<String> = text.split(',').map(str::to_owned).collect();
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-    match names.iter().find(|name| name.is_empty() || *name == "auto" || !name.chars().all(is_part)) {
-        None => Ok(Some(names)),
-        Some(name) if name == "auto" => Err(format!("--dev {text}: auto stands alone")),
-        Some(name) => Err(format!("--dev {text}: '{name}' cannot be the name of a device")),
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::ear::{Ear, NO_DESCRIPTOR};
 use super::mouth::Mouth;
 use super::wire::{Ending, Speaker, ToLauncher, ToProcess, Welcome, frame};
 use super::{Boot, CARDS, inherit};
+use crate::config::Config;
 use crate::report::RankWaits;
 
 /// One rank's face of a job that `mpjrun` has started.
@@ -50,8 +51,6 @@ struct Line {
     own: Range<u32>,
     /// Whether the launcher was asked for good ends and has not answered.
     asks: AtomicBool,
-    /// By rank, the last one that it was told to have failed first.
-    told: Mutex<HashMap<u32, u32>>,
 }
 
 impl fmt::Debug for Line {
@@ -149,12 +148,8 @@ impl Launched {
         };
         // Ranks of one process meet in its memory; a rank that is alone in the world meets itself.
         let hub = (welcome.here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
-        let line = Arc::new(Line {
-            mouth: Mouth::new(socket),
-            own: own.clone(),
-            asks: AtomicBool::new(false),
-            told: Mutex::default(),
-        });
+        let line =
+            Arc::new(Line { mouth: Mouth::new(socket), own: own.clone(), asks: AtomicBool::new(false) });
         let roster = Arc::new(Roster::default());
         roster.forward(Arc::clone(&line) as _);
         let link = Arc::new(Link {
@@ -206,11 +201,8 @@ impl Carrier for Line {
     }
 
     fn told(&self, rank: u32, first: u32) {
-        let before = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(rank, first);
-        if before != Some(first) {
-            // As with `ask`.
-            let _ = self.mouth.post(&ToLauncher::Told { rank, first });
-        }
+        // As with `ask`.
+        let _ = self.mouth.post(&ToLauncher::Told { rank, first });
     }
 }
 
@@ -359,7 +351,7 @@ impl Boot for Launched {
         registry.with(NioDriver::new(key))
     }
 
-    fn devices(&self) -> Option<Vec<String>> {
+    fn devices(&self, _config: &Config) -> Option<Vec<String>> {
         self.link.welcome.devices.clone()
     }
 

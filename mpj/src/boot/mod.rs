@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use mpj_devices::{Address, Cards, Engine, Hosts, Registry, Roster, Site, Then};
 
+use crate::config::{self, Config, DEV};
 use control::Launched;
 pub(crate) use detect::LAUNCHER;
 pub use detect::{Faces, detect};
@@ -51,9 +52,12 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns the devices that the ranks of this process may use, with what they share.
     fn registry(&self) -> Registry;
 
-    /// Returns the names of the devices to use; `None` for all there are. Their order has no effect: affinity decides.
-    fn devices(&self) -> Option<Vec<String>> {
-        None
+    /// Returns the names of the devices to use, `None` for all there are: those of
+    /// `MPJ_DEV`, unless a launcher has been told otherwise. A pair of ranks uses the one with the highest
+    /// [affinity](mpj_devices::device::Affinity); the order of the names only decides between equals.
+    fn devices(&self, config: &Config) -> Option<Vec<String>> {
+        // Each value was checked when it was read.
+        config::devices(config.text(&DEV)).unwrap_or_default()
     }
 
     /// Makes a value known under a key of this rank.
@@ -85,9 +89,9 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Ends the whole job with an exit code.
     fn abort(&self, code: i32, why: &str);
 
-    /// Whether a launcher runs beside the ranks: it ends the job after `MPJ_TIMEOUT`, says what the ranks wait for when it is
-    /// interrupted, and joins the parts of a trace (`MPJ_TRACE`). Otherwise a process that hosts all ranks does so; of several
-    /// processes without a launcher, the parts of the trace stay where they are.
+    /// Whether a launcher runs beside the ranks: it says once why ranks could not start, ends the job after `MPJ_TIMEOUT`, says
+    /// what the ranks wait for when it is interrupted, and joins the parts of a trace (`MPJ_TRACE`). Otherwise a process that
+    /// hosts all ranks does so; of several processes without a launcher, the parts of the trace stay where they are.
     fn has_launcher(&self) -> bool {
         false
     }

@@ -186,7 +186,8 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
             false
         });
         if let Some(error) = failed {
-            let is_refused = matches!(error.as_fault(), Some(Fault::Refused { .. }));
+            let is_refused =
+                matches!(error.as_fault(), Some(Fault::Refused { .. } | Fault::Abandoned { .. }));
             // Who has left the communicator may have said before why.
             let look = || Course::look(&self.context, &self.call, self.call.number, true).err();
             let told = is_refused.then(look).flatten();

@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use mpj_devices::{End, Event, Registry};
 
-use super::threads::{self, JobError};
+use super::threads::{self, JobError, prepare};
 use super::{Caller, Traced};
 use crate::boot::{Boot, Faces, Local, detect};
-use crate::config::{self, Config};
 use crate::error::{Class, Error};
 use crate::world::World;
 
 /// Runs the ranks of this process; returns those that failed, the first one first.
 ///
 /// # Errors
-/// A parameter in the environment is wrong.
-pub(super) fn host<E, F>(faces: Faces, registry: &Registry, f: &F) -> Result<Vec<JobError>, String>
+/// A parameter in the environment is wrong, and no rank has started; the text is there unless the launcher prints it.
+pub(super) fn host<E, F>(faces: Faces, registry: &Registry, f: &F) -> Result<Vec<JobError>, Option<String>>
 where
     F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
     E: fmt::Display,
 {
     let ranks: Vec<u32> = faces.iter().map(|face| face.rank()).collect();
     let Some(first) = faces.first().cloned() else { return Ok(Vec::new()) };
-    let config = config(&faces)?;
-    let results = match threads::host(faces, registry, &config, f, Caller::Program) {
+    let (config, registry) =
+        prepare(&faces, registry).map_err(|why| (!first.has_launcher()).then_some(why))?;
+    let results = match threads::host(faces, &registry, &config, f, Caller::Program) {
         Ok(results) => results,
         Err(late) => return Ok(vec![late]),
     };
@@ -44,14 +44,6 @@ where
     let order: Vec<u32> = first.deaths().since(0).into_iter().map(|event| event.rank).collect();
     failures.sort_by_key(|failure| order.iter().position(|rank| *rank as usize == failure.rank()));
     Ok(failures)
-}
-
-fn config(faces: &[Arc<dyn Boot>]) -> Result<Config, String> {
-    config::from_env().map_err(|e| {
-        let cause = format!("could not start: {e}");
-        faces.iter().for_each(|face| face.deaths().report(face.rank(), End::Died(cause.as_str().into())));
-        e.to_string()
-    })
 }
 
 /// Joins the job as the one rank of this process, or a job of one if no launcher has started it; once.
@@ -84,11 +76,12 @@ pub fn init() -> Result<World, Error> {
 
 fn join(face: Arc<dyn Boot>) -> Result<World, Error> {
     let faces = std::slice::from_ref(&face);
-    let mut config = config(faces).map_err(|why| Error::new(Class::Other, "init", why))?;
+    let (rank, roster) = (face.rank(), face.deaths());
+    let prepared = prepare(faces, &face.registry());
+    let (mut config, registry) = prepared.map_err(|why| Error::new(Class::Other, "init", why))?;
     let traced = Traced::begin(faces, &mut config);
-    let (rank, roster, registry) = (face.rank(), face.deaths(), face.registry());
     let joined = World::join(face, &registry, &config);
     joined.map(|world| world.leaving_on_drop(traced)).inspect_err(|e| {
-        roster.report(rank, End::Died(format!("could not start: {e}").into()));
+        roster.report(rank, End::Died(format!("could not start: {}", e.why()).into()));
     })
 }

@@ -149,7 +149,7 @@ fn end<E, F, H>(f: F, host: H) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
-    H: FnOnce(&RankBody<'_, E>) -> Result<Vec<JobError>, String>,
+    H: FnOnce(&RankBody<'_, E>) -> Result<Vec<JobError>, Option<String>>,
 {
     keep_consequences_quiet();
     let rank_body = |world: World| {
@@ -160,7 +160,7 @@ where
     let failures = match failures {
         Ok(failures) => failures,
         Err(why) => {
-            tell(&why);
+            why.iter().for_each(|why| tell(why));
             return ExitCode::FAILURE;
         }
     };

@@ -120,9 +120,9 @@ where
     R: Send,
     E: fmt::Display,
 {
-    let (faces, config) = job(n)?;
+    let (faces, config, registry) = job(n)?;
     let first = Arc::clone(&faces[0]);
-    let results = host(faces, &first.registry(), &config, &f, caller)?;
+    let results = host(faces, &registry, &config, &f, caller)?;
     collect(results, &first.deaths()).map_err(|error| JobError { aborted: first.aborted(), ..error })
 }
 
@@ -133,15 +133,15 @@ where
     R: Send,
     E: fmt::Display,
 {
-    let (faces, mut config) = job(n)?;
+    let (faces, mut config, registry) = job(n)?;
     let first = Arc::clone(&faces[0]);
     let _traced = Traced::begin(&faces, &mut config);
-    let results = host_all(faces, &first.registry(), &config, watch, &f);
+    let results = host_all(faces, &registry, &config, watch, &f);
     collect(results, &first.deaths())
 }
 
 /// Makes a job of thread ranks.
-fn job(n: usize) -> Result<(Faces, Config), JobError> {
+fn job(n: usize) -> Result<(Faces, Config, Registry), JobError> {
     let size = match u32::try_from(n) {
         Ok(size) if (1..=1 << 16).contains(&size) => size,
         _ => {
@@ -152,8 +152,26 @@ fn job(n: usize) -> Result<(Faces, Config), JobError> {
             ));
         }
     };
-    let config = config::from_env().map_err(|e| JobError::new(0, format!("cannot start: {e}"), false))?;
-    Ok((Local::job(size), config))
+    let job = Local::job(size);
+    let prepared = prepare(&job, &job[0].registry());
+    let (config, registry) =
+        prepared.map_err(|why| JobError::new(0, format!("could not start: {why}"), false))?;
+    Ok((job, config, registry))
+}
+
+/// Reads the parameters, and takes the devices that they name out of `registry`. What is wrong with them is the same for all
+/// ranks of this process, and the end of each.
+pub(super) fn prepare(faces: &[Arc<dyn Boot>], registry: &Registry) -> Result<(Config, Registry), String> {
+    let config = config::from_env().map_err(|e| e.to_string());
+    let prepared = config.and_then(|config| {
+        let names = faces.first().and_then(|face| face.devices(&config));
+        let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().only(&names));
+        Ok((config, registry.map_err(|e| format!("{e} (devices are chosen by MPJ_DEV or mpjrun --dev)"))?))
+    });
+    prepared.inspect_err(|why| {
+        let cause = format!("could not start: {why}");
+        faces.iter().for_each(|face| face.deaths().report(face.rank(), End::Died(cause.as_str().into())));
+    })
 }
 
 /// Runs the ranks of this process to their ends: one on this thread, several each on its own.
@@ -253,7 +271,7 @@ where
     let roster = boot.deaths();
     let rank = boot.rank();
     let world = World::join(boot, registry, config).map_err(|e| {
-        let cause = format!("could not start: {e}");
+        let cause = format!("could not start: {}", e.why());
         roster.report(rank, End::Died(cause.as_str().into()));
         Failure { cause, panicked: false }
     })?;
@@ -278,7 +296,7 @@ where
 
 /// The results of all ranks, or the failure the others followed from.
 fn collect<R>(results: Vec<Result<R, Failure>>, roster: &Roster) -> Result<Vec<R>, JobError> {
-    let first = roster.first_death();
+    let first = roster.cause();
     let mut values = Vec::with_capacity(results.len());
     let mut failures = Vec::new();
     for (rank, result) in results.into_iter().enumerate() {

@@ -3,6 +3,7 @@
 
 mod any;
 mod bench;
+mod blame;
 mod channels;
 mod credit;
 mod crossing;

@@ -155,6 +155,7 @@ fn timeout() {
         let cycle = "  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0";
         assert_eq!(hung.err.iter().filter(|err| *err == cycle).count(), 1, "{hung:#?}");
     }
+    assert_eq!(run_sh("-n 2 --timeout 0", "sleep 0.3; echo done").out, ["done"; 2], "0 is no limit");
     let ended = run("-n 2 --timeout 100", "fine");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }

@@ -1,0 +1,134 @@
+//! Refusals that come before the death that they follow from: the death is named, in whatever order the two arrive.
+
+use std::sync::Arc;
+
+use mpj_devices::{Channel, Completion, End, Fault, Group, Mode, Started};
+
+use super::bench::{Bench, WORLD};
+use super::device::Step;
+use super::head::*;
+
+/// A channel of ranks 0 and 1.
+const PAIR: u64 = 11;
+
+fn died() -> End {
+    End::Died("was killed".into())
+}
+
+fn dead(rank: u32) -> Fault {
+    Fault::Dead { rank, cause: "was killed".into() }
+}
+
+fn abandoned(rank: u32, dead: u32) -> Fault {
+    Fault::Abandoned { rank: Some(rank), dead, cause: "was killed".into() }
+}
+
+fn bench() -> (Bench, Arc<Channel>) {
+    let bench = Bench::new();
+    let pair = bench.engine.join(PAIR, Group::Range { first: 0, len: 2 }, 0).unwrap();
+    (bench, pair)
+}
+
+/// The same refusal, from a peer that knows of a death.
+fn after(dead: u32, context: u64, op: u64) -> Step {
+    Step::Frame(1, head(GONE, 0, 0, 0, [context, u64::from(dead) + 1, op, 1]), vec![])
+}
+
+fn pending(started: Result<Started, Fault>) -> Completion {
+    match started {
+        Ok(Started::Pending(completion)) => completion,
+        other => panic!("it should be under way: {other:?}"),
+    }
+}
+
+fn last_op(bench: &Bench) -> u64 {
+    bench.sent().iter().filter(|sent| sent.1[0] != BIND).map(|sent| word(&sent.1, 24)).next_back().unwrap()
+}
+
+#[test]
+fn refused_send_waits_for_the_death_that_the_refusal_names() {
+    for mode in [Mode::Standard, Mode::Synchronous] {
+        for (in_pair, fault) in [(false, dead(2)), (true, abandoned(1, 2))] {
+            let (bench, pair) = bench();
+            let (channel, context) = if in_pair { (&pair, PAIR) } else { (&bench.world, WORLD) };
+            let send = pending(bench.send_on(channel, 1, vec![1; 50_000], mode));
+            let op = last_op(&bench);
+            bench.play([after(2, context, op), after(2, context, op)]);
+            assert_eq!(send.outcome(), None);
+            bench.roster.report(2, died());
+            bench.play([]);
+            assert_eq!(send.outcome(), Some(&Err(fault)));
+            bench.engine.close();
+        }
+    }
+}
+
+#[test]
+fn refused_send_names_a_death_that_is_known_already() {
+    let (bench, pair) = bench();
+    let sends = [&pair, &pair].map(|pair| {
+        let send = pending(bench.send_on(pair, 1, vec![1; 50_000], Mode::Standard));
+        (send, last_op(&bench))
+    });
+    bench.roster.report(3, died());
+    bench.play([]);
+    let [(named, of_named), (unnamed, of_unnamed)] = sends;
+    bench.play([after(3, PAIR, of_named), Step::Frame(1, refuse(PAIR, of_unnamed), vec![])]);
+    assert_eq!(named.outcome(), Some(&Err(abandoned(1, 3))));
+    assert_eq!(unnamed.outcome(), Some(&Err(abandoned(1, 3))));
+    bench.engine.close();
+}
+
+#[test]
+fn refusal_that_names_no_possible_death_ends_the_send_at_once() {
+    for nobody in [0, 4, u32::MAX - 1] {
+        let (bench, pair) = bench();
+        let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
+        let op = last_op(&bench);
+        bench.play([after(nobody, PAIR, op)]);
+        assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })), "{nobody}");
+        bench.engine.close();
+    }
+}
+
+#[test]
+fn receive_of_a_withdrawn_body_waits_for_the_death_that_the_answer_names() {
+    let (bench, _) = bench();
+    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
+    let posted = bench.post_bytes(1, 30_000);
+    bench.play([Step::Frame(1, ready(0, 5, 30_000), vec![])]);
+    let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
+    bench.play([Step::Frame(1, head(GONE, 0, 0, 0, [WORLD, 3, mine, 0]), vec![])]);
+    assert_eq!(posted.completion().unwrap().outcome(), None);
+    bench.roster.report(2, died());
+    bench.play([]);
+    assert_eq!(posted.finish().unwrap().0, Err(dead(2)));
+}
+
+#[test]
+fn rank_that_leaves_after_a_death_names_it_in_its_refusals() {
+    let (bench, pair) = bench();
+    bench.play([Step::Frame(1, bind(7, PAIR, 1), vec![]), Step::Frame(1, ready(7, 5, 30_000), vec![])]);
+    bench.roster.report(2, died());
+    bench.play([]);
+    bench.sent();
+    bench.engine.leave(&pair);
+    let gone: Vec<_> = bench.sent().into_iter().filter(|sent| sent.1[0] == GONE).map(|sent| sent.1).collect();
+    assert_eq!(gone, [head(GONE, 0, 0, 0, [PAIR, 3, 5, 1])]);
+}
+
+/// What waits for a rank that has left in good order names the death, too.
+#[test]
+fn end_of_a_peer_names_the_death_of_a_rank_that_is_no_member() {
+    for end in [End::Closing, End::Left] {
+        let (bench, pair) = bench();
+        let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
+        bench.roster.report(2, died());
+        bench.play([]);
+        assert_eq!(send.outcome(), None);
+        bench.roster.report(1, end);
+        bench.play([]);
+        assert_eq!(send.outcome(), Some(&Err(abandoned(1, 2))));
+        bench.engine.close();
+    }
+}
