@@ -94,6 +94,7 @@ impl Job<'_> {
         // It has ended, so everything it said is in the socket.
         self.hear(index);
         let member = &mut self.members[index];
+        let torn = member.control.torn();
         // An error says that the descriptor was not watched any more.
         let _ = epoll::delete(&self.epoll, member.process.pidfd());
         let _ = epoll::delete(&self.epoll, &member.control);
@@ -106,7 +107,12 @@ impl Job<'_> {
             (Status::Code(0), false, _) => self.claims.absent.push(index),
             (_, false, _) => self.claims.own(index, ranks, How::Ended(status, "before joining the job")),
             (_, true, false) => {
-                self.claims.own(index, ranks, How::Ended(status, "before leaving the job"));
+                let ended = How::Ended(status, "before leaving the job");
+                let how = match (status, torn) {
+                    (Status::Code(_), Some(torn)) => How::Torn(status, torn),
+                    _ => ended,
+                };
+                self.claims.own(index, ranks, how);
             }
             (_, true, true) => self.claims.own(index, ranks, How::Ended(status, "after leaving the job")),
         }

@@ -96,6 +96,11 @@ impl Control {
         self.closed
     }
 
+    /// Returns where the connection ended, in words, if it did so in the middle of a message.
+    pub(crate) fn torn(&self) -> Option<String> {
+        self.closed.then(|| self.frames.torn()).flatten()
+    }
+
     /// Gives up the socket's other end for lost.
     pub(crate) fn close(&mut self) {
         self.closed = true;

@@ -1,7 +1,7 @@
 //! What the processes of a job say.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpj::boot::wire::{Ending, LIMIT, Speaker, ToLauncher, ToProcess, VERSION, Welcome};
 use rustix::event::epoll;
@@ -14,6 +14,9 @@ use crate::report::{How, Refused};
 /// The longest cause that is passed on, in bytes.
 const CAUSE: usize = 4096;
 const _: () = assert!(2 * CAUSE < LIMIT);
+
+/// How long a process may take to end that has closed its control socket: the system closes it first.
+const CUT: Duration = Duration::from_millis(200);
 
 /// The longest name of a version that is repeated, in bytes.
 const VERSION_NAME: usize = 40;
@@ -30,18 +33,42 @@ impl Job<'_> {
             }
         }
         let obeyed = obeyed.and_then(|()| self.members[index].control.is_read());
+        let is_whole = obeyed.is_ok();
         if let Err(mut why) = obeyed {
             if !self.members[index].joined {
                 why += "; is the program built with another version of mpj than mpjrun?";
             }
-            self.members[index].control.close();
-            self.members[index].process.signal(Signal::KILL);
-            self.claims.own(index, ranks, How::Broken(why));
+            self.break_off(index, why);
         }
-        let member = &self.members[index];
+        let has_left = ranks.into_iter().all(|rank| self.board.end(rank) == Some(&Ending::Left));
+        let member = &mut self.members[index];
         if member.control.is_closed() {
             // An error says that the socket was not watched any more.
             let _ = epoll::delete(&self.epoll, &member.control);
+            if is_whole && member.joined && !has_left && member.status.is_none() {
+                let at = member.control.torn().unwrap_or_else(|| "before its ranks had left the job".into());
+                member.cut = Some((Instant::now() + CUT, format!("it closed it {at}")));
+            }
+        }
+    }
+
+    /// Ends a process that does not keep to the protocol.
+    fn break_off(&mut self, index: usize, why: String) {
+        let member = &mut self.members[index];
+        member.control.close();
+        member.process.signal(Signal::KILL);
+        self.claims.own(index, member.process.ranks.clone(), How::Broken(why));
+    }
+
+    /// Ends the processes that have closed their control sockets and go on.
+    pub(crate) fn check_cut(&mut self) {
+        let now = Instant::now();
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            let cut = member.cut.take_if(|(until, _)| *until <= now || member.status.is_some());
+            if let Some((_, why)) = cut.filter(|_| member.status.is_none()) {
+                self.break_off(index, why);
+            }
         }
     }
 

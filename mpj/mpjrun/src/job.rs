@@ -63,6 +63,8 @@ pub(crate) struct Member {
     pub(crate) status: Option<Status>,
     /// The index of its failure.
     pub(crate) failure: Option<usize>,
+    /// When its process is taken for broken, and why: it has closed its control socket, and may only be ending.
+    pub(crate) cut: Option<(Instant, String)>,
     /// Whether the loop is told when its socket takes more.
     blocked: bool,
 }
@@ -176,6 +178,7 @@ impl Job<'_> {
                 joined: false,
                 status: None,
                 failure: None,
+                cut: None,
                 blocked: false,
             });
             self.add(index).map_err(|e| system(e.into()))?;
@@ -214,6 +217,7 @@ impl Job<'_> {
                     _ => self.pass_signals(),
                 }
             }
+            self.check_cut();
             self.weigh();
             self.check_time();
             self.tell_ends();
@@ -227,7 +231,8 @@ impl Job<'_> {
             Phase::Running | Phase::Killed => None,
         };
         let asked = self.hang.as_ref().map(|hang| hang.until);
-        [phase, self.timeout, asked, self.notice, self.ends.due()].into_iter().flatten().min()
+        let cut = self.members.iter().filter_map(|member| member.cut.as_ref()).map(|(until, _)| *until).min();
+        [phase, self.timeout, asked, cut, self.notice, self.ends.due()].into_iter().flatten().min()
     }
 
     /// Tells of good ends who has asked for them.

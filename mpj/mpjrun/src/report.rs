@@ -45,6 +45,14 @@ pub(crate) struct Failure {
     pub(crate) told_of: Option<u32>,
 }
 
+impl Failure {
+    /// Whether its own account says that it follows from the death of one of these ranks.
+    fn follows(&self, ranks: &Range<u32>) -> bool {
+        let How::Said(cause) = &self.how else { return false };
+        ranks.clone().any(|rank| cause.contains(&format!("rank {rank} has died")))
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum How {
     /// A rank said so itself; the process is about to end.
@@ -57,6 +65,8 @@ pub(crate) enum How {
     Absent,
     /// The process ended: the text says when in its life.
     Ended(Status, &'static str),
+    /// The process ended with a code, and its control connection where the text says.
+    Torn(Status, String),
     /// It does not keep to the protocol.
     Broken(String),
 }
@@ -72,7 +82,12 @@ impl How {
                 "ended with code 0 without having joined the job: does the program call mpj::run?".into()
             }
             How::Ended(Status::Code(code), when) => format!("exited with code {code} {when}"),
-            How::Ended(Status::Signal(signal), _) => format!("was killed by signal {}", name(*signal)),
+            How::Torn(Status::Code(code), torn) => {
+                format!("exited with code {code} before leaving the job, {torn}")
+            }
+            How::Ended(Status::Signal(signal), _) | How::Torn(Status::Signal(signal), _) => {
+                format!("was killed by signal {}", name(*signal))
+            }
             How::Broken(why) => format!("broke its control socket and was killed: {why}"),
         }
     }
@@ -122,8 +137,10 @@ fn cause(failures: &[Failure]) -> Option<&Failure> {
     // As often as there are failures: two may name each other.
     for _ in failures {
         let first = |told: u32| failures.iter().find(|failure| failure.ranks.contains(&told));
-        let Some(before) = cause.told_of.and_then(first) else { break };
-        cause = before;
+        match cause.told_of.and_then(first) {
+            Some(before) if !before.follows(&cause.ranks) => cause = before,
+            _ => break,
+        }
     }
     Some(cause)
 }
@@ -140,7 +157,7 @@ pub(crate) fn judge(
     };
     let code = match &failure.how {
         How::Abort(code, _) => wire::exit_code(*code),
-        How::Ended(status, _) => exit_code(*status),
+        How::Ended(status, _) | How::Torn(status, _) => exit_code(*status),
         How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
         How::Broken(_) | How::Absent => 1,
     };
@@ -224,7 +241,11 @@ mod tests {
             1,
             "the one that it was told of has not failed"
         );
-        assert_ne!(code(&[told, exited(7, 2, Some(0), 900)]), 0, "each was told of the other");
+        assert_ne!(code(&[told.clone(), exited(7, 2, Some(0), 900)]), 0, "each was told of the other");
+        let said = |why: &str| [told.clone(), failure(2, How::Said(why.into()), 900)];
+        let line = |why| judge(&said(why), |_| None, &[], Written::default()).line.unwrap();
+        assert!(line("returned an error: of its own").starts_with("rank 2 "));
+        assert!(line("returned an error: recv: rank 0 has died: exited").starts_with("rank 0 "));
     }
 
     #[test]

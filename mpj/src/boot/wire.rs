@@ -304,6 +304,20 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Returns what is left of a message that was cut off, in words; `None` if the bytes end with a whole message.
+    pub fn torn(&self) -> Option<String> {
+        let rest = &self.bytes[self.at..];
+        let came = rest.len();
+        match rest.split_first_chunk::<4>() {
+            None if came == 0 => None,
+            None => Some(format!("in the middle of a control message, of which {came} bytes came")),
+            Some((len, _)) => {
+                let whole = 4 + u32::from_le_bytes(*len) as usize;
+                Some(format!("in the middle of a control message, of which {came} of {whole} bytes came"))
+            }
+        }
+    }
+
     /// Takes the next whole message.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Ranks that speak the control protocol themselves, without `mpj`: there can be many of them, and they may lie.
 
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -34,11 +35,20 @@ pub(crate) fn play(role: &str) -> ExitCode {
         "unread" => rank.hear_of_a_death(),
         "long-cause" if rank.me == 1 => rank.say(&[rank.died(&"long ".repeat(200_000))]),
         "long-cause" => rank.hear_of_a_death(),
-        _ => return ExitCode::FAILURE,
+        role => match role.split_once(':') {
+            Some((how, cut)) if rank.me == 1 => return rank.cut_off(how, cut.parse().unwrap()),
+            Some(_) => rank.repeat_the_death(),
+            None => return ExitCode::FAILURE,
+        },
     }
     // mpjrun may take a while to hear all of it.
     std::thread::sleep(Duration::from_millis(100));
     ExitCode::from(3)
+}
+
+/// The message that is cut off.
+pub(crate) fn torn_message() -> Vec<u8> {
+    frame(&ToLauncher::Put { rank: 1, key: "key".into(), value: vec![7; 5] }).unwrap()
 }
 
 struct Bare {
@@ -158,6 +168,25 @@ impl Bare {
         let gets = (0..1000).map(|id| ToLauncher::Get { id, rank, key: key.clone() });
         self.say(&gets.collect::<Vec<_>>());
         std::thread::sleep(Duration::from_secs(100));
+    }
+
+    /// Sends the first bytes of a message, and then closes the socket, exits, is killed or goes on with other bytes.
+    fn cut_off(&self, how: &str, cut: usize) -> ExitCode {
+        (&self.socket).write_all(&torn_message()[..cut]).unwrap();
+        match how {
+            "torn" => self.socket.shutdown(Shutdown::Both).unwrap(),
+            "torn-kill" => kill_process(getpid(), Signal::KILL).unwrap(),
+            "garbage" => (&self.socket).write_all(&[0xff; 64]).unwrap(),
+            _ => return ExitCode::SUCCESS,
+        }
+        std::thread::sleep(Duration::from_secs(100));
+        ExitCode::SUCCESS
+    }
+
+    fn repeat_the_death(&mut self) {
+        let heard = self.wait(|message| matches!(message, ToProcess::Ended { end: Ending::Died(_), .. }));
+        super::program::say(&format!("{heard:?}"));
+        self.say(&[ToLauncher::Ended { rank: self.me, end: Ending::Left }]);
     }
 
     fn hear_of_a_death(&mut self) {

@@ -14,6 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_long_cause_reaches_everybody", long_cause),
     ("a_rank_that_ends_without_joining_is_named", without_joining),
     ("programs_that_never_join_are_fine", never),
+    ("a_control_message_that_is_cut_off_is_named", torn),
 ];
 
 fn bare(args: &str, role: &str) -> Ended {
@@ -72,4 +73,27 @@ fn never() {
         let ended = watch(&mut mpjrun(command)).0.end();
         assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{command}: {ended:#?}");
     }
+}
+
+fn torn() {
+    let whole = crate::bare::torn_message().len();
+    for cut in 0..whole {
+        let at = match cut {
+            0 => "before its ranks had left the job".to_owned(),
+            1..4 => format!("in the middle of a control message, of which {cut} bytes came"),
+            _ => format!("in the middle of a control message, of which {cut} of {whole} bytes came"),
+        };
+        let ended = bare("-n 2", &format!("torn:{cut}"));
+        let killed = format!("broke its control socket and was killed: it closed it {at}");
+        ended.expect(1, &["rank 1 (pid ", &killed]);
+        assert!(ended.out.iter().any(|line| line.contains(&killed)), "rank 0 hears of it: {ended:#?}");
+        let ended = bare("-n 2", &format!("torn-exit:{cut}"));
+        let at = if cut == 0 { String::new() } else { format!(", {at}") };
+        ended.expect(1, &["rank 1 (pid ", &format!("exited with code 0 before leaving the job{at}")]);
+    }
+    // Whoever kills a rank in the middle of a message is the better account.
+    bare("-n 2", "torn-kill:5").expect(128 + 9, &["rank 1 (pid ", "was killed by signal 9"]);
+    // Garbage where the rest of a message should be, and a length that no message has.
+    bare("-n 2", "garbage:5").expect(1, &["rank 1 (pid ", "broke its control socket", "control message"]);
+    bare("-n 2", "garbage:0").expect(1, &["rank 1 (pid ", "broke its control socket", "the limit is"]);
 }
