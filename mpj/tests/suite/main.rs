@@ -6,6 +6,7 @@ mod buffers;
 mod collectives;
 mod common;
 mod communicators;
+mod diagnostics;
 mod failures;
 mod features;
 mod given_away;
