@@ -23,6 +23,8 @@
 //!     pub mod derived {
 //!         pub trait Received<'a> {}
 //!         impl<T> Received<'_> for T {}
+//!         pub trait Sent<'a> {}
+//!         impl<T> Sent<'_> for T {}
 //!         pub fn structure<T>(_: &[(usize, mpj_datatypes::Datatype)]) -> mpj_datatypes::Datatype {
 //!             mpj_datatypes::Datatype::of::<u64>()
 //!         }
@@ -56,6 +58,8 @@
 //!     pub mod derived {
 //!         pub trait Received<'a> {}
 //!         impl<T> Received<'_> for T {}
+//!         pub trait Sent<'a> {}
+//!         impl<T> Sent<'_> for T {}
 //!     }
 //! }
 //!
@@ -136,3 +140,9 @@ pub unsafe trait Received<'received> {}
 
 // SAFETY: it is `Receivable`.
 unsafe impl<T: Receivable> Received<'_> for T {}
+
+/// [`Equivalent`] as a bound that the compiler looks at only when it is used: that a structure is not `Copy` is then one error,
+/// at its implementation of [`Equivalent`], and not one more at each of the others.
+pub trait Sent<'sent>: Equivalent {}
+
+impl<T: Equivalent> Sent<'_> for T {}

@@ -88,6 +88,9 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
         parse_quote!(for<'received> #ty: #krate::derived::Received<'received>)
     });
     generics.make_where_clause().predicates.extend(received);
+    let (_, own_generics, _) = input.generics.split_for_impl();
+    let itself = parse_quote!(for<'received> #name #own_generics: #krate::derived::Sent<'received>);
+    generics.make_where_clause().predicates.push(itself);
 
     let (impl_generics, type_generics, sent_clause) = sent.split_for_impl();
     let received_clause = &generics.where_clause;

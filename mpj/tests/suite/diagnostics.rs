@@ -85,3 +85,15 @@ fn derive_of_an_enum_is_one_error() {
     let items = "#[derive(Clone, Copy, mpj::Datatype)]\n#[repr(u8)]\npub enum E { A, B }";
     says("enum", items, "world.send(&E::A, 1, 0)?;", &["send its discriminant as an integer", "TryFrom"]);
 }
+
+#[test]
+fn derive_without_copy_is_one_error() {
+    let items = "#[repr(C)]\n#[derive(mpj::Datatype)]\npub struct P { pub x: f64 }";
+    let body = "let mut p = P { x: 1.0 }; world.send(&p, 1, 0)?; world.recv(&mut p, 1, 0)?;";
+    says(
+        "copy",
+        items,
+        body,
+        &["`P: Copy` is not satisfied", "consider annotating `P` with `#[derive(Copy)]`"],
+    );
+}
