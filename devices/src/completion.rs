@@ -311,7 +311,7 @@ mod tests {
             let (enders, taken) = std::sync::mpsc::sync_channel::<Ender>(64);
             let other = Arc::clone(&cause);
             scope.spawn(move || taken.into_iter().for_each(|ender| ender.end(dead(&other))));
-            for round in 0..20_000 {
+            for round in 0..if cfg!(miri) { 100 } else { 20_000 } {
                 let (ender, completion) = pair();
                 enders.send(ender).expect("the other thread goes on");
                 if round % 3 != 0 {

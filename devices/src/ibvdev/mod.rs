@@ -46,7 +46,7 @@ mod shared;
 mod slots;
 #[allow(unsafe_code, reason = "what is posted lies in registered memory")]
 mod stock;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(mpj_portable)))]
 #[allow(unsafe_code, reason = "memory is registered, and read into")]
 mod tests;
 mod ticket;

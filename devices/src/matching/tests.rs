@@ -223,7 +223,7 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, ..ProptestConfig::default() })]
 
     #[test]
     fn bins_do_what_plain_lists_do(actions in prop::collection::vec((0..3usize, action()), 0..200)) {
@@ -281,6 +281,7 @@ fn long_queues_of_messages_are_binned_and_shrink_again() {
 
 /// A queue that others stay in while many come and go.
 #[test]
+#[cfg_attr(miri, ignore = "20,000 messages take hours")]
 fn a_queue_in_bins_gives_memory_back() {
     let mut channel = Channel::new();
     (0..20_000).for_each(|i| channel.act(&Action::Arrive(Choice { source: 0, tag: i }, 1)));

@@ -52,7 +52,7 @@ mod seats;
 mod stage;
 #[cfg(feature = "conformance")]
 pub mod strangers;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(mpj_portable)))]
 mod tests;
 
 use std::collections::HashMap;

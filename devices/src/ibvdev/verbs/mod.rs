@@ -16,7 +16,7 @@ mod library;
 mod memory;
 mod pair;
 mod queue;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(mpj_portable)))]
 mod tests;
 
 pub(crate) use abi::Wc;
