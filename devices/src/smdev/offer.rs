@@ -5,7 +5,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 
-use crate::buf::{Chain, Cut};
+use crate::buf::Cut;
 use crate::device::{Keep, Memory, Part, PostError, Quiet, View};
 use crate::sync::{Condvar, Mutex, lock};
 
@@ -75,11 +75,6 @@ impl Offers {
         let mut table = lock(&self.table);
         table.last += 1;
         let number = table.last;
-        // So that the thread that reads may make a pointer of the address.
-        let _ = memory.base().expose_provenance();
-        for segment in memory.chain().into_iter().flat_map(Chain::segments) {
-            let _ = segment.base.expose_provenance();
-        }
         let offer = Offer { memory, keep, is_viewed: false, readers: 0, closed: false, then: None };
         table.offers.insert(number, offer);
         number
@@ -92,8 +87,7 @@ impl Offers {
         let (Some(run), Some(keep)) = (offer.memory.run(), &offer.keep) else {
             return Err(PostError::Unsupported);
         };
-        let base = std::ptr::with_exposed_provenance_mut::<u8>(run.addr() + at);
-        let base = NonNull::new(base).ok_or(PostError::Unsupported)?;
+        let base = NonNull::new(run.wrapping_add(at)).ok_or(PostError::Unsupported)?;
         let keep = Arc::clone(keep);
         offer.is_viewed = true;
         // SAFETY: the promise of `offer`; `find` has checked the length.
@@ -191,8 +185,9 @@ unsafe fn copy(
     run: impl FnOnce(*const u8, *mut u8, usize),
 ) -> Result<(), PostError> {
     if let (Some(src), Some(dst)) = (from.run(), to.run()) {
-        let _ = dst.expose_provenance();
-        run(std::ptr::with_exposed_provenance::<u8>(src.addr()), dst, to.len);
+        // Two threads that copy together name the bytes by their addresses.
+        let _ = (src.expose_provenance(), dst.expose_provenance());
+        run(src, dst, to.len);
         return Ok(());
     }
     if let Some(chain) = from.memory.chain() {
@@ -204,7 +199,7 @@ unsafe fn copy(
         return Err(PostError::Unsupported);
     }
     let (mine, theirs) = (to.memory, from.memory);
-    let src = std::ptr::with_exposed_provenance::<u8>(theirs.base().addr());
+    let src = theirs.base().cast_const();
     let packed = to.at..to.at + to.len;
     let (into, dst, into_count) = (mine.datatype(), mine.base(), mine.count());
     // SAFETY: the caller's promise; the two are buffers of different ranks, of which one is written and the other read.
@@ -219,7 +214,7 @@ unsafe fn copy(
 unsafe fn copy_chain(pieces: Cut<'_>, to: Part<'_>) {
     let (mine, mut at) = (to.memory, to.at);
     for piece in pieces {
-        let src = std::ptr::with_exposed_provenance::<u8>(piece.base.addr());
+        let src = piece.base;
         match mine.run() {
             // SAFETY: as in `copy`; the pieces are no longer than `to`.
             Some(run) => unsafe { std::ptr::copy(src, run.wrapping_add(at), piece.len) },

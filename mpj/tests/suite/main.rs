@@ -31,3 +31,4 @@ mod stats;
 mod together;
 mod trace;
 mod user_ops;
+mod ways;
