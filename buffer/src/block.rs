@@ -154,9 +154,12 @@ impl<R: RawBuffer> Filled<R> {
         Ok(())
     }
 
-    /// Appends zeros, all or none.
+    /// Appends zeros, all or none. Of none, the block is not even borrowed for writing: others may read it meanwhile.
     #[inline]
     pub(crate) fn push_zeros(&mut self, count: usize) -> Result<(), Overflow> {
+        if count == 0 {
+            return Ok(());
+        }
         let from = self.to;
         let spare = &mut self.all_mut()[from..];
         let left = spare.len();
