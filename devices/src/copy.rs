@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn every_length_is_copied_and_nothing_around_it() {
         let from: Vec<u8> = (1..=200).collect();
-        for len in 0..=200 {
+        for len in (0..=200).step_by(if cfg!(miri) { 23 } else { 1 }) {
             let mut to = [MaybeUninit::new(0u8); 202];
             fill(&mut to[1..=len], &from[..len]);
             // SAFETY: it was initialised above.
@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn bytes_that_overlap_are_moved() {
-        for (len, by) in (0..=140).flat_map(|len| [1, 3, 8, 33].map(|by| (len, by))) {
+        let lengths = (0..=140).step_by(if cfg!(miri) { 23 } else { 1 });
+        for (len, by) in lengths.flat_map(|len| [1, 3, 8, 33].map(|by| (len, by))) {
             let original: Vec<u8> = (0..=180).collect();
             for (from, to) in [(0, by), (by, 0)] {
                 let (mut bytes, mut wanted) = (original.clone(), original.clone());

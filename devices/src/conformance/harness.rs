@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
-const LIVENESS: Duration = Duration::from_secs(60);
+const LIVENESS: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 60 });
 
 /// Returns how long a case may take here: in the machine of `devices/check/rdma-vm` the processor is emulated, and the
 /// network is work for it.

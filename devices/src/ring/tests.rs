@@ -256,7 +256,14 @@ fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
     for _ in 0..at {
         consumer.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap();
     }
-    change(ring.cell(at));
+    let cell = ring.cell(at);
+    let label = label(cell);
+    // Memory that processes share has a value in every byte, which a wrong label may reach.
+    for unwritten in usize::from(label.head) + usize::from(label.length)..INLINE {
+        // SAFETY: within the cell, which nobody else uses.
+        cell.bytes.with_mut(|bytes| unsafe { bytes.cast::<u8>().wrapping_add(unwritten).write(0) });
+    }
+    change(cell);
     consumer.receive(&mut |_: &[u8], _: &[u8]| panic!("a frame that nobody sent"))
 }
 
@@ -269,7 +276,7 @@ fn label(cell: &Line) -> Label {
 fn mistaken(at: u64, change: impl FnOnce(Label) -> Label) -> String {
     let change = |cell: &Line| {
         let label = change(label(cell));
-        // SAFETY: nobody else uses the cell; both frames were written so far.
+        // SAFETY: nobody else uses the cell, of which every byte was written.
         let bytes = cell.bytes.with(|bytes| unsafe { bytes.cast::<[u8; INLINE]>().read() });
         let end = usize::from(label.head) + usize::from(label.length);
         let (head, rest) = bytes[..end.min(INLINE)].split_at(usize::from(label.head).min(INLINE));

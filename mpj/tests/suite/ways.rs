@@ -38,20 +38,20 @@ fn borrowed_and_owned_messages_arrive() {
 fn lent_blocks_come_home() {
     pair(|world, other| {
         if world.rank() == 0 {
-            let mut samples = world.slice(0u8, 70 << 10)?;
+            let mut samples = world.slice(0u8, 20 << 10)?;
             samples.fill(7);
             let (samples, _) = world.isend(samples, other, 0)?.wait()?;
             assert_eq!(samples[9], 7);
-            let mut message = Buffer::new(world.pool().alloc(40 << 10)?)?;
-            message.write(&vec![1u64; 4500])?;
+            let mut message = Buffer::new(world.pool().alloc(20 << 10)?)?;
+            message.write(&vec![1u64; 2200])?;
             message.write_object("a word")?;
             world.isend(message.commit(), other, 1)?.wait()?;
         } else {
             let (lent, _) = world.recv_block(other, 0)?;
-            assert_eq!((lent.is_lent(), lent.view::<u8>()?[69 << 10]), (true, 7));
+            assert_eq!((lent.is_lent(), lent.view::<u8>()?[19 << 10]), (true, 7));
             drop(lent);
             let mut message = world.recv_block(other, 1)?.0.into_buffer()?;
-            assert_eq!(message.view::<u64>()?[4499], 1);
+            assert_eq!(message.view::<u64>()?[2199], 1);
             assert_eq!(message.read_object::<String>()?, "a word");
         }
         Ok(())
