@@ -37,7 +37,7 @@ fn lines_have_seven_fields_and_the_picture_is_xml() {
     let count = |tag: &str| document.descendants().filter(|node| node.has_tag_name(tag)).count();
     assert_eq!(document.root_element().tag_name().name(), "svg");
     let contenders = lines.iter().filter(|fields| fields[1] == "one" && fields[4] == "64").count();
-    assert_eq!(count("polyline"), contenders, "a line for each");
+    assert_eq!(count("polyline"), contenders + 1, "a line for each, and the default pool in both panels");
     let mut labels = document.descendants().filter_map(|node| node.text());
     assert!(labels.any(|text| text.starts_with("magazine")), "{svg}");
 }

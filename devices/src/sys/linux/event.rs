@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use smallvec::{SmallVec, smallvec};
 
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
@@ -44,8 +45,9 @@ impl Event {
 
     /// Waits until it or one of `also` is readable, or for `limit`.
     pub(crate) fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) {
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(1 + also.len());
-        fds.push(PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN));
+        // A rank of few devices sleeps without allocating.
+        let mut fds: SmallVec<[PollFd<'_>; 4]> =
+            smallvec![PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
         fds.extend(also.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
         let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
         // An interrupted poll is a short sleep.
