@@ -250,10 +250,13 @@ impl Delivery<'_> {
 
     /// Ends a message that its receiver is done with, if it has not ended yet.
     fn end_send(&self, channel: &Channel, from: PeerId, number: u64) -> Option<()> {
-        if self.is_open(channel, from, number, true)?
-            // It may have been withdrawn by now.
-            && let Some(op) = channel.ops().take(number, from)
-        {
+        if !self.is_open(channel, from, number, true)? {
+            return Some(());
+        }
+        // A statement of its own: the lock is released before the operation ends, because the drop of the user's buffer may send.
+        let taken = channel.ops().take(number, from);
+        // It may have been withdrawn by now.
+        if let Some(op) = taken {
             let message = op.message();
             op.end(Ok(message));
         }
