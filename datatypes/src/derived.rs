@@ -2,7 +2,7 @@
 //!
 //! The code that the macro writes is unsafe, and a program can lead its paths astray: `#[datatype(crate = …)]` takes any module,
 //! and `extern crate self as core` makes `::core` the program's own. So the code proves all that its `unsafe impl`s claim by
-//! functions of [`Datatype`], which it names as the type that [`Equivalent::datatype`] returns: a path to another type does not
+//! functions of [`struct@Datatype`], which it names as the type that [`Equivalent::datatype`] returns: a path to another type does not
 //! compile. Where fields lie it finds by the language alone, without `offset_of!`.
 //!
 //! Names that lie are of no use, also not those of the standard library:
