@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mpj_devices::config::{Config, PARAMETERS};
+use mpj_devices::config::{Config, GROUPS, all};
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
     Buf, Channel, Doorbell, Engine, Group, Hub, JobKey, Leave, Mode, NioDriver, Pattern, Registry, Roster,
@@ -87,7 +87,7 @@ fn play(me: &Rank, rank: u32) {
 
 fn main() {
     let device = std::env::args().nth(1).unwrap_or_else(|| "niodev".into());
-    let config = Config::from_env(PARAMETERS).unwrap();
+    let config = Config::from_env(&all(GROUPS)).unwrap();
     let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
     let drivers = Registry::empty().with(SmDriver::new(hub)).with(NioDriver::new(key));

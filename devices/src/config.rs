@@ -1,6 +1,6 @@
 //! Run-time parameters: each declared once, in the module that uses it, with its default, its range and its help.
 //!
-//! A new one is a constant there and a row in [`PARAMETERS`], or in the table of a crate above this one. Nothing on a hot
+//! A new one is a constant there and a place in [`GROUPS`], or in the groups of a crate above this one. Nothing on a hot
 //! path asks a [`Config`]: whoever uses a value reads it once, when it is opened.
 
 mod file;
@@ -30,38 +30,47 @@ pub use spelling::{Names, near};
 /// What the names of all variables of ours begin with.
 pub const PREFIX: &str = "MPJ_";
 
+/// Parameters of one part of the stack, in the order in which they are listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// The name of the part.
+    pub name: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [&'static dyn Parameter],
+}
+
 /// The parameters of the engine and the devices.
-pub const PARAMETERS: &[&dyn Parameter] = &[
-    &SPIN,
-    &YIELD,
-    &CORES,
-    &PATH,
-    &BUDGET,
-    &CREDIT,
-    &SM_EAGER,
-    &SM_FRAGMENTS,
-    &SHM_EAGER,
-    &SHM_FRAGMENTS,
-    &SHM_RINGS,
-    &SHM_POOL,
-    &SHM_SINGLE_COPY,
-    &NIO_EAGER,
-    &NIO_FRAGMENT,
-    &NIO_HOST,
-    &IBV_DEVICE,
-    &IBV_PORT,
-    &IBV_GID,
-    &IBV_MTU,
-    &IBV_PKEY,
-    &IBV_SL,
-    &IBV_EAGER,
-    &IBV_READ,
-    &IBV_REGISTER,
-    &IBV_DEPTH,
-    &CONF,
-    &TRACE,
-    &TRACE_EVENTS,
+pub const GROUPS: &[Group] = &[
+    Group { name: "general", parameters: &[&PATH, &SPIN, &YIELD, &BUDGET, &CREDIT, &CONF] },
+    Group { name: "start-up", parameters: &[&CORES] },
+    Group { name: "reports", parameters: &[&TRACE, &TRACE_EVENTS] },
+    Group { name: "smdev", parameters: &[&SM_EAGER, &SM_FRAGMENTS] },
+    Group {
+        name: "shmdev",
+        parameters: &[&SHM_EAGER, &SHM_SINGLE_COPY, &SHM_FRAGMENTS, &SHM_RINGS, &SHM_POOL],
+    },
+    Group { name: "niodev", parameters: &[&NIO_EAGER, &NIO_FRAGMENT, &NIO_HOST] },
+    Group {
+        name: "ibvdev",
+        parameters: &[
+            &IBV_DEVICE,
+            &IBV_PORT,
+            &IBV_GID,
+            &IBV_MTU,
+            &IBV_PKEY,
+            &IBV_SL,
+            &IBV_EAGER,
+            &IBV_READ,
+            &IBV_REGISTER,
+            &IBV_DEPTH,
+        ],
+    },
 ];
+
+/// Returns all parameters of these groups.
+pub fn all(groups: &[Group]) -> Vec<&'static dyn Parameter> {
+    groups.iter().flat_map(|group| group.parameters.iter().copied()).collect()
+}
 
 // What a user who sets nothing sends at once has room at the receiver.
 const _: () = assert!(SM_EAGER.default <= CREDIT.default);

@@ -16,8 +16,7 @@ pub const CORES: Number = Number {
     name: "CORES",
     default: 0,
     range: (0, 1 << 20),
-    help: "cores that all ranks of the job on this host have together; 0 for as many as this process may use; mpjrun sets \
-           it to what it may use itself",
+    help: "cores that all ranks of this host share; 0 for all that this process may use; mpjrun sets it",
 };
 
 /// How a launcher keeps ranks on cores.
@@ -35,8 +34,7 @@ pub enum Bind {
 pub const BIND: Choice<Bind> = Choice {
     name: "BIND",
     values: &[("auto", Bind::Auto), ("core", Bind::Core), ("none", Bind::None)],
-    help: "which cores a rank runs on, unless mpjrun --bind says it: auto for an equal share of the cores if there are \
-           enough for all ranks, core for one core, none for any; read by the launcher, and by mpj-perf for its threads",
+    help: "cores of a rank: an equal share (auto), one core, or any (none); read by mpjrun and mpj-perf",
 };
 
 impl Bind {

@@ -25,5 +25,5 @@ pub enum Path {
 pub const PATH: Choice<Path> = Choice {
     name: "PATH",
     values: &[("auto", Path::Auto), ("buffered", Path::Buffered), ("zerocopy", Path::ZeroCopy)],
-    help: "the way of messages: what is fastest, through blocks of the pool at both ends, or straight between the users' memories",
+    help: "way of messages: the fastest (auto), through blocks of the pool, or between the users' memories",
 };

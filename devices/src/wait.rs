@@ -22,7 +22,7 @@ pub const SPIN: Number = Number {
     name: "SPIN",
     default: 20,
     range: (0, 1_000_000),
-    help: "microseconds a waiting rank polls before it yields its core; 0 unless set when ranks outnumber cores",
+    help: "microseconds that a waiting rank polls before it yields its core; 0 by default when ranks outnumber cores",
 };
 
 /// How long a waiting rank polls and yields before it sleeps.
@@ -30,7 +30,7 @@ pub const YIELD: Number = Number {
     name: "YIELD",
     default: 1000,
     range: (0, 10_000_000),
-    help: "microseconds a waiting rank polls and yields before it sleeps on its doorbell",
+    help: "microseconds that a waiting rank polls and yields before it sleeps",
 };
 
 /// How long to poll and to yield.

@@ -1,16 +1,15 @@
-//! Run-time parameters of a program, in one table: `mpjrun --params` prints it.
+//! Run-time parameters of a program, in groups: `mpjrun --params` prints them.
 //!
 //! Each parameter is a constant of the module that uses it. A rank reads them from the environment when it starts, and a
 //! value that makes no sense, or a name that is nearly one of these, is an error then.
 
 pub use mpj_devices::config::{
-    Choice, Config, ConfigError, Names, Number, PREFIX, Parameter, Text, Value, near,
+    Choice, Config, ConfigError, GROUPS, Group, Names, Number, PREFIX, Parameter, Text, Value, all, near,
 };
 
 use crate::boot::LAUNCHER;
 use crate::collective::tuning;
-use crate::run::TIMEOUT;
-pub use crate::run::timeout;
+pub use crate::run::{TIMEOUT, timeout};
 use crate::testing::TEST_TIMEOUT;
 use crate::world::STATS;
 
@@ -41,10 +40,20 @@ pub fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
     }
 }
 
-/// Returns every parameter: the engine's and the devices', and those of this crate.
+/// Returns every parameter by its part: the engine's and the devices', and those of this crate.
+pub fn groups() -> Vec<Group> {
+    const OWN: &[Group] = &[
+        Group { name: "general", parameters: &[&DEV] },
+        Group { name: "collectives", parameters: tuning::PARAMETERS },
+        Group { name: "start-up", parameters: &[&LAUNCHER] },
+        Group { name: "reports", parameters: &[&TIMEOUT, &STATS, &TEST_TIMEOUT] },
+    ];
+    [GROUPS, OWN].concat()
+}
+
+/// Returns every parameter.
 pub fn parameters() -> Vec<&'static dyn Parameter> {
-    let own: &[&dyn Parameter] = &[&DEV, &LAUNCHER, &TIMEOUT, &STATS, &TEST_TIMEOUT];
-    [mpj_devices::config::PARAMETERS, tuning::PARAMETERS, own].concat()
+    all(&groups())
 }
 
 /// Reads the parameters from the environment.

@@ -1,5 +1,6 @@
 //! Errors: a class of the MPI standard, the call, and what was wrong in words.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -75,6 +76,18 @@ enum Why {
     Told(Arc<str>, u32),
 }
 
+thread_local! {
+    /// The last error of this thread that another rank's end or failure has led to: its text, and that rank.
+    static FOLLOWED: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
+}
+
+/// Returns the rank that a failure of this thread follows from, as its text repeats the error that named that rank.
+#[cold]
+pub(crate) fn followed(failure: &str) -> Option<u32> {
+    let last = FOLLOWED.try_with(RefCell::take).ok().flatten();
+    last.filter(|(text, _)| failure.contains(text.as_str())).map(|(_, rank)| rank)
+}
+
 impl Error {
     pub(crate) fn new(class: Class, call: &'static str, why: impl Into<Arc<str>>) -> Self {
         Error { inner: Box::new(Inner { class, call, why: Why::Text(why.into()) }) }
@@ -83,7 +96,7 @@ impl Error {
     /// What a call fails with because rank `first` of the world has failed, in its words.
     #[cold]
     pub(crate) fn told(class: Class, call: &'static str, why: impl Into<Arc<str>>, first: u32) -> Self {
-        Error { inner: Box::new(Inner { class, call, why: Why::Told(why.into(), first) }) }
+        Error { inner: Box::new(Inner { class, call, why: Why::Told(why.into(), first) }) }.noted()
     }
 
     #[cold]
@@ -102,13 +115,23 @@ impl Error {
             // `Withdrawn`, `TooManyChannels`, and what a later engine may say.
             _ => Class::Other,
         };
-        Error { inner: Box::new(Inner { class, call, why: Why::Fault(fault) }) }
+        Error { inner: Box::new(Inner { class, call, why: Why::Fault(fault) }) }.noted()
     }
 
     /// The error of a call that works through the one that failed.
     #[cold]
     pub(crate) fn within(mut self, call: &'static str) -> Self {
         self.inner.call = call;
+        self.noted()
+    }
+
+    /// Keeps in mind which rank it follows from, if it follows from one.
+    #[cold]
+    fn noted(self) -> Self {
+        if let Some(rank) = self.first_failed().or_else(|| self.failed_rank()) {
+            // A thread that is ending runs no rank.
+            let _ = FOLLOWED.try_with(|last| last.replace(Some((self.to_string(), rank))));
+        }
         self
     }
 

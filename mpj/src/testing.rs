@@ -40,7 +40,7 @@ pub(crate) const TEST_TIMEOUT: Text = Text {
     default: "60s",
     form: "a time, such as 500ms, 10s or 2min, or 0 for no limit",
     accepts: |text| text == "0" || parse(text).is_some(),
-    help: "how long each #[mpj::test] may take, whatever it says itself",
+    help: "time that each #[mpj::test] may take, whatever the test says",
 };
 
 /// How long the ranks of a test that was ended have to notice.

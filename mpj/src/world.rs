@@ -1,5 +1,6 @@
 //! All ranks of a job.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -12,15 +13,16 @@ use crate::collective::tuning::Tuning;
 use crate::comm::Intracomm;
 use crate::error::{Class, Error, Result};
 use crate::raw;
+use crate::report::{RankStats, stats_table};
 use crate::run::{Traced, tell};
 use crate::types::PoolSlice;
 
-/// Whether ranks say what they have moved.
+/// Whether a program says what its ranks have moved.
 pub(crate) const STATS: Number = Number {
     name: "STATS",
     default: 0,
     range: (0, 1),
-    help: "1: each rank says on standard error, when it ends, what it has moved, by device and way",
+    help: "1: a table at the end says what each rank has moved, and how",
 };
 
 /// The communicator of all ranks, and this rank's part in the job.
@@ -50,7 +52,8 @@ impl Drop for Membership {
         if std::thread::panicking() {
             self.world.die("panicked");
         } else {
-            self.world.leave();
+            let stats = self.world.leave().map(|stats| BTreeMap::from([(0, stats)]));
+            stats.iter().for_each(|stats| tell(&stats_table(1, stats)));
         }
     }
 }
@@ -93,7 +96,8 @@ impl World {
     }
 
     /// Returns what this rank has moved since it started: messages and bytes, by device and by way, and the copies that it
-    /// made of them. With `MPJ_STATS=1` every rank says it at its end.
+    /// made of them. With `mpjrun --stats`, and
+    /// `MPJ_STATS=1` for programs without a launcher, a table of all ranks is printed at the end.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -160,13 +164,16 @@ impl World {
         }
     }
 
-    /// Leaves the job in good order.
-    pub(crate) fn leave(&self) {
+    /// Leaves the job in good order. Returns what the rank has moved, if the user wants to know and no launcher tells him.
+    pub(crate) fn leave(&self) -> Option<RankStats> {
         self.engine().close();
         self.end_trace();
-        if self.tells_stats {
-            tell(&format_args!("rank {} has moved\n{}", self.rank(), self.stats()));
+        let stats = self.tells_stats.then(|| RankStats::of(&self.stats()))?;
+        if self.boot.has_launcher() {
+            self.boot.tell_stats(stats);
+            return None;
         }
+        Some(stats)
     }
 
     /// Leaves the job by a failure that the others are told of, unless it only follows another rank's.

@@ -171,9 +171,9 @@ fn check() -> ExitCode {
     for (mode, code, lines) in [
         ("one", 0, &[][..]),
         ("good", 0, &[]),
-        ("error", 1, &["mpj: rank 3 returned an error: no luck"]),
-        ("abort", 7, &["mpj: rank 1 aborted the job with code 7: enough"]),
-        ("abort-on", 7, &["mpj: rank 1 aborted the job with code 7: enough"]),
+        ("error", 1, &["mpj: rank 3 returned an error: no luck; 3 ranks failed because of it"]),
+        ("abort", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
+        ("abort-on", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
         ("none", 1, &["mpj: rank 0 cannot start: 0 is no number of thread ranks (1 to 65536)"]),
     ] {
         let (output, text) = run(mode);
@@ -188,6 +188,7 @@ fn check() -> ExitCode {
         assert_eq!(output.status.code(), Some(101), "{mode}: {text}");
         assert_eq!(text.matches("panicked at").count(), 1, "one message for one cause: {text}");
         assert!(text.contains(cause), "{mode}: {text}");
+        assert!(text.ends_with(" panicked; 3 ranks failed because of it\n"), "{mode}: {text}");
     }
     for (mode, jobs) in [("caught", 1), ("twice", 2)] {
         let (output, text) = run(mode);

@@ -10,8 +10,7 @@ pub const CONF: Text = Text {
     default: "",
     form: "a path",
     accepts: |_| true,
-    help: "file, if any, of lines MPJ_NAME=VALUE with parameters that are not set otherwise, such as mpj-perf tune writes; the same for \
-           all ranks",
+    help: "a file of lines MPJ_NAME=VALUE for what is not set otherwise; the same for all ranks",
 };
 
 /// Reads the parameters of a file. Those of other programs are left out, as the launcher's are by ranks.
@@ -55,17 +54,17 @@ mod tests {
     use std::collections::HashMap;
     use std::ffi::OsString;
 
-    use super::super::{PARAMETERS, SPIN, YIELD};
+    use super::super::{GROUPS, SPIN, YIELD, all};
     use super::*;
 
     fn config(file: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
         let name = format!("mpj-conf-{}-{:p}", std::process::id(), file);
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, file).unwrap();
-        let mut all: HashMap<String, OsString> =
+        let mut set: HashMap<String, OsString> =
             variables.iter().map(|(name, value)| ((*name).to_owned(), value.into())).collect();
-        all.insert("MPJ_CONF".to_owned(), path.clone().into());
-        let config = Config::from_vars(PARAMETERS, |name| all.get(name).cloned());
+        set.insert("MPJ_CONF".to_owned(), path.clone().into());
+        let config = Config::from_vars(&all(GROUPS), |name| set.get(name).cloned());
         std::fs::remove_file(&path).unwrap();
         config.map_err(|error| error.why.replace(&path.display().to_string(), "FILE"))
     }
@@ -92,7 +91,7 @@ mod tests {
             assert!(said.contains(why), "{file}: {said}");
         }
         let nowhere = |name: &str| (name == "MPJ_CONF").then(|| OsString::from("/nowhere/at/all"));
-        let said = Config::from_vars(PARAMETERS, nowhere).unwrap_err().why;
+        let said = Config::from_vars(&all(GROUPS), nowhere).unwrap_err().why;
         assert!(said.starts_with("MPJ_CONF: /nowhere/at/all: "), "{said}");
     }
 }

@@ -23,7 +23,7 @@ pub trait Parameter: Sync + fmt::Debug {
     /// Returns its value when nothing is said, as a user would write it.
     fn default(&self) -> String;
 
-    /// Returns what values it may have, such as `number, 0 to 7`.
+    /// Returns what values it may have, such as `0 to 7`.
     fn range(&self) -> String;
 
     /// Returns what it does, in a sentence, with its unit.
@@ -68,7 +68,7 @@ impl Parameter for Number {
     }
 
     fn range(&self) -> String {
-        format!("number, {} to {}", self.range.0, self.range.1)
+        format!("{} to {}", self.range.0, self.range.1)
     }
 
     fn help(&self) -> &'static str {
@@ -105,7 +105,7 @@ impl Parameter for Text {
     }
 
     fn range(&self) -> String {
-        format!("text, {}", self.form)
+        self.form.to_owned()
     }
 
     fn help(&self) -> &'static str {

@@ -47,7 +47,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PARAMETERS;
+    use crate::config::{GROUPS, all};
 
     #[test]
     fn near_is_a_slip_or_two() {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn misspelt_variables_are_refused_and_those_of_others_are_not() {
-        let names = Names::of(PARAMETERS);
+        let names = Names::of(&all(GROUPS));
         let said = |name: &str| {
             names.check("in the environment", [name.to_owned()].into_iter()).map_err(|error| error.why)
         };

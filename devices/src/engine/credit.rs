@@ -28,8 +28,7 @@ pub const CREDIT: Number = Number {
     name: "CREDIT",
     default: 8 << 20,
     range: (LEAST, 1 << 40),
-    help: "bytes of eager messages a sender may have outstanding at one receiver before it waits for a matching receive; \
-           the same for all ranks; it is granted from the start if it is set and MPJ_BUDGET is not",
+    help: "bytes of eager messages that one sender may have under way to a receiver; the same for all ranks",
 };
 
 /// What a receiver grants all senders.
@@ -37,8 +36,7 @@ pub const BUDGET: Number = Number {
     name: "BUDGET",
     default: 256 << 20,
     range: (1 << 20, 1 << 50),
-    help: "bytes of eager messages that all senders together may have outstanding at one receiver, if 64 KiB for each are \
-           not more; half of it is shared out from the start; the same for all ranks",
+    help: "bytes of eager messages that all senders together may have under way to a receiver; the same for all ranks",
 };
 
 /// What each sender has at least.

@@ -81,7 +81,7 @@ pub const IBV_DEVICE: Text = Text {
     default: AUTO,
     form: "the name of a device, such as mlx5_0, or auto",
     accepts: |text| !text.is_empty(),
-    help: "the device that ibvdev uses; auto is the first one that has a port with a link",
+    help: "the adapter; auto for the first one that has a port with a link",
 };
 
 /// Which port of it.
@@ -89,7 +89,7 @@ pub const IBV_PORT: Number = Number {
     name: "IBV_PORT",
     default: 0,
     range: (0, 254),
-    help: "the port of the device that ibvdev uses; 0 is the first one that has a link",
+    help: "the port of the adapter; 0 for the first one that has a link",
 };
 
 /// Which address of the port.
@@ -98,14 +98,14 @@ pub const IBV_GID: Text = Text {
     default: AUTO,
     form: "a place in the port's table of GIDs, 0 to 255, or auto",
     accepts: port::is_gid,
-    help: "the GID that ibvdev uses; auto is that of RoCE v2 for an IPv4 address on Ethernet, and none on InfiniBand",
+    help: "the GID; auto for that of RoCE v2 with IPv4 on Ethernet, and none on InfiniBand",
 };
 
 /// How long packets are.
 pub const IBV_MTU: Choice<u8> = Choice {
     name: "IBV_MTU",
     values: &[("auto", 0), ("256", 1), ("512", 2), ("1024", 3), ("2048", 4), ("4096", 5)],
-    help: "the most bytes of a packet of ibvdev; auto is what the ports of both ranks have",
+    help: "bytes of a packet, at most; auto for what the ports of both ranks have",
 };
 
 /// In which partition.
@@ -113,20 +113,19 @@ pub const IBV_PKEY: Number = Number {
     name: "IBV_PKEY",
     default: 0,
     range: (0, 0xffff),
-    help: "the place in the port's table of partition keys of the partition that ibvdev's packets are in",
+    help: "index of the partition in the port's table of partition keys",
 };
 
 /// How packets are served.
 pub const IBV_SL: Number =
-    Number { name: "IBV_SL", default: 0, range: (0, 15), help: "the service level of ibvdev's packets" };
+    Number { name: "IBV_SL", default: 0, range: (0, 15), help: "the service level of packets" };
 
 /// The eager limit of ibvdev.
 pub const IBV_EAGER: Number = Number {
     name: "IBV_EAGER",
     default: 8 << 10,
     range: (SHORT_BODY as u64, 64 << 10),
-    help: "bytes up to which ibvdev sends a message at once, and of the pieces, of at least 4096, of a longer one that is not \
-           read; the same for all ranks",
+    help: "bytes up to which ibvdev sends a message at once",
 };
 
 /// From where on bodies are read.
@@ -134,7 +133,7 @@ pub const IBV_READ: Number = Number {
     name: "IBV_READ",
     default: 32 << 10,
     range: (1, 1 << 40),
-    help: "bytes from which the receiver reads an announced message out of the sender's memory, which both register for it",
+    help: "bytes from which the receiver reads an announced message out of the sender's memory",
 };
 
 /// From where on the program's memory is registered.
@@ -142,8 +141,7 @@ pub const IBV_REGISTER: Number = Number {
     name: "IBV_REGISTER",
     default: 256 << 10,
     range: (1, 1 << 40),
-    help: "bytes from which memory that is in no pool is registered for one message of ibvdev; what is shorter, and is read, goes \
-           through blocks of a pool, which are registered once",
+    help: "bytes from which memory outside of a pool is registered for one message",
 };
 
 /// The frames on the way to one peer.
@@ -151,7 +149,7 @@ pub const IBV_DEPTH: Number = Number {
     name: "IBV_DEPTH",
     default: 32,
     range: (4, 1024),
-    help: "frames that a rank of ibvdev may have on the way to one peer; fewer where the device has no room for so many of all",
+    help: "frames that a rank may have under way to one peer; fewer where the adapter has no room",
 };
 
 /// The least bytes of the pieces of a longer message, however few go at once.

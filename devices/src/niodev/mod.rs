@@ -83,8 +83,7 @@ pub const NIO_EAGER: Number = Number {
     name: "NIO_EAGER",
     default: 256 << 10,
     range: (SHORT_BODY as u64, 4 << 20),
-    help: "bytes up to which niodev sends a message at once; longer ones are announced and go when they are received; the \
-           same for all ranks",
+    help: "bytes up to which niodev sends a message at once; longer ones are announced first",
 };
 
 /// The longest piece of an announced message on niodev.
@@ -92,8 +91,7 @@ pub const NIO_FRAGMENT: Number = Number {
     name: "NIO_FRAGMENT",
     default: 256 << 10,
     range: (1 << 10, BODY_MAX as u64),
-    help: "bytes of the pieces that niodev sends announced messages in; at least NIO_EAGER; the same for all \
-           ranks",
+    help: "bytes of the pieces of announced messages; at least NIO_EAGER",
 };
 
 // A frame takes what is sent at once, and a piece that is no shorter.
@@ -106,7 +104,7 @@ pub const NIO_HOST: Text = Text {
     default: "127.0.0.1",
     form: "an address, such as 10.0.0.1",
     accepts: connect::is_address,
-    help: "the address of this host that niodev listens on",
+    help: "address of this host that niodev listens on",
 };
 
 /// The driver of `niodev`.

@@ -61,7 +61,7 @@ pub const SHM_EAGER: Number = Number {
     name: "SHM_EAGER",
     default: FRAGMENT as u64,
     range: (SHORT_BODY as u64, FRAGMENT as u64),
-    help: "bytes up to which shmdev sends a message at once; longer ones are announced, and copied as MPJ_SHM_SINGLE_COPY says",
+    help: "bytes up to which shmdev sends a message at once; longer ones are announced first",
 };
 
 /// The number of fragments a rank of shmdev owns.
@@ -69,8 +69,7 @@ pub const SHM_FRAGMENTS: Number = Number {
     name: "SHM_FRAGMENTS",
     default: 128,
     range: (2, 1 << 16),
-    help: "fragments a rank of shmdev has for messages on their way, each as long as SHM_EAGER may be; fewer unless set when \
-           more than 8 ranks share a host; read by the launcher",
+    help: "fragments of a rank for messages under way; fewer by default above 8 ranks; read by mpjrun",
 };
 
 /// The room that a rank of shmdev has for rings.
@@ -78,8 +77,7 @@ pub const SHM_RINGS: Number = Number {
     name: "SHM_RINGS",
     default: 0,
     range: (0, 1 << 20),
-    help: "KiB a rank of shmdev has for the rings to its peers, of which short ones always have room; 0 for as much as long ones \
-           need; read by the launcher",
+    help: "KiB of a rank for the rings to its peers; 0 for as much as they need; read by mpjrun",
 };
 
 /// The room for addresses that a rank of shmdev has for blocks.
@@ -87,8 +85,7 @@ pub const SHM_POOL: Number = Number {
     name: "SHM_POOL",
     default: 1024,
     range: (0, 1 << 20),
-    help: "MiB of blocks that a rank of shmdev can have at most where others look at them, as World::pool() gives them; memory comes \
-           behind them when they are used; less unless set when more than 64 ranks share a host; read by the launcher",
+    help: "MiB of a rank, at most, for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
 };
 
 /// From which length on shmdev has the kernel copy messages.
@@ -96,8 +93,7 @@ pub const SHM_SINGLE_COPY: Number = Number {
     name: "SHM_SINGLE_COPY",
     default: 0,
     range: (0, 1 << 40),
-    help: "bytes from which on shmdev has the kernel copy a contiguous message from one rank's memory to the other's; 0 for those \
-           longer than SHM_EAGER; where it cannot, they go in pieces",
+    help: "bytes from which the kernel copies a message between two memories; 0 for those above SHM_EAGER",
 };
 
 /// The most bytes that the kernel copies in one call: meanwhile the rank does nothing else.

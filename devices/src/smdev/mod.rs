@@ -46,7 +46,7 @@ pub const SM_EAGER: Number = Number {
     name: "SM_EAGER",
     default: FRAGMENT as u64,
     range: (SHORT_BODY as u64, FRAGMENT as u64),
-    help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once, from buffer to buffer",
+    help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once",
 };
 
 /// The number of fragments a rank of smdev owns.
@@ -54,7 +54,7 @@ pub const SM_FRAGMENTS: Number = Number {
     name: "SM_FRAGMENTS",
     default: 128,
     range: (2, 1 << 16),
-    help: "fragments a rank of smdev has for messages on their way; each is as long as SM_EAGER may be",
+    help: "fragments of a rank for messages under way, each as long as SM_EAGER may be",
 };
 
 /// Bytes of one copy out of the peer's memory: locks are held meanwhile.

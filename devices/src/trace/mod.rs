@@ -6,7 +6,7 @@
 //!                                                events in a buffer     JSON, a line   by the launcher, or the process
 //!                                                                       an event       that hosts all ranks
 //! ```
-//! * `event` is one event and how it is written, `parts` the files.
+//! * `event` is one event and how it is written, `parts` the files, `summary` what they say of waits, as a table.
 //! * A rank is a process of the trace, its threads are threads. What takes time is a slice on the thread that did it, and
 //!   slices of a thread nest. A message is a flow from the slice in which its first frame was given to the device to the
 //!   slice in which it had arrived: an eager one with its frame, an announced one with the last byte of its body.
@@ -21,6 +21,7 @@
 
 mod event;
 mod parts;
+mod summary;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 pub use parts::Parts;
+pub use summary::Summary;
 
 pub(crate) use event::Value;
 use event::{Args, Event, Shape};
@@ -44,7 +46,7 @@ pub const TRACE: Text = Text {
     default: "",
     form: "a file",
     accepts: |_| true,
-    help: "the file that the job is traced in, which Perfetto and Chrome open (JSON); none unless set",
+    help: "the file to trace the job in, for ui.perfetto.dev; empty for no trace",
 };
 
 /// How long a trace may become.
@@ -52,7 +54,7 @@ pub const TRACE_EVENTS: Number = Number {
     name: "TRACE_EVENTS",
     default: 250_000,
     range: (1, 1 << 32),
-    help: "events that each rank writes to MPJ_TRACE, some 200 bytes each; those after them are counted and left out",
+    help: "events that each rank writes to MPJ_TRACE, about 200 bytes each; later ones are counted only",
 };
 
 /// Events that are kept before they are written.
@@ -180,6 +182,27 @@ impl Trace {
             if failed { ("failed", Value::Number(1)) } else { event::NONE },
         ];
         self.slice(begun, ["", call], "collective", &args);
+    }
+
+    /// Records a blocking send that ends now: its name, the receiver as a rank of the channel, and whether it has failed.
+    #[cold]
+    pub fn send(
+        &self,
+        begun: Moment,
+        call: &'static str,
+        channel: &Channel,
+        to: i32,
+        tag: i32,
+        failed: bool,
+    ) {
+        let peer = u32::try_from(to).ok().and_then(|to| channel.group().peer(to));
+        let args = [
+            peer.map_or(event::NONE, |peer| ("to", Value::Number(peer.0.into()))),
+            ("tag", Value::Signed(tag)),
+            (event::CONTEXT, Value::Number(channel.context())),
+            if failed { ("failed", Value::Number(1)) } else { event::NONE },
+        ];
+        self.slice(begun, ["", call], "send", &args);
     }
 
     /// Records what ends now.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::Names;
 use super::event::{Event, name_rank};
+use super::summary::Summary;
 
 /// Returns the file of a rank's part.
 fn part_of(path: &Path, rank: u32) -> PathBuf {
@@ -114,12 +115,13 @@ impl Parts {
         &self.path
     }
 
-    /// Joins the parts, and removes them.
+    /// Joins the parts, and removes them; returns how long the ranks have waited.
     ///
     /// # Errors
     /// A sentence that says why the trace is not whole; the parts are left then.
-    pub fn join(self) -> Result<(), String> {
-        self.copy().map_err(|error| {
+    pub fn join(self) -> Result<Summary, String> {
+        let mut summary = Summary::default();
+        self.copy(&mut summary).map_err(|error| {
             let path = self.path.display();
             format!("the trace is not whole: {path}: {error}; what there is lies in {path}.rank*")
         })?;
@@ -127,10 +129,10 @@ impl Parts {
             // One that was never made is not there, and one that stays does no harm.
             let _ = std::fs::remove_file(part_of(&self.path, rank));
         }
-        Ok(())
+        Ok(summary)
     }
 
-    fn copy(&self) -> std::io::Result<()> {
+    fn copy(&self, summary: &mut Summary) -> std::io::Result<()> {
         let mut out = BufWriter::new(&self.file);
         out.write_all(b"[")?;
         let mut end: &[u8] = b"\n";
@@ -140,12 +142,12 @@ impl Parts {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let mut text = String::new();
                     name_rank(rank, ", which has left no trace", &mut text);
-                    copy_events(&mut text.as_bytes(), &mut end, &mut out)?;
+                    copy_events(&mut text.as_bytes(), &mut end, &mut out, summary)?;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            copy_events(lines, &mut end, &mut out)?;
+            copy_events(lines, &mut end, &mut out, summary)?;
         }
         out.write_all(b"\n]\n")?;
         out.flush()
@@ -160,10 +162,16 @@ fn why_not_ours(error: TryLockError) -> String {
 }
 
 /// Copies the whole lines that are events; `end` is what goes before the next one.
-fn copy_events(mut lines: impl BufRead, end: &mut &[u8], out: &mut impl Write) -> std::io::Result<()> {
+fn copy_events(
+    mut lines: impl BufRead,
+    end: &mut &[u8],
+    out: &mut impl Write,
+    summary: &mut Summary,
+) -> std::io::Result<()> {
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
         if let Some(event) = line.strip_suffix(b"\n").filter(|event| event.starts_with(b"{")) {
+            summary.add(event);
             out.write_all(end)?;
             out.write_all(event.strip_suffix(b",").unwrap_or(event))?;
             *end = b",\n";

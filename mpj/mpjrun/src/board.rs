@@ -84,6 +84,7 @@ impl Board {
             | ToLauncher::Lost { .. }
             | ToLauncher::Told { .. }
             | ToLauncher::Abort { .. }
+            | ToLauncher::Stats { .. }
             | ToLauncher::Waits { .. } => Vec::new(),
         }
     }

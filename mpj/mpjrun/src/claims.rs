@@ -25,6 +25,7 @@ use rustix::event::epoll;
 
 use crate::job::{Job, Phase};
 use crate::report::{Failure, How};
+use crate::say;
 use crate::spawn::Status;
 
 /// What is claimed and not weighed yet.
@@ -169,6 +170,9 @@ impl Job<'_> {
         let (text, abort) = (how.text(), matches!(how, How::Abort(..)));
         let ours = self.ends_by_us();
         let told_of = self.claims.first_before(ranks.clone(), self.spec.grace);
+        if !ours {
+            self.failed.extend(ranks.clone());
+        }
         let known = self.members[process].failure.and_then(|index| self.failures.get_mut(index));
         match known {
             _ if ours => {}
@@ -185,7 +189,12 @@ impl Job<'_> {
                 let pid = self.members[process].process.pid();
                 self.members[process].failure = Some(self.failures.len());
                 let at = Instant::now();
-                self.failures.push(Failure { process, pid, ranks: ranks.clone(), how, at, told_of });
+                let failure = Failure { process, pid, ranks: ranks.clone(), how, at, told_of };
+                if self.spec.go_on && !failure.follows(&self.failures) {
+                    // The job may go on for long.
+                    say(&format!("{failure}; the others go on"));
+                }
+                self.failures.push(failure);
                 if !self.spec.go_on {
                     self.hurry();
                 }

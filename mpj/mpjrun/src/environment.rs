@@ -3,9 +3,10 @@
 use std::ffi::{OsStr, OsString};
 
 use mpj::boot::wire::CONTROL;
-use mpj::config::{Config, Names, PREFIX, Parameter};
+use mpj::config::{Config, DEV, Group, Names, PREFIX, Parameter, TIMEOUT, all};
 use mpj_devices::config::CORES;
 use mpj_devices::cores::BIND;
+use mpj_devices::trace::TRACE;
 
 use crate::hosts::HOST_ID;
 use crate::job::KILL_AFTER;
@@ -19,11 +20,18 @@ const SIZE: &str = "MPJ_SIZE";
 
 /// Returns every parameter: those of the ranks, and those of `mpjrun`.
 pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
-    [mpj::config::parameters(), own().to_vec()].concat()
+    all(&groups())
 }
 
-fn own() -> [&'static dyn Parameter; 3] {
-    [&BIND, &HOST_ID, &KILL_AFTER]
+/// The parameters that a user should know first. They stand in their groups, too.
+pub(crate) const FIRST: [&dyn Parameter; 3] = [&DEV, &TIMEOUT, &TRACE];
+
+/// Those that `mpjrun` itself reads.
+const OWN: &[Group] = &[Group { name: "start-up", parameters: &[&BIND, &HOST_ID, &KILL_AFTER] }];
+
+/// Returns all parameters by their parts.
+pub(crate) fn groups() -> Vec<Group> {
+    [&mpj::config::groups(), OWN].concat()
 }
 
 /// The environment, as far as it is not passed on as it is.
@@ -128,7 +136,7 @@ mod tests {
     #[test]
     fn no_rank_takes_a_parameter_of_the_launcher_for_a_misspelt_one() {
         let of_ranks = Names::of(&mpj::config::parameters());
-        for parameter in own() {
+        for parameter in all(OWN) {
             assert_eq!(of_ranks.unknown(parameter.name()), Some(None), "{}", parameter.name());
         }
     }

@@ -80,6 +80,7 @@ impl Job<'_> {
             | ToLauncher::Told { rank, .. }
             | ToLauncher::Abort { rank, .. }
             | ToLauncher::Waits { rank, .. }
+            | ToLauncher::Stats { rank, .. }
                 if !own.contains(&rank) =>
             {
                 return Err(format!("it spoke for rank {rank}"));
@@ -115,6 +116,7 @@ impl Job<'_> {
                     hang.hear(rank, waits);
                 }
             }
+            ToLauncher::Stats { rank, stats } => drop(self.stats.insert(rank, stats)),
             request => {
                 let answers = self.board.request(index, request);
                 self.answer(answers);

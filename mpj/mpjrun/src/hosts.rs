@@ -9,7 +9,7 @@ pub(crate) const HOST_ID: Text = Text {
     default: "here",
     form: "hosts and how many ranks each has in turn, such as a:2,b:3, of which the last may leave the number out",
     accepts: |text| words(text).is_ok(),
-    help: "hosts that this one plays: the ranks of one share memory, and reach those of others by the network devices (ibvdev, niodev); read by the launcher",
+    help: "hosts that this one plays: a pair on two of them goes by ibvdev or niodev; read by mpjrun",
 };
 
 /// The hosts and their names.

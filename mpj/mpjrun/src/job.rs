@@ -1,11 +1,12 @@
 //! The loop of a job, from the first process to the last.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mpj::config::Number;
-use mpj::report::ranks;
+use mpj::report::{RankStats, ranks, stats_table};
 use mpj_devices::trace::Parts;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -20,6 +21,7 @@ use crate::hang::{Hang, Reason};
 use crate::input;
 use crate::output::{Output, Reader};
 use crate::report::{Failure, Refused, Verdict, judge, name};
+use crate::say;
 use crate::signals::Signals;
 use crate::spawn::{Process, Spawner, Status};
 use crate::spec::JobSpec;
@@ -30,7 +32,7 @@ pub(crate) const KILL_AFTER: Number = Number {
     name: "KILL_AFTER",
     default: 2,
     range: (0, 86_400),
-    help: "seconds that processes which mpjrun has told to end (SIGTERM) have before it kills them; read by the launcher",
+    help: "seconds between SIGTERM and SIGKILL when mpjrun ends a job; read by mpjrun",
 };
 
 /// How long ranks may take to end after an interrupt before the user is told that they were asked.
@@ -92,6 +94,10 @@ pub(crate) struct Job<'a> {
     /// When the user is told of his interrupt, if nothing has come of it.
     notice: Option<Instant>,
     timeout: Option<Instant>,
+    /// The ranks that have failed, and not because they were ended.
+    pub(crate) failed: BTreeSet<u32>,
+    /// What ranks that have left have moved.
+    pub(crate) stats: BTreeMap<u32, RankStats>,
     /// The question what the ranks wait for, until it is answered.
     pub(crate) hang: Option<Hang>,
     /// Whether the user has been told that the job was interrupted.
@@ -129,6 +135,8 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused>
         interrupted: None,
         notice: None,
         timeout: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
+        failed: BTreeSet::new(),
+        stats: BTreeMap::new(),
         hang: None,
         is_interrupt_told: false,
     };
@@ -138,17 +146,18 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused>
         job.watch();
     }
     job.clear_away();
-    if let Some(parts) = parts {
-        traced::end(parts);
-    }
+    let trace = parts.and_then(traced::end);
     let reader = started?;
     signals.release().map_err(|e| Refused::new(format!("signals: {e}")))?;
     let impatient = job.interrupts.len() > 1;
     let written = reader.finish(impatient.then_some(LAST_WORDS));
+    let stats = (!job.stats.is_empty()).then(|| stats_table(spec.size, &job.stats));
+    stats.iter().chain(&trace).for_each(|table| say(table));
     match job.stopped {
         Some(why) if job.failures.is_empty() => Err(why),
         _ => {
-            let verdict = judge(&job.failures, |process| job.members[process].status, &job.passed, written);
+            let status = |process: usize| job.members[process].status;
+            let verdict = judge(&job.failures, &job.failed, status, &job.passed, written);
             Ok(Verdict {
                 line: verdict.line.filter(|_| !job.is_interrupt_told || !verdict.is_interrupt),
                 ..verdict
@@ -253,7 +262,7 @@ impl Job<'_> {
             // In any other phase the processes are ended anyway.
             if self.phase == Phase::Running {
                 let alive = self.members.iter().filter(|member| member.status.is_none());
-                crate::say(&format!(
+                say(&format!(
                     "interrupt: {} were told to end; press Ctrl-C again to kill them",
                     ranks(alive.map(|member| member.process.ranks.clone())),
                 ));
@@ -319,6 +328,12 @@ impl Job<'_> {
                     self.ask_waits(Reason::Interrupt);
                     continue;
                 }
+            }
+            if signal == Signal::PIPE {
+                // As any program in a pipeline whose reader has gone.
+                let why = String::new();
+                self.stop(Refused { why, code: 128 + Signal::PIPE.as_raw() as u8 });
+                continue;
             }
             if signal == Signal::QUIT {
                 self.ask_waits(Reason::Asked);

@@ -2,7 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `main`, `spelling` | the command line, and what users of other launchers type |
+//! | `main`, `spelling`, `params` | the command line, what users of other launchers type, and the list of parameters |
 //! | `spec`, `hosts`, `environment` | which process gets which ranks and variables, on which host, and what may be wrong with that |
 //! | `spawn` | starts one process, bound to this one's life |
 //! | `job` | the loop: what to wait for, signals, deadlines |
@@ -28,6 +28,7 @@ mod input;
 mod job;
 mod memory;
 mod output;
+mod params;
 mod report;
 #[allow(unsafe_code, reason = "signal masks")]
 mod signals;
@@ -43,7 +44,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, ValueEnum};
-use mpj::config::PREFIX;
 
 /// Starts PROGRAM as the ranks of a job, all of them on this host.
 ///
@@ -92,10 +92,11 @@ struct Cli {
     #[arg(long, value_name = "WHAT", default_value = "end")]
     on_failure: OnFailure,
     /// Traces the job in a file, which Perfetto (ui.perfetto.dev) and Chrome open: what each rank waits for, and each
-    /// message, by which protocol and device it goes [default: MPJ_TRACE, or none]
+    /// message, by which protocol and device it goes; at the end a table says how long each rank waited, and in which calls
+    /// [default: MPJ_TRACE, or none]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
-    /// Has every rank say at its end what it has moved, by device and way, and how many bytes were copied through devices
+    /// Prints a table at the end: what each rank has moved, and how, with their sum
     /// [default: MPJ_STATS, or not]
     #[arg(long)]
     stats: bool,
@@ -171,8 +172,10 @@ fn main() -> ExitCode {
         }
     };
     if cli.params {
-        return params();
+        return params::print();
     }
+    let misplaced =
+        spelling::misplaced(cli.program.get(1..).unwrap_or_default(), &Cli::command()).map(str::to_owned);
     let outcome = spec::JobSpec::new(cli).and_then(|spec| {
         let signals = signals::Signals::take().map_err(|e| report::Refused::new(format!("signals: {e}")))?;
         job::run(&spec, &signals)
@@ -180,12 +183,17 @@ fn main() -> ExitCode {
     match outcome {
         Ok(verdict) => {
             if let Some(line) = verdict.line {
-                say(&line);
+                let hint = misplaced.filter(|_| !verdict.is_interrupt).map_or(String::new(), |option| {
+                    format!("\n  {option} went to the program: options of mpjrun stand before its name")
+                });
+                say(&(line + &hint));
             }
             ExitCode::from(verdict.code)
         }
         Err(refused) => {
-            say(&refused.why);
+            if !refused.why.is_empty() {
+                say(&refused.why);
+            }
             ExitCode::from(refused.code)
         }
     }
@@ -195,19 +203,4 @@ fn main() -> ExitCode {
 fn say(line: &str) {
     // Nobody listens: nothing can be done.
     let _ = std::io::stderr().write_all(format!("mpjrun: {line}\n").as_bytes());
-}
-
-fn params() -> ExitCode {
-    let mut text = String::from(
-        "Variables of the environment that ranks and mpjrun read: NAME=default (what it may be), set by -x NAME=VALUE or \
-         before mpjrun.\n",
-    );
-    for parameter in environment::parameters() {
-        let (name, default, range) = (parameter.name(), parameter.default(), parameter.range());
-        text += &format!("{PREFIX}{name}={default} ({range})\n    {}\n", parameter.help());
-    }
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 /// One pipe from a process.
 #[derive(Debug)]
@@ -133,8 +134,9 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> Written {
                 }
             }
         });
-        // Nobody reads there any more: the ranks learn it from their pipes.
-        streams.retain(|stream| !outlet.shut[stream.to as usize]);
+        // Nobody reads there any more: the ranks learn it from their pipes. What they print to standard output is read until
+        // they have been ended: a rank that finds its pipe closed may call that a failure of its own.
+        streams.retain(|stream| stream.to == Target::Out || !outlet.shut[stream.to as usize]);
     }
     streams.iter_mut().for_each(|stream| stream.end(&mut outlet));
     Written { lost: outlet.lost.contains(&true), unread: outlet.shut.contains(&true) }
@@ -203,13 +205,21 @@ struct Outlet {
 
 impl Outlet {
     fn write(&mut self, to: Target, bytes: &[u8]) {
+        if self.shut[to as usize] {
+            return;
+        }
         let (fd, name) = match to {
             Target::Out => (rustix::stdio::stdout(), "standard output"),
             Target::Err => (rustix::stdio::stderr(), "standard error"),
         };
         match write_all(fd, bytes) {
             Ok(()) => {}
-            Err(Errno::PIPE) => self.shut[to as usize] = true,
+            Err(Errno::PIPE) => {
+                if !std::mem::replace(&mut self.shut[to as usize], true) && to == Target::Out {
+                    // The job ends by it, as by a signal of anybody else's.
+                    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::PIPE);
+                }
+            }
             Err(e) => {
                 if !std::mem::replace(&mut self.lost[to as usize], true) {
                     crate::say(&format!(

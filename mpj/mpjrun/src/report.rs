@@ -1,5 +1,7 @@
 //! Which failure counts, the exit code, and the one message.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -47,7 +49,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// Whether its own account says that it follows from the death of one of these ranks.
-    fn follows(&self, ranks: &Range<u32>) -> bool {
+    fn blames(&self, ranks: &Range<u32>) -> bool {
         let How::Said(cause) = &self.how else { return false };
         ranks.clone().any(|rank| cause.contains(&format!("rank {rank} has died")))
     }
@@ -138,16 +140,48 @@ fn cause(failures: &[Failure]) -> Option<&Failure> {
     for _ in failures {
         let first = |told: u32| failures.iter().find(|failure| failure.ranks.contains(&told));
         match cause.told_of.and_then(first) {
-            Some(before) if !before.follows(&cause.ranks) => cause = before,
+            Some(before) if !before.blames(&cause.ranks) => cause = before,
             _ => break,
         }
     }
     Some(cause)
 }
 
-/// Judges a job by its failures, in order, by how each process has ended, and by what became of the output.
+/// The most failures with causes of their own that are told.
+const TOLD: usize = 16;
+
+impl Failure {
+    /// Whether it follows from one of these.
+    pub(crate) fn follows(&self, failures: &[Failure]) -> bool {
+        let is_told_of = |first: u32| {
+            failures.iter().any(|other| other.process != self.process && other.ranks.contains(&first))
+        };
+        matches!(self.how, How::Lost(_)) || self.told_of.is_some_and(is_told_of)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&told(&[self]))
+    }
+}
+
+/// Names the ranks of failures that have the same text, and says it.
+fn told(same: &[&Failure]) -> String {
+    let Some(first) = same.first() else { return String::new() };
+    let more = if same.len() > 1 { format!(" and {} more", same.len() - 1) } else { String::new() };
+    let is_one = same.iter().map(|failure| failure.ranks.len()).sum::<usize>() == 1;
+    let text = first.how.text();
+    let text =
+        text.strip_prefix("was ").filter(|_| !is_one).map_or(text.clone(), |rest| format!("were {rest}"));
+    format!("{} (pid {}{more}) {text}", ranks(same.iter().map(|failure| failure.ranks.clone())), first.pid)
+}
+
+/// Judges a job by its failures, in order, by all the ranks that have failed, by how each process has ended, and by what
+/// became of the output.
 pub(crate) fn judge(
     failures: &[Failure],
+    failed: &BTreeSet<u32>,
     status: impl Fn(usize) -> Option<Status>,
     passed: &[Signal],
     written: Written,
@@ -169,16 +203,34 @@ pub(crate) fn judge(
     }
     // Processes that fail with the same text, such as "no network", are named together: none of them is the cause.
     let text = failure.how.text();
-    let (same, others): (Vec<&Failure>, Vec<&Failure>) =
+    let (mut same, others): (Vec<&Failure>, Vec<&Failure>) =
         failures.iter().partition(|other| other.process == failure.process || other.how.text() == text);
-    let named = |failures: &[&Failure]| ranks(failures.iter().map(|failure| failure.ranks.clone()));
-    let more = if same.len() > 1 { format!(" and {} more", same.len() - 1) } else { String::new() };
-    let is_one = same.iter().map(|failure| failure.ranks.len()).sum::<usize>() == 1;
-    let text =
-        text.strip_prefix("was ").filter(|_| !is_one).map_or(text.clone(), |rest| format!("were {rest}"));
-    let mut line = format!("{} (pid {}{more}) {text}", named(&same), failure.pid);
-    if !others.is_empty() {
-        line += &format!("; {} failed too", named(&others));
+    // The pid is that of the cause.
+    same.sort_by_key(|other| other.process != failure.process);
+    let mut line = told(&same);
+    // A process that has ended by itself meanwhile has said why itself.
+    let has_left = |other: &Failure| matches!(other.how, How::Ended(Status::Code(_), _));
+    let has_own_cause = |other: &&Failure| !other.follows(failures) && !has_left(other);
+    let own: Vec<&Failure> = others.into_iter().filter(has_own_cause).collect();
+    let is_named = |rank: &&u32| same.iter().chain(&own).any(|other| other.ranks.contains(rank));
+    match failed.iter().filter(|rank| !is_named(rank)).count() {
+        0 => {}
+        1 => line += "; 1 rank failed because of it",
+        count => line += &format!("; {count} ranks failed because of it"),
+    }
+    // What has a cause of its own is told, too, once for each text.
+    let mut texts: Vec<Vec<&Failure>> = Vec::new();
+    for other in own {
+        match texts.iter_mut().find(|known| known[0].how.text() == other.how.text()) {
+            Some(known) => known.push(other),
+            None => texts.push(vec![other]),
+        }
+    }
+    for same in texts.iter().take(TOLD) {
+        line += &format!("\n  also: {}", told(same));
+    }
+    if texts.len() > TOLD {
+        line += &format!("\n  and {} more causes", texts.len() - TOLD);
     }
     // SIGPIPE after the reader of the output has gone, as in `mpjrun … | head`, is a normal end: no line tells it.
     let unread =
@@ -205,8 +257,17 @@ mod tests {
 
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
 
+    fn verdict(failures: &[Failure], written: Written) -> Verdict {
+        let failed = failures.iter().flat_map(|failure| failure.ranks.clone()).collect();
+        judge(failures, &failed, |_| Some(Status::Code(101)), &[], written)
+    }
+
     fn code(failures: &[Failure]) -> u8 {
-        judge(failures, |_| Some(Status::Code(101)), &[], Written::default()).code
+        verdict(failures, Written::default()).code
+    }
+
+    fn line(failures: &[Failure]) -> String {
+        verdict(failures, Written::default()).line.unwrap_or_default()
     }
 
     #[test]
@@ -243,32 +304,72 @@ mod tests {
         );
         assert_ne!(code(&[told.clone(), exited(7, 2, Some(0), 900)]), 0, "each was told of the other");
         let said = |why: &str| [told.clone(), failure(2, How::Said(why.into()), 900)];
-        let line = |why| judge(&said(why), |_| None, &[], Written::default()).line.unwrap();
+        let line = |why| judge(&said(why), &BTreeSet::new(), |_| None, &[], Written::default()).line.unwrap();
         assert!(line("returned an error: of its own").starts_with("rank 2 "));
         assert!(line("returned an error: recv: rank 0 has died: exited").starts_with("rank 0 "));
     }
 
     #[test]
-    fn everybody_who_failed_is_named() {
-        let said = || How::Said("returned an error".into());
-        let killed = How::Ended(Status::Signal(9), "");
+    fn one_cause_is_told_once_and_what_follows_is_counted() {
+        let said =
+            |rank, text: &str, told_of| Failure { told_of, ..failure(rank, How::Said(text.into()), 1) };
+        let killed = |rank| failure(rank, How::Ended(Status::Signal(9), ""), 1);
         let failures =
-            [failure(4, said(), 0), failure(1, killed, 1), failure(0, said(), 2), failure(3, said(), 3)];
-        let line = judge(&failures, |_| None, &[], Written::default()).line.unwrap();
-        assert_eq!(line, "rank 1 (pid 100) was killed by signal 9 (SIGKILL); ranks 0, 3 and 4 failed too");
-        let same = [failure(1, said(), 0), failure(0, said(), 2), failure(3, How::Lost(String::new()), 3)];
-        let line = judge(&same, |_| None, &[], Written::default()).line.unwrap();
-        assert_eq!(line, "ranks 0 and 1 (pid 100 and 1 more) returned an error; rank 3 failed too");
-        let mut both = failure(0, How::Ended(Status::Signal(9), ""), 0);
+            [said(4, "returned an error: a", Some(1)), killed(1), said(0, "returned an error: b", Some(4))];
+        assert_eq!(
+            line(&failures),
+            "rank 1 (pid 100) was killed by signal 9 (SIGKILL); 2 ranks failed because of it"
+        );
+        let exited = failure(3, How::Ended(Status::Code(1), "before leaving the job"), 1);
+        assert_eq!(
+            line(&[killed(1), exited]),
+            "rank 1 (pid 100) was killed by signal 9 (SIGKILL); 1 rank failed because of it"
+        );
+        let same = [
+            said(1, "no network", None),
+            said(0, "no network", None),
+            failure(3, How::Lost(String::new()), 3),
+        ];
+        assert_eq!(line(&same), "ranks 0 and 1 (pid 100 and 1 more) no network; 1 rank failed because of it");
+        let mut both = killed(0);
         both.ranks = 0..2;
-        let line = judge(&[both], |_| None, &[], Written::default()).line.unwrap();
-        assert_eq!(line, "ranks 0 and 1 (pid 100) were killed by signal 9 (SIGKILL)");
+        assert_eq!(line(&[both]), "ranks 0 and 1 (pid 100) were killed by signal 9 (SIGKILL)");
+    }
+
+    #[test]
+    fn causes_of_their_own_are_told_too() {
+        let said =
+            |rank, text: &str, told_of| Failure { told_of, ..failure(rank, How::Said(text.into()), 1) };
+        let failures = [
+            said(1, "no luck", None),
+            said(0, "no file", Some(7)),
+            said(2, "no file", None),
+            said(3, "no", Some(1)),
+        ];
+        assert_eq!(
+            line(&failures),
+            "rank 1 (pid 100) no luck; 1 rank failed because of it\n  also: ranks 0 and 2 (pid 100 and 1 more) no file"
+        );
+        let many: Vec<Failure> = (0..20).map(|rank| said(rank, &format!("{rank}"), None)).collect();
+        assert!(line(&many).ends_with("\n  and 3 more causes"), "{}", line(&many));
+    }
+
+    #[test]
+    fn a_signal_that_mpjrun_was_sent_is_no_fault_of_a_rank() {
+        let interrupted = [failure(0, How::Ended(Status::Signal(2), ""), 0)];
+        let judged =
+            |passed: &[Signal]| judge(&interrupted, &BTreeSet::new(), |_| None, passed, Written::default());
+        let line = "the job was ended by signal 2 (SIGINT), which mpjrun was sent";
+        assert_eq!(
+            judged(&[Signal::INT]),
+            Verdict { code: 130, line: Some(line.into()), is_interrupt: true }
+        );
+        assert!(!judged(&[Signal::TERM]).is_interrupt);
     }
 
     #[test]
     fn lost_output_is_a_failure_and_a_reader_that_leaves_is_none() {
         let (lost, unread) = (Written { lost: true, unread: false }, Written { lost: false, unread: true });
-        let verdict = |failures: &[Failure], written| judge(failures, |_| None, &[], written);
         assert_eq!(verdict(&[], lost), Verdict { code: 1, line: None, is_interrupt: false });
         assert_eq!(verdict(&[], unread), Verdict { code: 0, line: None, is_interrupt: false });
         let ended = |status| [failure(0, How::Ended(status, ""), 0)];
@@ -283,16 +384,13 @@ mod tests {
 
     #[test]
     fn the_message_names_rank_pid_and_cause() {
-        let line =
-            judge(&[failure(3, How::Ended(Status::Signal(9), ""), 0)], |_| None, &[], Written::default())
-                .line;
-        assert_eq!(line.as_deref(), Some("rank 3 (pid 100) was killed by signal 9 (SIGKILL)"));
+        let killed = failure(3, How::Ended(Status::Signal(9), ""), 0);
+        assert_eq!(line(&[killed]), "rank 3 (pid 100) was killed by signal 9 (SIGKILL)");
         let mut two = failure(2, How::Ended(Status::Code(7), "after its ranks had left the job"), 0);
         two.ranks = 2..4;
-        let line = judge(&[two], |_| None, &[], Written::default()).line;
         assert_eq!(
-            line.as_deref(),
-            Some("ranks 2 and 3 (pid 100) exited with code 7 after its ranks had left the job")
+            line(&[two]),
+            "ranks 2 and 3 (pid 100) exited with code 7 after its ranks had left the job"
         );
     }
 }

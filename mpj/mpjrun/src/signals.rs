@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Signal;
 
-/// What is passed on to the ranks, and SIGQUIT, which asks what they wait for.
+/// What is passed on to the ranks, and SIGQUIT, which asks what they wait for. What is ignored when `mpjrun` starts stays so.
 const TAKEN: [Signal; 8] = [
     Signal::INT,
     Signal::QUIT,
@@ -58,6 +58,8 @@ impl Signals {
     pub(crate) fn take() -> io::Result<Signals> {
         let ignored = ignored();
         let mut mask = Mask::empty();
+        // Ignored in any Rust program; here it says that nobody reads the output any more.
+        mask.add(Signal::PIPE);
         for signal in TAKEN {
             // What whoever started us wants ignored (nohup) stays so, for the ranks too.
             if ignored >> (signal.as_raw() - 1) & 1 == 0 {

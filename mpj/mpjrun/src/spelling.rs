@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
 /// Words for the same wish, without their dashes, and what there is here.
@@ -91,12 +91,24 @@ pub(crate) fn translate(
     Ok(out)
 }
 
+/// Returns the first argument of a program that is a long option of ours: it may have been meant for us.
+pub(crate) fn misplaced<'a>(args: &'a [OsString], ours: &Command) -> Option<&'a str> {
+    let is_ours = |arg: &&str| {
+        let name = arg.strip_prefix("--").and_then(|name| name.split('=').next());
+        name.is_some_and(|name| ours.get_arguments().any(|option| option.get_long() == Some(name)))
+    };
+    args.iter().filter_map(|arg| arg.to_str()).take_while(|arg| *arg != "--").find(is_ours)
+}
+
 fn takes_value(option: &Arg) -> bool {
     matches!(option.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
 /// Returns what is wrong with a command line, in one sentence.
 pub(crate) fn sentence(wrong: &clap::Error) -> String {
+    if wrong.kind() == ErrorKind::MissingRequiredArgument {
+        return format!("say how many ranks of which program: {}; see mpjrun --help", crate::USAGE);
+    }
     let text = wrong.to_string();
     // The first paragraph says it.
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
@@ -142,6 +154,19 @@ mod tests {
             ("mpjrun", "mpjrun"),
         ] {
             assert_eq!(translated(typed).as_deref(), Ok(ours), "{typed}");
+        }
+    }
+
+    #[test]
+    fn an_option_behind_the_program_is_found() {
+        let find = |args: &str| {
+            let args: Vec<OsString> = args.split(' ').map(OsString::from).collect();
+            misplaced(&args, &Cli::command()).map(str::to_owned)
+        };
+        assert_eq!(find("4 --timeout 4").as_deref(), Some("--timeout"));
+        assert_eq!(find("--dev=smdev").as_deref(), Some("--dev=smdev"));
+        for args in ["-l -n 2", "--size 4", "-- --timeout 4", "timeout"] {
+            assert_eq!(find(args), None, "{args}");
         }
     }
 

@@ -20,9 +20,14 @@ pub(crate) fn variable(parts: Option<&Parts>) -> Variable {
     (format!("{PREFIX}{}", TRACE.name), path)
 }
 
-/// Joins what the ranks have written.
-pub(crate) fn end(parts: Parts) {
-    if let Err(why) = parts.join() {
-        say(&why);
+/// Joins what the ranks have written; returns what it says of waits.
+pub(crate) fn end(parts: Parts) -> Option<String> {
+    let path = parts.path().display().to_string();
+    match parts.join() {
+        Ok(summary) => Some(format!("{path}: {summary}")),
+        Err(why) => {
+            say(&why);
+            None
+        }
     }
 }

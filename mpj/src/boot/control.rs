@@ -18,7 +18,7 @@ use super::mouth::Mouth;
 use super::wire::{Ending, Speaker, ToLauncher, ToProcess, Welcome, frame};
 use super::{Boot, CARDS, inherit};
 use crate::config::Config;
-use crate::report::RankWaits;
+use crate::report::{RankStats, RankWaits};
 
 /// One rank's face of a job that `mpjrun` has started.
 #[derive(Clone, Debug)]
@@ -386,6 +386,11 @@ impl Boot for Launched {
 
     fn fence(&self) -> Result<(), String> {
         wait(|then| self.link.ask(Question::Fence(then), |id| ToLauncher::Fence { id }))
+    }
+
+    fn tell_stats(&self, stats: RankStats) {
+        // If the launcher is gone there is nobody to tell.
+        let _ = self.link.line.mouth.post(&ToLauncher::Stats { rank: self.rank, stats });
     }
 
     fn watch(&self, engine: &Arc<Engine>) {

@@ -25,7 +25,7 @@ const ENGINES: [Engine; 2] = [mpjrun, foreign::refuse];
 pub(crate) const LAUNCHER: Choice<bool> = Choice {
     name: "LAUNCHER",
     values: &[("auto", true), ("none", false)],
-    help: "who starts the ranks: a launcher if there is one, or none, so that each process is a job of its own",
+    help: "what starts the ranks: a launcher if there is one, or none, so that a process is a job of its own",
 };
 
 /// Finds out who has started this process: the faces of its ranks, or `None` if nobody has; once.

@@ -96,6 +96,12 @@ pub trait Boot: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Tells the launcher what this rank has moved; called only if there [is one](Self::has_launcher).
+    #[doc(hidden)]
+    fn tell_stats(&self, stats: crate::report::RankStats) {
+        let _ = stats;
+    }
+
     /// Returns the code that a rank of this process ended the job with, if it is this process's to exit with.
     fn aborted(&self) -> Option<i32> {
         None

@@ -24,7 +24,7 @@ use mpj_devices::End;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::report::RankWaits;
+use crate::report::{RankStats, RankWaits};
 
 /// The variable that names the inherited descriptor and the inode of the socket: `fd:inode`.
 ///
@@ -186,6 +186,13 @@ pub enum ToLauncher {
         code: i32,
         /// Why.
         why: String,
+    },
+    /// What a rank of this process has moved; said when it has left the job.
+    Stats {
+        /// The rank.
+        rank: u32,
+        /// The figures.
+        stats: RankStats,
     },
     /// What the threads of a rank of this process wait for: the answer to [`ToProcess::Waits`].
     Waits {

@@ -35,8 +35,7 @@ const ALLREDUCE: Choice<Option<Allreduce>> = Choice {
         ("doubling", Some(Allreduce::Doubling)),
         ("ring", Some(Allreduce::Ring)),
     ],
-    help: "how allreduce goes; around a ring only with a commutative operation and at least one item a rank; the same \
-           for all ranks",
+    help: "algorithm of allreduce; a ring needs a commutative operation; the same for all ranks",
 };
 
 /// From where on an allreduce goes around a ring.
@@ -44,14 +43,14 @@ const ALLREDUCE_RING: Number = Number {
     name: "ALLREDUCE_RING",
     default: 32 << 10,
     range: (0, MOST),
-    help: "bytes from which allreduce goes around a ring, with MPJ_ALLREDUCE=auto; the same for all ranks",
+    help: "bytes from which allreduce takes the ring; the same for all ranks",
 };
 
 /// How an allgather goes: whether directly.
 const ALLGATHER: Choice<Option<bool>> = Choice {
     name: "ALLGATHER",
     values: &[("auto", None), ("direct", Some(true)), ("ring", Some(false))],
-    help: "how allgather goes: from every rank to every other at once, or around a ring; the same for all ranks",
+    help: "algorithm of allgather: all pairs at once, or a ring; the same for all ranks",
 };
 
 /// Up to where an allgather goes directly.
@@ -59,14 +58,14 @@ const ALLGATHER_DIRECT: Number = Number {
     name: "ALLGATHER_DIRECT",
     default: DIRECT,
     range: (0, MOST),
-    help: "bytes, of all ranks together, up to which allgather is direct, with MPJ_ALLGATHER=auto; the same for all ranks",
+    help: "bytes of all ranks together up to which allgather is direct; the same for all ranks",
 };
 
 /// How an alltoall goes: whether directly.
 const ALLTOALL: Choice<Option<bool>> = Choice {
     name: "ALLTOALL",
     values: &[("auto", None), ("direct", Some(true)), ("pairs", Some(false))],
-    help: "how alltoall goes: to every rank at once, or one partner at a time; the same for all ranks",
+    help: "algorithm of alltoall: all pairs at once, or one partner at a time; the same for all ranks",
 };
 
 /// Up to where an alltoall goes directly.
@@ -74,7 +73,7 @@ const ALLTOALL_DIRECT: Number = Number {
     name: "ALLTOALL_DIRECT",
     default: DIRECT,
     range: (0, MOST),
-    help: "bytes a rank sends up to which alltoall is direct, with MPJ_ALLTOALL=auto; the same for all ranks",
+    help: "bytes of a rank up to which alltoall is direct; the same for all ranks",
 };
 
 /// Up to how many ranks short vectors go the flat way.
@@ -82,8 +81,7 @@ const FLAT_RANKS: Number = Number {
     name: "FLAT_RANKS",
     default: 8,
     range: (0, 1 << 10),
-    help: "ranks up to which barrier, and bcast, reduce, allreduce and scan of short vectors, go from rank to rank at once \
-           rather than along trees; 0 is never; the same for all ranks",
+    help: "ranks up to which short collectives need no tree; 0 for never; the same for all ranks",
 };
 
 /// Up to where vectors are short.
@@ -91,8 +89,7 @@ const FLAT_BYTES: Number = Number {
     name: "FLAT_BYTES",
     default: 32 << 10,
     range: (0, 1 << 30),
-    help: "bytes up to which vectors are short in the sense of MPJ_FLAT_RANKS; for scan, in which each rank sends to all behind \
-           it, an eighth; the same for all ranks",
+    help: "bytes up to which collectives are short (MPJ_FLAT_RANKS); an eighth for scan; the same for all ranks",
 };
 
 /// Bytes up to which every rank sends to every other at once unless something else is said.

@@ -42,9 +42,15 @@ impl Intracomm {
         let message = encode(CALL, value)?;
         // SAFETY: the message is ours until the call returns.
         unsafe {
-            raw::send(self.as_raw(), message.send_buf(), dest.into_dest().number(), tag, Mode::Standard)
+            raw::send_as(
+                self.as_raw(),
+                CALL,
+                message.send_buf(),
+                dest.into_dest().number(),
+                tag,
+                Mode::Standard,
+            )
         }
-        .map_err(|error| error.within(CALL))
     }
 
     /// Receives a value.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mpj_datatypes::Datatype;
+use mpj_devices::trace::Trace;
 use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, Channel, Completion, Keep, Leave, Message, Mode, Outcome, Pattern, Receive,
     Sent, Source, Taken, Target, Wait,
@@ -150,13 +151,34 @@ fn finish_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32)
 /// The contract of a send buffer.
 #[inline]
 pub unsafe fn send(comm: &Comm, buf: Buf, dest: i32, tag: i32, mode: Mode) -> Result<()> {
-    let call = name(mode, true);
+    // SAFETY: the caller's contract.
+    unsafe { send_as(comm, name(mode, true), buf, dest, tag, mode) }
+}
+
+/// Sends as [`send`], under the name of the call that the user has made.
+///
+/// # Safety
+/// The contract of a send buffer.
+#[inline]
+pub(crate) unsafe fn send_as(
+    comm: &Comm,
+    call: &'static str,
+    buf: Buf,
+    dest: i32,
+    tag: i32,
+    mode: Mode,
+) -> Result<()> {
     if dest == PROC_NULL {
         return comm.usable(call);
     }
+    let begun = comm.engine().trace().map(Trace::now);
     // SAFETY: the caller's contract, and we wait.
-    let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Leave::Now, None))? };
-    finish_send(comm, call, sent, dest, tag)
+    let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Leave::Now, None)) };
+    let outcome = sent.and_then(|sent| finish_send(comm, call, sent, dest, tag));
+    if let Some((trace, begun)) = comm.engine().trace().zip(begun) {
+        trace.send(begun, call, comm.p2p(), dest, tag, outcome.is_err());
+    }
+    outcome
 }
 
 /// Receives a message into a buffer that is long enough for it.

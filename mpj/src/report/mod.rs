@@ -1,9 +1,11 @@
 //! Texts about a whole job, for people: the entry points of a program print them, and so does `mpjrun`.
 
+mod stats;
 mod waits;
 
 use std::ops::Range;
 
+pub use stats::{RankStats, stats_table};
 pub use waits::{RankWaits, State, ThreadWait, table};
 
 /// Returns ranks as one reads them: `ranks 0, 2 to 4 and 7`.

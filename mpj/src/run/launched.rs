@@ -11,39 +11,48 @@ use crate::boot::{Boot, Faces, Local, detect};
 use crate::error::{Class, Error};
 use crate::world::World;
 
-/// Runs the ranks of this process; returns those that failed, the first one first.
-///
-/// # Errors
-/// A parameter in the environment is wrong, and no rank has started; the text is there unless the launcher prints it.
-pub(super) fn host<E, F>(faces: Faces, registry: &Registry, f: &F) -> Result<Vec<JobError>, Option<String>>
+/// Runs the ranks of this process; returns the first that failed.
+pub(super) fn host<E, F>(faces: Faces, registry: &Registry, f: &F) -> Option<JobError>
 where
     F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
     E: fmt::Display,
 {
     let ranks: Vec<u32> = faces.iter().map(|face| face.rank()).collect();
-    let Some(first) = faces.first().cloned() else { return Ok(Vec::new()) };
-    let (config, registry) =
-        prepare(&faces, registry).map_err(|why| (!first.has_launcher()).then_some(why))?;
+    let first = faces.first().cloned()?;
+    // A launcher has been told of every rank's failure, and says which one counts.
+    let is_told = first.has_launcher();
+    let (config, registry) = match prepare(&faces, registry) {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            let mut error = JobError::new(first.rank() as usize, format!("could not start: {why}"), false);
+            error.is_told = is_told;
+            return Some(error);
+        }
+    };
     let results = match threads::host(faces, &registry, &config, f, Caller::Program) {
         Ok(results) => results,
-        Err(late) => return Ok(vec![late]),
+        Err(late) => return Some(late),
     };
-    if let (Some(code), Some(Event { rank, end: End::Died(cause) })) =
-        (first.aborted(), first.deaths().first_death())
-    {
-        // Whatever became of the others, and of the rank itself.
-        let mut aborted = JobError::new(rank as usize, cause.to_string(), false);
-        aborted.aborted = Some(code);
-        return Ok(vec![aborted]);
-    }
     let failed = |(rank, result): (u32, Result<(), threads::Failure>)| {
         let failure = result.err()?;
         Some(JobError::new(rank as usize, failure.cause, failure.panicked))
     };
     let mut failures: Vec<JobError> = ranks.into_iter().zip(results).filter_map(failed).collect();
+    let followers = |rank: u32| failures.iter().filter(|failure| failure.rank() != rank as usize).count();
+    if let (Some(code), Some(Event { rank, end: End::Died(cause) })) =
+        (first.aborted(), first.deaths().first_death())
+    {
+        // Whatever became of the others, and of the rank itself.
+        let mut error = JobError::new(rank as usize, cause.to_string(), false);
+        (error.aborted, error.followers, error.is_told) = (Some(code), followers(rank), is_told);
+        return Some(error);
+    }
     let order: Vec<u32> = first.deaths().since(0).into_iter().map(|event| event.rank).collect();
     failures.sort_by_key(|failure| order.iter().position(|rank| *rank as usize == failure.rank()));
-    Ok(failures)
+    let followers = failures.len().saturating_sub(1);
+    let mut error = failures.into_iter().next();
+    error.iter_mut().for_each(|error| (error.followers, error.is_told) = (followers, is_told));
+    error
 }
 
 /// Joins the job as the one rank of this process, or a job of one if no launcher has started it; once.

@@ -16,8 +16,7 @@ use mpj_devices::{Registry, Roster};
 
 pub use launched::init;
 pub use threads::{JobError, threads};
-pub(crate) use timeout::TIMEOUT;
-pub use timeout::timeout;
+pub use timeout::{TIMEOUT, timeout};
 pub(crate) use traced::Traced;
 
 use crate::boot::{Faces, detect};
@@ -55,7 +54,8 @@ impl Launch {
 /// A named function says which error it returns. A closure that ends in `Ok(())` does not, so the compiler cannot infer it
 /// (E0283): end it in `Ok::<(), mpj::Error>(())`.
 ///
-/// If a rank fails, one line on standard error says which and why; the code is 1 after an error, 101 after a panic, and
+/// If a rank fails, one line on standard error says which and why, and how many others failed because of it; the code is 1
+/// after an error, 101 after a panic, and
 /// that of [`World::abort`] if a rank called it.
 ///
 /// # Programs that hang
@@ -110,9 +110,9 @@ where
     end(f, |f| match detect()? {
         Some(faces) => {
             let registry = faces.first().map(|face| face.registry()).unwrap_or_default();
-            launched::host(faces, &registry, f)
+            Ok(launched::host(faces, &registry, f))
         }
-        None => Ok(threads::run(launch.ranks, f, Caller::Program).err().into_iter().collect()),
+        None => Ok(threads::run(launch.ranks, f, Caller::Program).err()),
     })
 }
 
@@ -141,7 +141,7 @@ where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
-    end(f, |f| launched::host(faces, registry, f))
+    end(f, |f| Ok(launched::host(faces, registry, f)))
 }
 
 /// Has ranks run by `host`, and says how they ended.
@@ -149,23 +149,24 @@ fn end<E, F, H>(f: F, host: H) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
-    H: FnOnce(&RankBody<'_, E>) -> Result<Vec<JobError>, Option<String>>,
+    H: FnOnce(&RankBody<'_, E>) -> Result<Option<JobError>, String>,
 {
     keep_consequences_quiet();
     let rank_body = |world: World| {
         let _here = Here::begin(world.boot().deaths());
         f(world)
     };
-    let failures = host(&rank_body);
-    let failures = match failures {
-        Ok(failures) => failures,
-        Err(why) => {
-            why.iter().for_each(|why| tell(why));
-            return ExitCode::FAILURE;
+    match host(&rank_body) {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(first)) => {
+            first.summary().iter().for_each(|summary| tell(summary));
+            ExitCode::from(first.exit_code())
         }
-    };
-    failures.iter().filter(|failure| !failure.is_told()).for_each(|failure| tell(failure));
-    failures.first().map_or(ExitCode::SUCCESS, |first| ExitCode::from(first.exit_code()))
+        Err(why) => {
+            tell(&why);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 #[expect(clippy::print_stderr, reason = "the program's entry: policy, not library")]

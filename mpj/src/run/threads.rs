@@ -9,10 +9,11 @@ use mpj_devices::{End, Event, Registry, Roster, let_go_of_panic};
 
 use super::timeout::{LATE, Timer};
 use super::watch::{Place, Watch};
-use super::{Caller, Traced, interrupt};
+use super::{Caller, Traced, interrupt, tell};
 use crate::boot::wire::exit_code;
 use crate::boot::{Boot, Faces, Local};
 use crate::config::{self, Config};
+use crate::error;
 use crate::world::World;
 
 /// The exit code of a job in which a rank panicked, as of any Rust program.
@@ -27,11 +28,15 @@ pub struct JobError {
     pub(super) aborted: Option<i32>,
     /// Whether the job has run out of time.
     is_late: bool,
+    /// How many ranks have failed after it.
+    pub(super) followers: usize,
+    /// Whether a launcher tells the user of it.
+    pub(super) is_told: bool,
 }
 
 impl JobError {
     pub(crate) fn new(rank: usize, cause: String, panicked: bool) -> Self {
-        JobError { rank, cause, panicked, aborted: None, is_late: false }
+        JobError { rank, cause, panicked, aborted: None, is_late: false, followers: 0, is_told: false }
     }
 
     /// A job that was ended by `MPJ_TIMEOUT`, and what its ranks waited for.
@@ -39,9 +44,17 @@ impl JobError {
         JobError { is_late: true, ..JobError::new(0, report, false) }
     }
 
-    /// Whether the user was told of it when it happened.
-    pub(super) fn is_told(&self) -> bool {
-        self.panicked || self.is_late
+    /// Returns what the user is told of it, beyond what was said when it happened.
+    pub(super) fn summary(&self) -> Option<String> {
+        let ranks = if self.followers == 1 { "rank" } else { "ranks" };
+        match (self.is_late || self.is_told, self.panicked, self.followers) {
+            (true, ..) | (_, true, 0) => None,
+            (_, true, others) => {
+                Some(format!("rank {} panicked; {others} {ranks} failed because of it", self.rank))
+            }
+            (_, false, 0) => Some(self.to_string()),
+            (_, false, others) => Some(format!("{self}; {others} {ranks} failed because of it")),
+        }
     }
 
     /// Returns the exit code of a program that ends with it.
@@ -200,6 +213,9 @@ where
     }
     let timer = if is_ours { Timer::start(&config, &watch, caller) } else { None };
     let results = host_all(faces, registry, &config, &watch, f);
+    if let Some(stats) = watch.stats().filter(|_| caller == Caller::Program) {
+        tell(&stats);
+    }
     match timer.and_then(Timer::stop) {
         Some(report) => Err(JobError::late(report)),
         None => Ok(results),
@@ -281,14 +297,22 @@ where
     let run = || f(world.clone()).map_err(|error| format!("returned an error: {error}"));
     let outcome = catch_unwind(AssertUnwindSafe(run));
     watch.note(rank, Place::Returned(engine));
+    let tell_cause = |cause: &str| {
+        if let Some(first) = error::followed(cause).filter(|first| *first != rank) {
+            roster.told(rank, first);
+        }
+    };
     let (failure, thrown) = match outcome {
         Ok(Ok(value)) => {
-            world.leave();
+            if let Some(stats) = world.leave() {
+                watch.keep(rank, stats);
+            }
             return Ok(value);
         }
         Ok(Err(cause)) => (Failure { cause, panicked: false }, None),
         Err(panic) => (Failure::panicked(panic.as_ref()), Some(panic)),
     };
+    tell_cause(&failure.cause);
     world.die(&failure.cause);
     thrown.into_iter().for_each(let_go_of_panic);
     Err(failure)
@@ -309,10 +333,14 @@ fn collect<R>(results: Vec<Result<R, Failure>>, roster: &Roster) -> Result<Vec<R
         // In the words the others were told: a rank that aborts the job may go on, and fail in another way or not.
         let rank = rank as usize;
         let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);
-        return Err(JobError::new(rank, cause.to_string(), panicked));
+        let followers = failures.iter().filter(|(other, _)| *other != rank).count();
+        return Err(JobError { followers, ..JobError::new(rank, cause.to_string(), panicked) });
     }
+    let followers = failures.len().saturating_sub(1);
     match failures.into_iter().next() {
         None => Ok(values),
-        Some((rank, failure)) => Err(JobError::new(rank, failure.cause, failure.panicked)),
+        Some((rank, failure)) => {
+            Err(JobError { followers, ..JobError::new(rank, failure.cause, failure.panicked) })
+        }
     }
 }

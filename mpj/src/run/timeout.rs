@@ -10,12 +10,12 @@ use super::{Caller, tell};
 use crate::config::{Config, Text};
 
 /// How long a job may run.
-pub(crate) const TIMEOUT: Text = Text {
+pub const TIMEOUT: Text = Text {
     name: "TIMEOUT",
     default: "",
     form: "a number of seconds above 0",
     accepts: |text| text.is_empty() || seconds(text).is_some(),
-    help: "seconds after which the job is ended, with a table of which rank waits for what; no limit unless set",
+    help: "seconds after which the job is ended, and a table says which rank waits for what; empty for no limit",
 };
 
 /// The exit code of a program that was ended by it, as of timeout(1).

@@ -5,11 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mpj_devices::{End, Engine};
 
-use crate::report::{RankWaits, State, table};
+use crate::report::{RankStats, RankWaits, State, stats_table, table};
 
 /// The ranks of this process.
 #[derive(Debug)]
-pub(crate) struct Watch(BTreeMap<u32, Mutex<Place>>);
+pub(crate) struct Watch {
+    places: BTreeMap<u32, Mutex<Place>>,
+    /// What the ranks that have left have moved, if the user wants to know.
+    stats: Mutex<BTreeMap<u32, RankStats>>,
+}
 
 /// How far a rank has come.
 #[derive(Default, Debug)]
@@ -44,31 +48,43 @@ impl Place {
 
 impl Watch {
     pub(crate) fn new(ranks: impl IntoIterator<Item = u32>) -> Arc<Self> {
-        Arc::new(Watch(ranks.into_iter().map(|rank| (rank, Mutex::default())).collect()))
+        let places = ranks.into_iter().map(|rank| (rank, Mutex::default())).collect();
+        Arc::new(Watch { places, stats: Mutex::default() })
     }
 
     /// Notes how far a rank has come.
     pub(super) fn note(&self, rank: u32, place: Place) {
-        if let Some(known) = self.0.get(&rank) {
+        if let Some(known) = self.places.get(&rank) {
             *lock(known) = place;
         }
     }
 
+    /// Keeps what a rank has moved.
+    pub(super) fn keep(&self, rank: u32, stats: RankStats) {
+        lock(&self.stats).insert(rank, stats);
+    }
+
+    /// Returns the table of what the ranks have moved, if there is anything in it.
+    pub(super) fn stats(&self) -> Option<String> {
+        let stats = lock(&self.stats);
+        (!stats.is_empty()).then(|| stats_table(self.places.len() as u32, &stats))
+    }
+
     /// Returns which rank waits for what, each line after a line break.
     pub(crate) fn table(&self) -> String {
-        table(&self.0.iter().map(|(rank, place)| (*rank, lock(place).state())).collect())
+        table(&self.places.iter().map(|(rank, place)| (*rank, lock(place).state())).collect())
     }
 
     /// Whether there is nothing to tell: one rank, which does not wait.
     pub(super) fn is_plain(&self) -> bool {
         let waits =
             |place: &Mutex<Place>| lock(place).engine().is_some_and(|engine| !engine.waits().is_empty());
-        self.0.len() == 1 && !self.0.values().any(waits)
+        self.places.len() == 1 && !self.places.values().any(waits)
     }
 
     /// Makes every call of every rank fail.
     pub(crate) fn end(&self, cause: &str) {
-        for (rank, place) in &self.0 {
+        for (rank, place) in &self.places {
             let engine = lock(place).engine();
             if let Some(engine) = engine {
                 engine.roster().report(*rank, End::Died(cause.into()));
@@ -78,6 +94,6 @@ impl Watch {
     }
 }
 
-fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -109,16 +109,26 @@ fn the_launcher_has_parameters_of_its_own() {
 
 fn every_parameter_is_listed() {
     let ended = watch(&mut mpjrun("--params")).0.end();
-    for line in [
-        "MPJ_SPIN=20 (number, 0 to 1000000)",
-        "MPJ_NIO_HOST=127.0.0.1 (text, an address, such as 10.0.0.1)",
-        "MPJ_ALLREDUCE=auto (one of auto, flat, doubling, ring)",
-        "MPJ_ALLREDUCE_RING=32768 (number, 0 to",
-        "MPJ_DEV=auto (text, ",
-        "MPJ_TEST_TIMEOUT=60s (text, ",
+    let parts = ended.out.split(String::is_empty).skip(1).map(|part| part.split_first().unwrap());
+    let parts: Vec<(&String, &[String])> = parts.collect();
+    for (part, start, end) in [
+        ("know these first", "MPJ_DEV=auto ", "such as auto or shmdev,niodev]"),
+        ("general", "MPJ_SPIN=20 ", "[0 to 1000000]"),
+        ("start-up", "MPJ_KILL_AFTER=2 ", "[0 to 86400]"),
+        ("reports", "MPJ_TEST_TIMEOUT=60s ", "or 0 for no limit]"),
+        ("shmdev", "MPJ_SHM_SINGLE_COPY=0 ", "]"),
+        ("niodev", "MPJ_NIO_HOST=127.0.0.1 ", "[an address, such as 10.0.0.1]"),
+        ("collectives", "MPJ_ALLREDUCE=auto ", "[one of auto, flat, doubling, ring]"),
     ] {
-        let at = ended.out.iter().position(|said| said.starts_with(line));
-        let help = at.and_then(|at| ended.out.get(at + 1));
-        assert!(help.is_some_and(|help| help.starts_with("    ") && help.len() > 20), "{line}: {ended:#?}");
+        let lines = parts.iter().find(|(name, _)| *name == part).map(|(_, lines)| *lines).unwrap_or_default();
+        let line = lines.iter().find(|line| line.trim_start().starts_with(start));
+        assert!(line.is_some_and(|line| line.ends_with(end)), "{part}: {start}: {ended:#?}");
     }
+    assert_eq!((parts[0].0.as_str(), parts[0].1.len()), ("know these first", 3));
+    let mut names: Vec<&str> =
+        ended.out.iter().filter_map(|line| line.trim_start().split_once('=')).map(|(n, _)| n).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "each stands once");
 }

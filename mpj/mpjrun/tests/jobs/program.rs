@@ -144,6 +144,9 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "left-behind" => left_behind(world),
         "beats" => beats(world)?,
         "ring" => drop(world.recv(&mut [0u8], (me + 1) % world.size(), 7)?),
+        "endless" => loop {
+            say("a line");
+        },
         "hang-on" => hang_on(world)?,
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),

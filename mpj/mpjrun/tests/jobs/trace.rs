@@ -42,7 +42,19 @@ fn a_job_is_traced_by_every_device() {
         // The second time by the variable; what lies there is replaced.
         for set in [format!("--trace {}", path.display()), format!("-x MPJ_TRACE={}", path.display())] {
             let ended = run(&format!("-n 3 --dev {device} {more} {set}"), "exchange");
-            assert!(ended.code == Some(0) && ended.err.is_empty(), "{device}: {ended:#?}");
+            // A table of waits: a head, a line for each rank and one for all.
+            assert_eq!((ended.code, ended.err.len()), (Some(0), 6), "{device}: {ended:#?}");
+            assert!(
+                ended.err[0].contains("events; how long each rank waited, and in which calls:"),
+                "{ended:#?}"
+            );
+            assert!(
+                ended.err[2..]
+                    .iter()
+                    .zip(["0", "1", "2", "all"])
+                    .all(|(line, who)| line.trim().starts_with(who))
+            );
+            assert!(ended.err[5].contains("allreduce ") && ended.err[5].contains(" %"), "{ended:#?}");
             assert_eq!(folder.files(), ["job.json".to_owned()].into());
             let trace = Trace::read(&path);
             assert_eq!(trace.ranks().into_values().collect::<Vec<_>>(), ["rank 0", "rank 1", "rank 2"]);
@@ -52,6 +64,10 @@ fn a_job_is_traced_by_every_device() {
             for name in ["eager sent", "announced", "allreduce", "ssend"] {
                 assert_eq!(trace.ranks_with(name).len(), 3, "{name} by {device}");
             }
+            let calls = trace.events("ssend").into_iter().filter(|event| event["cat"] == "send").count();
+            assert_eq!(calls, 3 * 4, "each blocking send is a slice, by {device}");
+            let named = |event: &&serde_json::Value| event["args"]["communicator"] == "world";
+            assert!(trace.events("allreduce").iter().all(named), "{device}");
             let arrived = trace.events("eager arrived");
             let by = |event: &&serde_json::Value| event["args"]["device"] == device;
             assert!(device == "auto" || arrived.iter().all(by), "{device}: {arrived:?}");

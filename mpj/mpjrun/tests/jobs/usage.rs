@@ -39,8 +39,8 @@ fn bad_command_lines() {
         ("-n 2 --ranks-per-process -1 true", 2, &["'-1'", "not a number of ranks"]),
         ("-n 2 --timeout -1 true", 2, &["'-1'", "not a number of seconds"]),
         ("-n 2 --frobnicate true", 2, &["--frobnicate"]),
-        ("-n 2", 2, &["PROGRAM"]),
-        ("true", 2, &["-n"]),
+        ("-n 2", 2, &["mpjrun -n N [OPTIONS] PROGRAM"]),
+        ("true", 2, &["say how many ranks of which program: mpjrun -n N"]),
         ("-n 2 /etc true", 126, &["'/etc' is a directory"]),
         ("-n 2 -x NOTHING true", 2, &["-x NOTHING: the environment has no such variable"]),
         ("-n 2 -x MPJ_SPINN=3 true", 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"]),
@@ -58,6 +58,13 @@ fn bad_command_lines() {
 
 /// Spellings of other launchers that mean the same.
 fn other_spellings() {
+    // An option of mpjrun behind the program is the program's; there is a hint if the program fails.
+    let ended = watch(mpjrun("-n 2").args(["sh", "-c", "exit 7", "--timeout", "4"])).0.end();
+    assert_eq!(ended.code, Some(7));
+    let hint = "  --timeout went to the program: options of mpjrun stand before its name";
+    assert_eq!(ended.err.last().map(String::as_str), Some(hint), "{ended:#?}");
+    assert!(watch(mpjrun("-n 2").args(["true", "--timeout", "4"])).0.end().err.is_empty());
+
     for args in ["-np 2", "--np 2", "-n2", "-n 2", "-np=2", "--np=2", "-dev niodev -np 2", "-label -n 2"] {
         let ended = run(args, "fine");
         assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 2, 0), "{args}: {ended:#?}");
@@ -79,7 +86,7 @@ fn params_and_help() {
     let ended = watch(&mut mpjrun("--params")).0.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0));
     assert!(
-        ended.out.iter().any(|line| line.starts_with("MPJ_SPIN=20 (number, 0 to 1000000)")),
+        ended.out.iter().any(|line| line.starts_with("  MPJ_SPIN=20 ") && line.ends_with("[0 to 1000000]")),
         "{ended:#?}"
     );
     let ended = watch(&mut mpjrun("--help")).0.end();

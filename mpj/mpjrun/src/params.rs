@@ -1,0 +1,41 @@
+//! `mpjrun --params`: the run-time parameters by their parts, the most important ones first.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use mpj::config::{PREFIX, Parameter};
+
+use crate::environment::{FIRST, groups};
+
+/// Prints the list.
+pub(crate) fn print() -> ExitCode {
+    match std::io::stdout().write_all(list().as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn list() -> String {
+    let mut parts: Vec<(&str, Vec<&dyn Parameter>)> = vec![("know these first", FIRST.to_vec())];
+    let is_first = |parameter: &dyn Parameter| FIRST.iter().any(|first| first.name() == parameter.name());
+    for group in groups() {
+        let others = group.parameters.iter().copied().filter(|parameter| !is_first(*parameter));
+        match parts.iter_mut().find(|(name, _)| *name == group.name) {
+            Some((_, parameters)) => parameters.extend(others),
+            None => parts.push((group.name, others.collect())),
+        }
+    }
+    let set = |parameter: &dyn Parameter| format!("{PREFIX}{}={}", parameter.name(), parameter.default());
+    let longest = parts.iter().flat_map(|(_, parameters)| parameters).map(|parameter| set(*parameter).len());
+    let width = longest.max().unwrap_or(0);
+    let mut text = String::from(
+        "Variables of the environment, with their defaults; -x NAME=VALUE sets one for a job. In brackets: values.\n",
+    );
+    for (name, parameters) in parts {
+        text += &format!("\n{name}\n");
+        for parameter in parameters {
+            text += &format!("  {:width$}  {} [{}]\n", set(parameter), parameter.help(), parameter.range());
+        }
+    }
+    text
+}

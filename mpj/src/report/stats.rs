@@ -1,0 +1,148 @@
+//! What the ranks of a job have moved: one table, with a line for each rank and their sum.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use mpj_devices::{Count, Stats, Traffic};
+use serde::{Deserialize, Serialize};
+
+use super::each;
+
+/// The most ranks that have a line of their own.
+const LINES: usize = 256;
+
+/// What one rank has moved. A pair is a number and its bytes.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RankStats {
+    /// The devices that have moved something.
+    pub devices: Vec<String>,
+    /// One pair for each column.
+    pub moved: [(u64, u64); COLUMNS.len()],
+}
+
+/// The columns, and what they mean.
+const COLUMNS: [(&str, &str); 6] = [
+    ("sent at once", "messages copied through the device (eager)"),
+    ("announced", "longer messages, of which the receiver was told first (rendezvous)"),
+    (
+        "in place",
+        "pieces that a device moved between the memories of the ranks, on the rank that asked it to",
+    ),
+    ("registered", "memory registered with a device"),
+    ("copied", "copies that this rank has made, or the system for it"),
+    ("to itself", "messages of a rank to itself"),
+];
+
+impl RankStats {
+    /// Returns the figures of a rank.
+    pub fn of(stats: &Stats) -> Self {
+        let mut sum = Traffic::default();
+        let used = stats.devices.iter().filter(|(_, traffic)| *traffic != Traffic::default());
+        let devices = used.map(|(name, _)| (*name).to_owned()).collect();
+        stats.devices.iter().for_each(|(_, traffic)| sum += *traffic);
+        let counts = [sum.eager, sum.announced, sum.lent, sum.registered, stats.copies(), stats.local.own];
+        RankStats { devices, moved: counts.map(|Count { number, bytes, .. }| (number, bytes)) }
+    }
+}
+
+/// Returns the table of a job of `size` ranks.
+pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
+    let mut lines = vec![("rank".to_owned(), COLUMNS.map(|(name, _)| name.to_owned()), "devices".to_owned())];
+    let mut sum = RankStats::default();
+    for (rank, stats) in ranks {
+        for (all, own) in sum.moved.iter_mut().zip(stats.moved) {
+            *all = (all.0.saturating_add(own.0), all.1.saturating_add(own.1));
+        }
+        sum.devices.extend(
+            stats.devices.iter().filter(|name| !sum.devices.contains(name)).cloned().collect::<Vec<_>>(),
+        );
+        if ranks.len() <= LINES {
+            lines.push(line(&rank.to_string(), stats));
+        }
+    }
+    lines.push(line("sum", &sum));
+    let widths: Vec<usize> = (0..COLUMNS.len())
+        .map(|at| lines.iter().map(|(_, cells, _)| cells[at].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::from("what the ranks have moved: number (bytes)");
+    for (rank, cells, devices) in &lines {
+        let _ = write!(text, "\n  {rank:>5}");
+        for (cell, width) in cells.iter().zip(&widths) {
+            let _ = write!(text, "  {cell:>width$}");
+        }
+        let _ = write!(text, "  {devices}");
+    }
+    let silent: Vec<u32> = (0..size).filter(|rank| !ranks.contains_key(rank)).collect();
+    if !silent.is_empty() {
+        let _ =
+            write!(text, "\n  not counted, as they have not left the job in good order: {}", each(silent));
+    }
+    for (name, meaning) in COLUMNS {
+        let _ = write!(text, "\n  {name}: {meaning}");
+    }
+    text
+}
+
+fn line(rank: &str, stats: &RankStats) -> (String, [String; COLUMNS.len()], String) {
+    let cells =
+        stats.moved.map(
+            |(number, bytes)| {
+                if number == 0 { "–".to_owned() } else { format!("{number} ({})", amount(bytes)) }
+            },
+        );
+    (rank.to_owned(), cells, stats.devices.join(", "))
+}
+
+/// Returns bytes in the largest unit of which there is one.
+fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1024.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_each_rank_and_their_sum() {
+        let of = |device: &str, number, bytes| {
+            let mut stats = RankStats { devices: vec![device.into()], ..RankStats::default() };
+            stats.moved[0] = (number, bytes);
+            stats.moved[4] = (1, 1 << 20);
+            stats
+        };
+        let table = stats_table(3, &BTreeMap::from([(0, of("shmdev", 2, 100)), (2, of("niodev", 10, 5000))]));
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "what the ranks have moved: number (bytes)");
+        assert_eq!(
+            lines[1],
+            "   rank  sent at once  announced  in place  registered       copied  to itself  devices"
+        );
+        assert_eq!(
+            lines[2],
+            "      0     2 (100 B)          –         –           –  1 (1.0 MiB)          –  shmdev"
+        );
+        assert_eq!(
+            lines[4],
+            "    sum  12 (5.0 KiB)          –         –           –  2 (2.0 MiB)          –  shmdev, niodev"
+        );
+        assert_eq!(lines[5], "  not counted, as they have not left the job in good order: rank 1");
+        assert_eq!(lines.len(), 6 + COLUMNS.len());
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        let most = RankStats { devices: Vec::new(), moved: [(1, u64::MAX); COLUMNS.len()] };
+        let table = stats_table(2, &BTreeMap::from([(0, most.clone()), (1, most)]));
+        assert!(table.contains("2 (16384.0 PiB)"), "{table}");
+    }
+}
