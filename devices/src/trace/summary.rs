@@ -98,7 +98,7 @@ fn write_line(
         named.iter().map(|(call, waited)| format!("{call} {:.0} %", share(*waited))).collect();
     if !others.is_empty() {
         let waited = others.iter().map(|(_, waited)| waited).sum();
-        parts.push(format!("{} others {:.0} %", others.len(), share(waited)));
+        parts.push(format!("other calls {:.0} %", share(waited)));
     }
     f.write_str(&parts.join(", "))
 }

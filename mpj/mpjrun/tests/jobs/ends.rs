@@ -148,10 +148,10 @@ fn timeout() {
     }
     assert!(!hung.err.iter().any(|err| err.contains("cycle")), "{hung:#?}");
     for args in
-        ["-n 4 -x MPJ_TIMEOUT=1", "-n 4 --timeout 1 -x MPJ_TIMEOUT=100", "-n 4 --dev smdev -x MPJ_TIMEOUT=1"]
+        ["-n 4 -x MPJ_TIMEOUT=3", "-n 4 --timeout 3 -x MPJ_TIMEOUT=100", "-n 4 --dev smdev -x MPJ_TIMEOUT=3"]
     {
         let hung = run(args, "ring");
-        hung.expect(124, &["still ran after 1 s:"]);
+        hung.expect(124, &["still ran after 3 s:"]);
         let cycle = "  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0";
         assert_eq!(hung.err.iter().filter(|err| *err == cycle).count(), 1, "{hung:#?}");
     }

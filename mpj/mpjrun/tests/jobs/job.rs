@@ -99,6 +99,18 @@ impl Job {
         kill(&[self.child.id()], signal);
     }
 
+    /// Asks what the ranks wait for until one waits for this.
+    pub(crate) fn ask_until(&self, part: &str) {
+        let start = Instant::now();
+        let is_told =
+            || self.lines.got.lock().unwrap().iter().any(|(is_err, line)| *is_err && line.contains(part));
+        while !is_told() {
+            assert!(start.elapsed() < HANGS, "no '{part}' in {:?}", self.lines.got.lock().unwrap());
+            self.signal("-QUIT");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Sends a signal twice at once.
     pub(crate) fn signal_twice(&self, signal: &str) {
         kill(&[self.child.id(); 2], signal);
@@ -155,7 +167,9 @@ impl Ended {
     /// The one line of mpjrun's own, beside what it says on the way.
     pub(crate) fn message(&self) -> &str {
         let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
-        let own: Vec<&String> = own.filter(|line| !line.starts_with("mpjrun: interrupt")).collect();
+        let is_other =
+            |line: &str| line.starts_with("mpjrun: interrupt") || line.contains("how long each rank waited");
+        let own: Vec<&String> = own.filter(|line| !is_other(line)).collect();
         assert_eq!(own.len(), 1, "{self:?}");
         own[0]
     }
