@@ -136,8 +136,8 @@ fn timeout() {
     let start = Instant::now();
     run_sh("-n 2 --timeout 0.3", "sleep 100").expect(124, &["still ran after 0.3 s"]);
     assert!(start.elapsed() >= Duration::from_millis(300));
-    let hung = run("-n 4 --ranks-per-process 2 --timeout 2", "hang");
-    hung.expect(124, &["still ran after 2 s:"]);
+    let hung = run("-n 4 --ranks-per-process 2 --timeout 5", "hang");
+    hung.expect(124, &["still ran after 5 s:"]);
     for line in [
         "  rank 0: recv from rank 3 with tag 7, for ",
         "  ranks 1 and 2: barrier, for ",
@@ -148,10 +148,10 @@ fn timeout() {
     }
     assert!(!hung.err.iter().any(|err| err.contains("cycle")), "{hung:#?}");
     for args in
-        ["-n 4 -x MPJ_TIMEOUT=3", "-n 4 --timeout 3 -x MPJ_TIMEOUT=100", "-n 4 --dev smdev -x MPJ_TIMEOUT=3"]
+        ["-n 4 -x MPJ_TIMEOUT=5", "-n 4 --timeout 5 -x MPJ_TIMEOUT=100", "-n 4 --dev smdev -x MPJ_TIMEOUT=5"]
     {
         let hung = run(args, "ring");
-        hung.expect(124, &["still ran after 3 s:"]);
+        hung.expect(124, &["still ran after 5 s:"]);
         let cycle = "  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0";
         assert_eq!(hung.err.iter().filter(|err| *err == cycle).count(), 1, "{hung:#?}");
     }
