@@ -91,14 +91,14 @@ fn write_line(
     let share = |waited: f64| if time > 0.0 { 100.0 * waited / time } else { 0.0 };
     let mut calls: Vec<(&String, f64)> = waits.iter().map(|(call, waited)| (call, *waited)).collect();
     calls.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    let waited = calls.iter().map(|(_, waited)| waited).sum();
+    let sum = |calls: &[(&String, f64)]| calls.iter().fold(0.0, |sum, (_, waited)| sum + waited);
+    let waited = sum(&calls);
     write!(f, "\n  {who:>5}  {:>7.2} s  {:>4.0} %  ", time / 1e6, share(waited))?;
     let (named, others) = calls.split_at(calls.len().min(CALLS));
     let mut parts: Vec<String> =
         named.iter().map(|(call, waited)| format!("{call} {:.0} %", share(*waited))).collect();
     if !others.is_empty() {
-        let waited = others.iter().map(|(_, waited)| waited).sum();
-        parts.push(format!("other calls {:.0} %", share(waited)));
+        parts.push(format!("other calls {:.0} %", share(sum(others))));
     }
     f.write_str(&parts.join(", "))
 }
