@@ -131,11 +131,13 @@ impl Bare {
     /// All ranks but the last, which the fence opens for last, say that they die, and end, while `mpjrun` is stopped.
     fn die_together(&self) {
         let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
+        let say = || self.say(&[self.died("returned an error: together")]);
         if self.me + 1 == size {
-            stop_launcher(|| ());
+            // On a busy host it may end before the others have come so far.
+            stop_launcher(say);
         } else {
             wait_for_the_stop();
-            self.say(&[self.died("returned an error: together")]);
+            say();
         }
     }
 
