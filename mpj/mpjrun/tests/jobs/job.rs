@@ -167,8 +167,11 @@ impl Ended {
     /// The one line of mpjrun's own, beside what it says on the way.
     pub(crate) fn message(&self) -> &str {
         let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
-        let is_other =
-            |line: &str| line.starts_with("mpjrun: interrupt") || line.contains("how long each rank waited");
+        let is_other = |line: &str| {
+            line.starts_with("mpjrun: interrupt")
+                || line.contains("how long each rank waited")
+                || line.ends_with("; the others go on")
+        };
         let own: Vec<&String> = own.filter(|line| !is_other(line)).collect();
         assert_eq!(own.len(), 1, "{self:?}");
         own[0]
