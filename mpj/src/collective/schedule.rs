@@ -186,11 +186,13 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
             false
         });
         if let Some(error) = failed {
-            let is_refused =
-                matches!(error.as_fault(), Some(Fault::Refused { .. } | Fault::Abandoned { .. }));
-            // Who has left the communicator may have said before why.
+            let follows = matches!(
+                error.as_fault(),
+                Some(Fault::Refused { .. } | Fault::Abandoned { .. } | Fault::Withdrawn { .. })
+            );
+            // A notice that says why may have come already.
             let look = || Course::look(&self.context, &self.call, self.call.number, true).err();
-            let told = is_refused.then(look).flatten();
+            let told = follows.then(look).flatten();
             self.fail(told.unwrap_or(error));
         }
     }

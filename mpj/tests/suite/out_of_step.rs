@@ -253,7 +253,9 @@ fn user_code_that_fails_on_one_rank() {
         });
         let why = format!("rank {who} failed in allreduce: a function of the user's panicked");
         for error in errors {
-            assert!(error.contains(&why), "{error}");
+            // A rank that has heard it takes its messages back, and that may be seen before the notice is.
+            let is_next = error.ends_with("took its message back: the call it was sent by has failed there");
+            assert!(error.contains(&why) || is_next, "{error}");
         }
     }
 }
