@@ -142,6 +142,8 @@ impl Engine {
         };
         let device = exposed.as_ref().and_then(|(id, _)| self.device_of(self.peers.get(*id)?));
         let (Some((peer, registration)), Some(device)) = (&exposed, device) else {
+            // A registration that outlives its memory would let the peer read what is freed.
+            drop(exposed);
             op.end(Err(fault));
             return true;
         };
