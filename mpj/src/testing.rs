@@ -81,16 +81,18 @@ pub const fn limit(text: &str) -> Duration {
 /// Runs a test as `ranks` thread ranks; one such test at a time, since they share the machine's cores.
 ///
 /// # Panics
-/// If a rank panics or returns an error, or the test takes longer than `limit`: the test has failed.
+/// If a rank panics or returns an error, or the test takes longer than `limit`: the test has failed. The panic is at the line of
+/// the caller.
+#[track_caller]
 pub fn run<O: Outcome>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let config = config::from_env().unwrap_or_else(|error| panic!("{error}"));
-    // No limit is no time.
-    let limit = if config.is_set(&TEST_TIMEOUT) { parse(config.text(&TEST_TIMEOUT)) } else { Some(limit) };
-    let outcome = {
+    let outcome = config::from_env().map_err(|error| error.to_string()).and_then(|config| {
+        // No limit is no time.
+        let limit =
+            if config.is_set(&TEST_TIMEOUT) { parse(config.text(&TEST_TIMEOUT)) } else { Some(limit) };
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         watched(ranks, limit, test)
-    };
+    });
     if let Err(error) = outcome {
         panic!("{error}");
     }

@@ -18,6 +18,7 @@ mod nonblocking;
 mod objects;
 mod out_of_step;
 mod p2p;
+mod panics;
 mod parameters;
 mod paths;
 mod pieces;

@@ -1,0 +1,46 @@
+//! Where a rank test that fails points: at the user's lines, and at none of the library.
+
+use std::process::Command;
+
+use mpj::World;
+
+/// The line of the assertion below.
+const ASSERTION: u32 = line!() + 5;
+
+#[mpj::test(ranks = 2)]
+#[ignore = "fails on purpose: another test runs it"]
+fn assertion_fails(world: World) {
+    assert_eq!(world.rank(), 0, "on purpose");
+}
+
+/// The line of the attribute below.
+const ERROR: u32 = line!() + 2;
+
+#[mpj::test(ranks = 2)]
+#[ignore = "fails on purpose: another test runs it"]
+fn error_is_returned(world: World) -> Result<(), String> {
+    if world.rank() == 1 { Err("on purpose".to_owned()) } else { Ok(()) }
+}
+
+/// Runs one of the tests above in a process of its own; returns what it prints.
+fn output_of(test: &str) -> String {
+    let module = module_path!().split_once("::").map_or(String::new(), |(_, module)| format!("{module}::"));
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--ignored", "--exact", &format!("{module}{test}")]).env("RUST_BACKTRACE", "0");
+    let output = command.output().expect("it runs");
+    assert!(!output.status.success(), "{test} fails");
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+#[test]
+fn failing_rank_tests_point_at_the_users_lines() {
+    let output = output_of("assertion_fails");
+    let at = format!("panicked at {}:{ASSERTION}:5:", file!());
+    assert!(output.contains(&at) && output.contains("on purpose"), "no '{at}' in {output}");
+    assert!(!output.contains("testing.rs"), "{output}");
+    let output = output_of("error_is_returned");
+    let at = format!("panicked at {}:{ERROR}:1:", file!());
+    assert!(output.contains(&at), "no '{at}' in {output}");
+    assert!(output.contains("rank 1 returned an error: \"on purpose\""), "{output}");
+    assert!(!output.contains("testing.rs"), "{output}");
+}
