@@ -13,6 +13,12 @@ pub trait Link: Send + fmt::Debug {
     /// whenever it polls, and once more after it has raised the flag of its doorbell: if that is refused, too, room must ring it.
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
+    /// Returns the longest body of a frame that the peer takes, in bytes, if it may be shorter than the
+    /// [longest](super::Caps::fragment) that this rank sends. It is asked for once, before the first frame.
+    fn takes(&self) -> Option<usize> {
+        None
+    }
+
     /// Sends one frame as [`post`](Self::post) does, of a caller that may have more to send at once: where a frame alone
     /// costs much, the device may keep it back to send several together.
     ///

@@ -140,8 +140,12 @@ impl Engine {
         // Set once: there is one answer to each question, and no further question once a peer is met.
         let _ = peer.device.set(device);
         out.contact = Contact::Met;
-        out.link = link;
         out.caps = self.devices[device].caps().clone();
+        if let Some(most) = link.takes() {
+            out.caps.fragment = out.caps.fragment.min(most);
+            out.caps.eager = out.caps.eager.min(most);
+        }
+        out.link = link;
         out.credit = self.credit.first;
         let was_idle = out.is_idle();
         let unsent = std::mem::take(&mut out.unsent);

@@ -237,8 +237,8 @@ impl Shared {
         }
         if card.slot != self.card.slot {
             return Err(format!(
-                "{PREFIX}{} is not the same here and at {peer:?}: set it for all ranks alike",
-                IBV_EAGER.name
+                "{PREFIX}{} gives receives of {} bytes here and of {} bytes at rank {}: set it for all ranks alike",
+                IBV_EAGER.name, self.card.slot, card.slot, peer.0
             ));
         }
         let pair = self

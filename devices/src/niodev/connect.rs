@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::NIO_HOST;
+use super::{NIO_FRAGMENT, NIO_HOST};
 use crate::config::PREFIX;
 use crate::device::Address;
 use crate::sys::{Errno, OwnedFd, socket};
@@ -42,9 +42,16 @@ pub(super) fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Reads a peer's address.
-pub(super) fn parse(address: &Address) -> Option<SocketAddr> {
-    str::from_utf8(&address.0).ok()?.parse().ok()
+/// Returns the card of a rank: where it listens, and the longest body of a frame that it takes, in bytes.
+pub(super) fn card(at: SocketAddr, takes: usize) -> Address {
+    Address(format!("{at} {takes}").into_bytes())
+}
+
+/// Reads a card that came from a peer. One that takes less than any value of the parameters lets it is none.
+pub(super) fn parse(card: &Address) -> Option<(SocketAddr, usize)> {
+    let (at, takes) = str::from_utf8(&card.0).ok()?.split_once(' ')?;
+    let takes = takes.parse().ok().filter(|takes| *takes >= NIO_FRAGMENT.range.0 as usize)?;
+    Some((at.parse().ok()?, takes))
 }
 
 /// Whether an error says that this process, not the peer, lacks something.

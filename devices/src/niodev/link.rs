@@ -35,12 +35,14 @@ pub(super) struct TcpLink {
     row: Row,
     /// Whether the peer was asked to acknowledge all that was sent.
     asked: bool,
+    /// The longest body that the peer takes.
+    takes: usize,
 }
 
 impl TcpLink {
-    pub(super) fn new(shared: Arc<Shared>, pipe: Arc<Pipe>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, pipe: Arc<Pipe>, takes: usize) -> Self {
         let row = Row { looks: shared.looks().wrapping_sub(1), last: Instant::now() };
-        TcpLink { shared, pipe, packed: Vec::new(), staged: false, row, asked: false }
+        TcpLink { shared, pipe, packed: Vec::new(), staged: false, row, asked: false, takes }
     }
 
     /// Sends a frame, and all that was held back before it; or holds it back, too, if there may be `more` and it follows
@@ -147,6 +149,10 @@ fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], 
 }
 
 impl Link for TcpLink {
+    fn takes(&self) -> Option<usize> {
+        Some(self.takes)
+    }
+
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         self.put(head, body, false)

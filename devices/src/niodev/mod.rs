@@ -83,7 +83,7 @@ pub const NIO_EAGER: Number = Number {
     name: "NIO_EAGER",
     default: 256 << 10,
     range: (SHORT_BODY as u64, 4 << 20),
-    help: "bytes up to which niodev sends a message at once; longer ones are announced first",
+    help: "bytes up to which niodev sends a message at once; longer ones are announced first; less to ranks that take less",
 };
 
 /// The longest piece of an announced message on niodev.
@@ -91,7 +91,7 @@ pub const NIO_FRAGMENT: Number = Number {
     name: "NIO_FRAGMENT",
     default: 256 << 10,
     range: (1 << 10, BODY_MAX as u64),
-    help: "bytes of the pieces of announced messages; at least NIO_EAGER",
+    help: "bytes of the pieces of announced messages, and the longest that is taken; at least NIO_EAGER",
 };
 
 // A frame takes what is sent at once, and a piece that is no shorter.
@@ -234,16 +234,16 @@ unsafe impl Device for NioDevice {
     }
 
     fn address(&self) -> Address {
-        Address(self.at.to_string().into_bytes())
+        connect::card(self.at, self.caps.fragment)
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
-        connect::parse(peer).map(|_| Affinity(10))
+        connect::parse(peer).is_some().then_some(Affinity(10))
     }
 
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
-        let at = connect::parse(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
+        let (at, takes) = connect::parse(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
         let pipe = self.shared.pipe(peer.0);
         if !pipe.is_met() {
             let started = Half::connect(&self.shared.id, Attempt::new(Arc::clone(&pipe), at));
@@ -257,7 +257,7 @@ unsafe impl Device for NioDevice {
             drop(waiting);
             self.shared.bell.ring();
         }
-        Ok(Box::new(link::TcpLink::new(Arc::clone(&self.shared), pipe)))
+        Ok(Box::new(link::TcpLink::new(Arc::clone(&self.shared), pipe, takes)))
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

@@ -297,7 +297,9 @@ fn a_peer_that_is_not_there_is_lost() {
 fn addresses_and_errors_make_sense() {
     let rank = Rank::new(0, 8);
     assert!(rank.device.affinity(&rank.device.address()).is_some());
-    for nonsense in [&b"nowhere"[..], b"", b"\xFF\xFE", b"1.2.3.4", b"1.2.3.4:99999"] {
+    let short = [&b"1.2.3.4:5"[..], b"1.2.3.4:5 ", b"1.2.3.4:5 0", b"1.2.3.4:5 1023", b"1.2.3.4:5 -1"];
+    let strange = [&b"nowhere"[..], b"", b"\xFF\xFE", b"1.2.3.4 2000", b"1.2.3.4:99999 2000"];
+    for nonsense in short.into_iter().chain(strange) {
         let address = Address(nonsense.to_vec());
         assert!(
             rank.device.affinity(&address).is_none() && rank.device.connect(PeerId(1), &address).is_err()

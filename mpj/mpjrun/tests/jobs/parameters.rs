@@ -11,6 +11,14 @@ pub(crate) const TESTS: &[Test] = &[
     ("ranks_that_force_different_algorithms_are_told", ranks_that_force_different_algorithms_are_told),
     ("parameters_of_the_environment_reach_the_ranks", parameters_of_the_environment_reach_the_ranks),
     ("the_launcher_has_parameters_of_its_own", the_launcher_has_parameters_of_its_own),
+    (
+        "ranks_of_different_niodev_parameters_reach_each_other",
+        ranks_of_different_niodev_parameters_reach_each_other,
+    ),
+    (
+        "ranks_of_different_shmdev_parameters_reach_each_other",
+        ranks_of_different_shmdev_parameters_reach_each_other,
+    ),
     ("every_parameter_is_listed", every_parameter_is_listed),
 ];
 
@@ -88,6 +96,37 @@ fn parameters_of_the_environment_reach_the_ranks() {
     command.arg(std::env::current_exe().unwrap()).args(["rank", "fine"]).env("MPJ_NIO_HOST", "240.0.0.77");
     let ended = watch(&mut command).0.end();
     ended.expect(1, &["MPJ_NIO_HOST=240.0.0.77 is no address of this host"]);
+}
+
+/// Each rank sends what the other takes: messages at once, in pieces, and of collectives.
+fn ranks_of_different_niodev_parameters_reach_each_other() {
+    for (name, values) in [
+        ("MPJ_NIO_EAGER", ["56", "4194304"]),
+        ("MPJ_NIO_FRAGMENT", ["1024", "16777216"]),
+        ("MPJ_NIO_HOST", ["127.0.0.1", "127.0.0.2"]),
+    ] {
+        for [one, others] in [[values[0], values[1]], [values[1], values[0]]] {
+            for program in ["ring", "collectives", "pieces"] {
+                let rank = format!(
+                    "{name}={others}; test $MPJ_RANK = 1 && {name}={one}; export {name}; exec $RANKS rank messages:{program}"
+                );
+                let ended = run_sh("-n 3 --dev niodev", &rank);
+                assert_eq!(ended.code, Some(0), "{name}: {one}, {others}: {program}: {ended:#?}");
+            }
+        }
+    }
+}
+
+/// What the ranks of one host share is laid out by the launcher's values.
+fn ranks_of_different_shmdev_parameters_reach_each_other() {
+    for (name, value) in
+        [("EAGER", "56"), ("FRAGMENTS", "4"), ("RINGS", "1"), ("POOL", "1"), ("SINGLE_COPY", "100000000")]
+    {
+        let name = format!("MPJ_SHM_{name}");
+        let rank = format!("test $MPJ_RANK = 1 && export {name}={value}; exec $RANKS rank messages:ring");
+        let ended = run_sh("-n 3 --dev shmdev", &rank);
+        assert_eq!(ended.code, Some(0), "{name}: {ended:#?}");
+    }
 }
 
 fn the_launcher_has_parameters_of_its_own() {
