@@ -27,6 +27,8 @@ pub struct Channel {
     ended: Mutex<Ended>,
     /// Whether a member has ended.
     troubled: AtomicBool,
+    /// Whether an announced message has met its receive, which is not an operation yet.
+    meeting: AtomicBool,
 }
 
 /// Counts the collective calls of a communicator on this rank.
@@ -62,6 +64,7 @@ impl Channel {
             broken: OnceLock::new(),
             ended: Mutex::new(bias, Ended::default()),
             troubled: AtomicBool::new(false),
+            meeting: AtomicBool::new(false),
         }
     }
 
@@ -157,6 +160,17 @@ impl Channel {
 
     pub(crate) fn trouble(&self) {
         self.troubled.store(true, Ordering::Release);
+    }
+
+    /// Says whether an announced message has met its receive, which is not an operation yet. The thread that takes frames says
+    /// so, under the lock of [`matching`](Self::matching): one that has found no posted receive there sees it.
+    #[inline]
+    pub(crate) fn set_meeting(&self, is_meeting: bool) {
+        self.meeting.store(is_meeting, Ordering::Release);
+    }
+
+    pub(crate) fn is_meeting(&self) -> bool {
+        self.meeting.load(Ordering::Acquire)
     }
 
     /// Returns why nothing new can be started here, if so.

@@ -135,6 +135,18 @@ impl Engine {
     pub fn leave(&self, channel: &Arc<Channel>) {
         channel.break_with(Fault::Freed);
         end_posted(channel, |_| true, &Fault::Freed);
+        self.free(channel);
+        let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
+        if channels.is(channel) && !channels.leaving.iter().any(|one| Arc::ptr_eq(one, channel)) {
+            channels.leaving.push(Arc::clone(channel));
+        }
+        channels.forget(|channel| self.is_done_with(channel));
+    }
+
+    /// Starts nothing new in a channel that will be [left](Self::leave): receives that were posted there still get their
+    /// messages; every other message is refused, early or not.
+    pub fn free(&self, channel: &Channel) {
+        channel.break_with(Fault::Freed);
         end_local(channel, &Fault::Freed);
         let mut matching = channel.matching();
         let (early, local) = (matching.leave(), std::mem::take(&mut matching.local));
@@ -145,11 +157,6 @@ impl Engine {
         }
         // Other threads may sleep until something of it ends.
         self.rouse();
-        let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
-        if channels.is(channel) && !channels.leaving.iter().any(|one| Arc::ptr_eq(one, channel)) {
-            channels.leaving.push(Arc::clone(channel));
-        }
-        channels.forget(|channel| self.is_done_with(channel));
     }
 
     /// Returns how many channels more this rank can join.
@@ -162,8 +169,9 @@ impl Engine {
     /// know their context.
     fn is_done_with(&self, channel: &Channel) -> bool {
         let waits = |peer: &Peer| peer.outbox().unsent.iter().any(|m| m.channel.context == channel.context);
-        // In this order: what waited for its peer to be met is an operation by the time that its outbox is unlocked.
-        !self.peers.iter().any(waits) && channel.ops().is_empty()
+        // In this order: what waited for its peer to be met is an operation by the time that its outbox is unlocked, and so is a
+        // receive by the time that it has met its message.
+        !self.peers.iter().any(waits) && !channel.is_meeting() && channel.ops().is_empty()
     }
 
     /// Returns the channel of a context if this rank has it, joined or not.

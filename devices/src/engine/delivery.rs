@@ -172,6 +172,7 @@ impl Delivery<'_> {
             }
             return Some(());
         };
+        channel.set_meeting(true);
         drop(matching);
         match target.accepts(&message) {
             Ok(()) => {
@@ -186,6 +187,7 @@ impl Delivery<'_> {
                 ender.end(Err(fault));
             }
         }
+        channel.set_meeting(false);
         Some(())
     }
 

@@ -65,7 +65,7 @@ impl Pattern {
 pub(crate) struct Matching {
     posted: Queue<Posted, { posted::LISTS }>,
     unexpected: Queue<Unexpected, { unexpected::LISTS }>,
-    /// Whether this rank has left the channel: nobody will receive here.
+    /// Whether this rank has freed the channel: nobody will post a receive here.
     left: bool,
     /// What was moved here without a device.
     pub(crate) local: Local,

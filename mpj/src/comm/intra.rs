@@ -91,8 +91,9 @@ impl Intracomm {
     /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last handle
     /// frees it too.
     ///
-    /// Receives that have not matched end with an error, where MPI would let them wait for their messages; what was sent or
-    /// has matched goes to its end, and so do collectives.
+    /// What is pending goes to its end, as MPI says: a receive that was posted before still gets its message, what was sent is
+    /// received, and collectives complete. A message that no posted receive waits for is refused: its sender fails with
+    /// [`Fault::Refused`](crate::Fault::Refused) if it waits for the match.
     ///
     /// # Errors
     /// It was freed before, or it is the world.

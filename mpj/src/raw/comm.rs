@@ -190,8 +190,9 @@ impl Comm {
     /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last handle
     /// frees it too.
     ///
-    /// Receives that have not matched end with an error, where MPI would let them wait for their messages; what was sent or
-    /// has matched goes to its end, and so do collectives.
+    /// What is pending goes to its end, as MPI says: a receive that was posted before still gets its message, what was sent is
+    /// received, and collectives complete. A message that no posted receive waits for is refused: its sender fails with
+    /// [`Fault::Refused`] if it waits for the match.
     ///
     /// # Errors
     /// It was freed before, or it is the world.
@@ -201,8 +202,8 @@ impl Comm {
             return Err(Error::new(Class::Comm, "free", "the world cannot be freed"));
         }
         self.core.freed.store(true, Ordering::Relaxed);
-        // Others may count on this rank in collectives: their channel goes with the last handle, or the last of those.
-        self.core.engine.leave(&self.core.p2p);
+        // The channels go with the last handle, and pending operations have one: others may count on this rank in collectives.
+        self.core.engine.free(&self.core.p2p);
         Ok(())
     }
 

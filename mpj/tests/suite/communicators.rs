@@ -77,10 +77,7 @@ fn a_freed_communicator_refuses_every_call(world: World) -> mpj::Result<()> {
     let comm = world.dup()?;
     let handle = comm.clone();
     comm.barrier()?;
-    let pending = comm.irecv([3u8; 4], other, 0)?;
     comm.free()?;
-    let failed = pending.wait().expect_err("freed under it");
-    assert_eq!((failed.error().class(), failed.into_parts().1), (Class::Comm, Some([3u8; 4])));
     let (mut one, mut two, at) = ([0u8; 1], [0u8; 2], [0usize, 1]);
     let c = &handle;
     let even: (&[usize], &[usize]) = (&[1; 2], &at);
@@ -267,4 +264,67 @@ fn a_dropped_send_outlives_its_communicator() {
         })
         .expect("the message arrives");
     }
+}
+
+/// Short, long and synchronous messages; a receive of any rank; with another handle of the communicator, and without.
+#[mpj::test(ranks = 2)]
+fn pending_operations_of_a_freed_communicator_complete(world: World) -> mpj::Result<()> {
+    let other = 1 - world.rank();
+    for len in [4usize, 100_000] {
+        for handle_stays in [true, false] {
+            let comm = world.dup()?;
+            let handle = handle_stays.then(|| comm.clone());
+            let receives =
+                [comm.irecv(blanks::<u8>(len), other, 0)?, comm.irecv(blanks::<u8>(len), ANY_SOURCE, 1)?];
+            let never = comm.irecv([0u8], other, 2)?;
+            world.barrier()?;
+            if world.rank() == 0 {
+                comm.free()?;
+                drop(comm);
+                world.barrier()?;
+                for (tag, receive) in receives.into_iter().enumerate() {
+                    assert_eq!(receive.wait()?.0, samples::<u8>(1, tag, len));
+                }
+                world.send(&samples::<u8>(0, 0, len), 1, 9)?;
+            } else {
+                world.barrier()?;
+                let sends = [
+                    comm.isend(samples::<u8>(1, 0, len), 0, 0)?,
+                    comm.issend(samples::<u8>(1, 1, len), 0, 1)?,
+                ];
+                // Rank 0 has posted no receive for it.
+                let refused = comm.issend(samples::<u8>(1, 3, len), 0, 3)?;
+                comm.free()?;
+                for send in sends {
+                    send.wait()?;
+                }
+                let failed = refused.wait().expect_err("nobody receives it");
+                assert_eq!(failed.error().as_fault(), Some(&mpj::Fault::Refused { rank: 0 }), "{failed}");
+                world.recv(&mut blanks::<u8>(len), 0, 9)?;
+                drop(receives);
+            }
+            assert!(never.cancel(), "a receive of a freed communicator can be cancelled");
+            assert_eq!(never.wait().expect_err("cancelled").error().class(), Class::Request);
+            drop(handle);
+        }
+    }
+    world.barrier()
+}
+
+/// The rank that the receive waits for dies.
+#[test]
+fn a_death_ends_the_pending_receive_of_a_freed_communicator() {
+    let error = mpj::threads(3, |world| {
+        let comm = world.dup().map_err(|e| e.to_string())?;
+        if world.rank() == 1 {
+            return Err("lost its way".to_owned());
+        }
+        let pending = comm.irecv([0u8], 2 - world.rank(), 0).map_err(|e| e.to_string())?;
+        comm.free().map_err(|e| e.to_string())?;
+        drop(comm);
+        let failed = pending.wait().expect_err("rank 1 has died");
+        assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
+        Ok(())
+    });
+    assert_eq!(error.unwrap_err().to_string(), "rank 1 returned an error: lost its way");
 }

@@ -14,12 +14,13 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Program = fn(&World) -> Result<(), Failure>;
 
 /// The programs, by name.
-pub(crate) const PROGRAMS: [(&str, Program); 5] = [
+pub(crate) const PROGRAMS: [(&str, Program); 6] = [
     ("ring", ring),
     ("collectives", collectives),
     ("pieces", pieces),
     ("limits", limits),
     ("no-buffers", no_buffers),
+    ("freed", freed),
 ];
 
 /// What a message is made of: elements in the static part, and of a slice and an object in the dynamic one.
@@ -300,4 +301,30 @@ fn refused<B: SendBuf + Sync + ?Sized>(
         sending.wait()?;
         Ok(())
     })
+}
+
+/// Every rank frees a communicator while messages for posted receives, and one that nobody receives, are under way.
+fn freed(world: &World) -> Result<(), Failure> {
+    let (me, size) = (world.rank(), world.size());
+    let (right, left) = ((me + 1) % size, (me + size - 1) % size);
+    for len in [4usize, 100_000].into_iter().cycle().take(if size == 1 { 0 } else { 10 }) {
+        let comm = world.dup()?;
+        let receives = [comm.irecv(vec![0u8; len], left, 0)?, comm.irecv(vec![0u8; len], ANY_SOURCE, 1)?];
+        world.barrier()?;
+        let sends = [comm.isend(vec![me as u8; len], right, 0)?, comm.issend(vec![me as u8; len], right, 1)?];
+        let refused = comm.issend(vec![me as u8; len], right, 2)?;
+        comm.free()?;
+        drop(comm);
+        for receive in receives {
+            assert_eq!(receive.wait()?.0, vec![left as u8; len]);
+        }
+        for send in sends {
+            send.wait()?;
+        }
+        let failed = refused.wait().err().ok_or("nobody receives it")?;
+        assert_eq!(failed.error().as_fault(), Some(&mpj::Fault::Refused { rank: right as u32 }), "{failed}");
+        // Who has left the job refuses nothing.
+        world.barrier()?;
+    }
+    Ok(())
 }
