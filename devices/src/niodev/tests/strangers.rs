@@ -8,8 +8,8 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
-use super::super::connect::{explain, host};
-use super::super::frame::{HEADER, Header};
+use super::super::connect::{self, explain, host};
+use super::super::frame::{BODY_MAX, HEADER, Header};
 use super::super::half;
 use super::super::handshake::{Handshake, Identity, Step, Verdict};
 use super::super::seats::STRANGERS;
@@ -232,7 +232,7 @@ fn answered_by(answer: impl Fn(TcpStream)) {
     let mut rank = Rank::new(0, 8);
     let impostor = TcpListener::bind("127.0.0.1:0").unwrap();
     impostor.set_nonblocking(true).unwrap();
-    let at = Address(impostor.local_addr().unwrap().to_string().into_bytes());
+    let at = connect::card(impostor.local_addr().unwrap(), BODY_MAX);
     let mut link = rank.device.connect(PeerId(3), &at).unwrap();
     let mut attempts = 0;
     until(&mut [&mut rank], |_| {
@@ -270,7 +270,7 @@ fn who_speaks_otherwise_makes_nobody_dead() {
 fn who_was_forgotten_is_tried_no_more() {
     let mut rank = Rank::new(0, 8);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = Address(silent.local_addr().unwrap().to_string().into_bytes());
+    let at = connect::card(silent.local_addr().unwrap(), BODY_MAX);
     let mut link = rank.device.connect(PeerId(3), &at).unwrap();
     rank.poll();
     assert!(rank.inlet.lobby.is_busy());
@@ -286,7 +286,7 @@ fn who_was_forgotten_is_tried_no_more() {
 fn a_peer_that_is_not_there_is_lost() {
     let mut rank = Rank::new(0, 8);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let _link = rank.device.connect(PeerId(3), &Address(nobody.to_string().into_bytes())).unwrap();
+    let _link = rank.device.connect(PeerId(3), &connect::card(nobody, BODY_MAX)).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
     rank.got.lost.clear();

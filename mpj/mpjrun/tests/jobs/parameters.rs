@@ -106,7 +106,7 @@ fn ranks_of_different_niodev_parameters_reach_each_other() {
         ("MPJ_NIO_HOST", ["127.0.0.1", "127.0.0.2"]),
     ] {
         for [one, others] in [[values[0], values[1]], [values[1], values[0]]] {
-            for program in ["ring", "collectives", "pieces"] {
+            for program in ["ring", "collectives", "pieces", "freed"] {
                 let rank = format!(
                     "{name}={others}; test $MPJ_RANK = 1 && {name}={one}; export {name}; exec $RANKS rank messages:{program}"
                 );
