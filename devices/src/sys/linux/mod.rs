@@ -35,8 +35,9 @@ pub(crate) fn now() -> u64 {
     // What rustix has for the clock and for threads reads the vDSO itself, which valgrind does not let a program do.
     // SAFETY: the structure is ours, and the clock is there on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    // Neither is negative.
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+    // Both are at least 0; on some 32-bit systems both have 32 bits.
+    let (seconds, rest) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.unwrap_or(0) * 1_000_000_000 + rest.unwrap_or(0)
 }
 
 /// Returns the number of this thread.
