@@ -40,6 +40,7 @@ struct Record {
     /// What keys are revoked by.
     number: u64,
     base: *mut u8,
+    len: usize,
     lkey: u32,
     rkey: u32,
     /// What keeps the keys good.
@@ -132,7 +133,8 @@ impl Registrar {
         };
         let (lkey, rkey, hold, registered) = registered.inspect_err(|refused| self.warn(refused))?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Ok(Registration::new(Record { number, base, lkey, rkey, _hold: hold }, registered))
+        let len = memory.bytes();
+        Ok(Registration::new(Record { number, base, len, lkey, rkey, _hold: hold }, registered))
     }
 
     /// Takes a part of what operations may lock.
@@ -209,9 +211,11 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Names `len` bytes of registered memory, from byte `at` on.
+    /// Names `len` bytes of registered memory, from byte `at` on; `None` if the memory is shorter. A region's key would
+    /// let the peer read what lies after it.
     pub(super) fn of(registration: &Registration, at: usize, len: usize) -> Option<Self> {
-        let Record { number, base, rkey, .. } = registration.record()?;
+        let Record { number, base, len: registered, rkey, .. } = registration.record()?;
+        at.checked_add(len).filter(|end| end <= registered)?;
         let addr = base.wrapping_add(at).expose_provenance() as u64;
         Some(Key { number: *number, addr, len: len as u64, rkey: *rkey })
     }
@@ -235,6 +239,34 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The registration of a region, which no device made.
+    #[derive(Debug)]
+    struct Nothing;
+
+    // SAFETY: no device uses any memory in its name.
+    unsafe impl Registered for Nothing {
+        fn release(&self) -> Result<(), RegisterError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_key_names_only_bytes_of_the_registered_memory() {
+        let mut memory = [0u8; 100];
+        let base = memory.as_mut_ptr();
+        let hold = Hold::Region { _region: Arc::new(Nothing) };
+        let record = Record { number: 5, base, len: memory.len(), lkey: 6, rkey: 7, _hold: hold };
+        let registration = Registration::new(record, 0);
+        for (at, len) in [(0, 100), (40, 60), (100, 0)] {
+            let key = Key::of(&registration, at, len).unwrap();
+            let addr = base.addr() as u64 + at as u64;
+            assert_eq!(key, Key { number: 5, addr, len: len as u64, rkey: 7 });
+        }
+        for (at, len) in [(0, 101), (1, 100), (101, 0), (usize::MAX, 2), (2, usize::MAX)] {
+            assert_eq!(Key::of(&registration, at, len), None, "{len} bytes at {at}");
+        }
+    }
 
     #[test]
     fn a_key_comes_back_from_its_bytes_and_others_do_not() {

@@ -59,8 +59,12 @@ impl Slots {
     }
 
     /// Names the first bytes of a slot, to be sent.
+    ///
+    /// # Panics
+    /// If the slot is shorter: the bytes after it are another message's. Callers have filled that many bytes of its
+    /// [`room`](Self::room).
     pub(super) fn piece(&self, at: usize, len: usize) -> Piece {
-        debug_assert!(len <= self.len, "a message fits in a slot");
+        assert!(len <= self.len, "a message fits in a slot");
         Piece::At(self.base(at), len as u32, self.mr.lkey())
     }
 

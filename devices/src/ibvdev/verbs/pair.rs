@@ -245,12 +245,20 @@ impl Qp {
         self.inline
     }
 
-    fn post(&self, mut request: abi::SendWr) -> io::Result<()> {
+    /// Posts one work request.
+    ///
+    /// # Errors
+    /// What the library said: there is no room.
+    ///
+    /// # Safety
+    /// * `list` of the request points to `count` pieces, and an address handle in it exists, until the call returns.
+    /// * The memory that the pieces name is as [`send`](Self::send) says, and for a read as [`read`](Self::read) says.
+    unsafe fn post(&self, mut request: abi::SendWr) -> io::Result<()> {
         // SAFETY: the queue pair is there.
         let qp = unsafe { self.raw.as_ref() };
         // SAFETY: its context is open.
         let post = unsafe { &*qp.context }.ops.post_send;
-        // SAFETY: the request is good for the call; what it names is as who made it has promised.
+        // SAFETY: the request is ours, and ends its list; the caller's promise for what it points to.
         check(unsafe { post(self.raw.as_ptr(), &mut request, &mut ptr::null_mut()) })
     }
 
@@ -265,7 +273,8 @@ impl Qp {
     #[inline]
     pub(crate) unsafe fn send(&self, id: u64, piece: Piece, signalled: bool) -> io::Result<()> {
         let (mut list, flags) = piece.list();
-        self.post(request(id, &mut list, 1, abi::WR_SEND, flags | flag(signalled)))
+        // SAFETY: `list` is one piece; the caller's promise for its bytes.
+        unsafe { self.post(request(id, &mut list, 1, abi::WR_SEND, flags | flag(signalled))) }
     }
 
     /// Posts a datagram, whose completion is told.
@@ -286,7 +295,8 @@ impl Qp {
         let (mut list, flags) = piece.list();
         let mut request = request(id, &mut list, 1, abi::WR_SEND, flags | abi::SEND_SIGNALLED);
         request.request = abi::Request { datagram: abi::Datagram { ah: to.raw.as_ptr(), qpn, qkey } };
-        self.post(request)
+        // SAFETY: `list` is one piece, and `to` is borrowed; the caller's promise for the bytes.
+        unsafe { self.post(request) }
     }
 
     /// Posts a read of `len` bytes of the peer's memory, whose completion is told.
@@ -306,7 +316,8 @@ impl Qp {
         let mut list = abi::Sge { addr: base.expose_provenance() as u64, length, lkey };
         let mut request = request(id, &mut list, 1, abi::WR_RDMA_READ, abi::SEND_SIGNALLED);
         request.request = abi::Request { remote: abi::Remote { addr, rkey } };
-        self.post(request)
+        // SAFETY: `list` is one piece; the caller's promise for the memory.
+        unsafe { self.post(request) }
     }
 
     /// Posts a read of no bytes, which needs no key: its completion tells that all before it have completed.
@@ -316,7 +327,8 @@ impl Qp {
     pub(crate) fn mark(&self, id: u64) -> io::Result<()> {
         let mut request = request(id, ptr::null_mut(), 0, abi::WR_RDMA_READ, abi::SEND_SIGNALLED);
         request.request = abi::Request { remote: abi::Remote { addr: 0, rkey: 0 } };
-        self.post(request)
+        // SAFETY: it has no pieces.
+        unsafe { self.post(request) }
     }
 
     /// Posts receives of datagrams.
