@@ -1,7 +1,7 @@
 //! Jobs under `mpjrun`: how they end, what they print, what they leave behind.
 //!
 //! This binary is both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`], `… bare ROLE`
-//! one of [`bare`]. Jobs share the machine's cores, so tests run one after the other.
+//! one of [`bare`]. Most tests wait rather than compute, so several jobs run beside each other.
 
 mod bare;
 mod bind;
@@ -32,11 +32,14 @@ mod trace;
 mod usage;
 mod verbs;
 
-use std::io::Write;
-use std::panic::catch_unwind;
 use std::process::ExitCode;
 
+use libtest_mimic::{Arguments, Trial};
+
 type Test = (&'static str, fn());
+
+/// How many jobs run at a time: the ranks of each poll at least two cores for a while.
+const JOBS: usize = 4;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -45,14 +48,6 @@ fn main() -> ExitCode {
         [first, role] if first == "bare" => return bare::play(role),
         _ => {}
     }
-    let filter: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    // A failed assertion says enough.
-    std::panic::set_hook(Box::new(|info| {
-        // Nobody listens: nothing can be done.
-        let _ = writeln!(std::io::stderr(), "{info}");
-    }));
-    let wanted =
-        |(name, _): &&Test| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
     let tests: Vec<Test> = [
         bind::TESTS,
         claims::TESTS,
@@ -71,17 +66,13 @@ fn main() -> ExitCode {
         verbs::TESTS,
     ]
     .concat();
-    let list = args.iter().any(|arg| arg == "--list");
-    let mut failed = 0;
-    let mut out = std::io::stdout().lock();
-    for (name, test) in tests.iter().filter(wanted) {
-        let outcome = match list || catch_unwind(test).is_ok() {
-            true if list => ": test",
-            true => " ... ok",
-            false => " ... FAILED",
-        };
-        failed += u32::from(outcome == " ... FAILED");
-        writeln!(out, "{}{name}{outcome}", if list { "" } else { "test " }).unwrap();
-    }
-    ExitCode::from(u8::from(failed > 0))
+    let trials = tests.into_iter().map(|(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(JOBS);
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
