@@ -89,6 +89,7 @@ mod layout;
 mod liveness;
 mod matching;
 mod niodev;
+mod order;
 mod path;
 mod registry;
 #[allow(unsafe_code, reason = "cells and fragments are handed over between threads without locks")]

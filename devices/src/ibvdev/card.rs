@@ -7,6 +7,9 @@ use crate::device::Address;
 /// The version of card and hello.
 const VERSION: u8 = 1;
 
+const ETHERNET: u8 = 1;
+const BIG_ENDIAN: u8 = 2;
+
 /// The bytes of a card.
 pub(super) const CARD: usize = 1 + 1 + 2 + 16 + 4 + 8 + 4 + 2 + 1 + 1;
 
@@ -15,6 +18,8 @@ pub(super) const CARD: usize = 1 + 1 + 2 + 16 + 4 + 8 + 4 + 2 + 1 + 1;
 pub(super) struct Card {
     /// Whether its port is on an Ethernet.
     pub(super) is_ethernet: bool,
+    /// The byte order of the bodies that it sends and takes.
+    pub(super) is_big_endian: bool,
     /// Its address in the subnet, on InfiniBand.
     pub(super) lid: u16,
     /// Its global address.
@@ -38,7 +43,7 @@ impl Card {
         let mut bytes = [0; CARD];
         let fields: [&[u8]; 10] = [
             &[VERSION],
-            &[self.is_ethernet.into()],
+            &[u8::from(self.is_ethernet) * ETHERNET + u8::from(self.is_big_endian) * BIG_ENDIAN],
             &self.lid.to_le_bytes(),
             &self.gid,
             &self.qpn.to_le_bytes(),
@@ -58,9 +63,13 @@ impl Card {
         if reader.take()? != [VERSION] {
             return None;
         }
-        let [is_ethernet @ (0 | 1)] = reader.take()? else { return None };
+        let [flags] = reader.take()?;
+        if flags & !(ETHERNET | BIG_ENDIAN) != 0 {
+            return None;
+        }
         let card = Card {
-            is_ethernet: is_ethernet == 1,
+            is_ethernet: flags & ETHERNET != 0,
+            is_big_endian: flags & BIG_ENDIAN != 0,
             lid: u16::from_le_bytes(reader.take()?),
             gid: reader.take()?,
             qpn: u32::from_le_bytes(reader.take()?),
@@ -91,6 +100,7 @@ pub(super) mod tests {
 
     pub(crate) const CARD_OF_7: Card = Card {
         is_ethernet: true,
+        is_big_endian: false,
         lid: 0x0102,
         gid: [9; 16],
         qpn: 77,
@@ -105,10 +115,13 @@ pub(super) mod tests {
     fn a_card_comes_back_from_its_bytes_and_nonsense_does_not() {
         let bytes = CARD_OF_7.to_bytes();
         assert_eq!(Card::of(&Address(bytes.to_vec())), Some(CARD_OF_7));
+        let other = Card { is_ethernet: false, is_big_endian: true, ..CARD_OF_7 };
+        assert_eq!(other.to_bytes()[1], 2);
+        assert_eq!(Card::parse(&other.to_bytes()), Some(other));
         for cut in [0, 1, CARD - 1] {
             assert_eq!(Card::of(&Address(bytes[..cut].to_vec())), None);
         }
-        for (at, value) in [(0, 2), (1, 2), (36, 0), (38, 0), (38, 6), (39, 0)] {
+        for (at, value) in [(0, 2), (1, 4), (36, 0), (38, 0), (38, 6), (39, 0)] {
             let mut bytes = bytes;
             bytes[at] = value;
             // The window has two bytes.

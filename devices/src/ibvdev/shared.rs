@@ -19,6 +19,7 @@ use super::{IBV_DEPTH, IBV_EAGER, Plan, READS, RESERVED, fragment};
 use crate::config::{Config, PREFIX};
 use crate::device::{HEAD_MAX, PeerId, Token};
 use crate::doorbell::Doorbell;
+use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys;
 
@@ -117,6 +118,7 @@ pub(super) fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(Ar
     }
     let card = Card {
         is_ethernet: chosen.port.is_ethernet,
+        is_big_endian: order::IS_BIG_ENDIAN,
         lid: chosen.port.lid,
         gid: chosen.gid,
         qpn: lobby.qpn(),
@@ -235,6 +237,7 @@ impl Shared {
         if let Some(failure) = self.failure() {
             return Err(failure.to_string());
         }
+        order::check(peer, card.is_big_endian)?;
         if card.slot != self.card.slot {
             return Err(format!(
                 "{PREFIX}{} gives receives of {} bytes here and of {} bytes at rank {}: set it for all ranks alike",

@@ -443,6 +443,16 @@ fn a_sleeping_rank_is_woken_by_a_frame() {
 }
 
 #[test]
+fn a_rank_of_another_byte_order_is_refused() {
+    let Some([a, b, _c]) = ranks() else { return };
+    let card = b.device.shared.card;
+    let other = Card { is_big_endian: !card.is_big_endian, ..card };
+    let refused = a.device.connect(PeerId(1), &Address(other.to_bytes().to_vec())).unwrap_err();
+    assert!(refused.to_string().contains("rank 1 has another byte order"), "{refused}");
+    assert!(a.device.connect(PeerId(1), &b.device.address()).is_ok());
+}
+
+#[test]
 fn what_there_is_not_is_refused_with_its_name() {
     if ranks().is_none() {
         return;

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::{NIO_FRAGMENT, NIO_HOST};
 use crate::config::PREFIX;
 use crate::device::Address;
+use crate::order;
 use crate::sys::{Errno, OwnedFd, socket};
 
 /// Connections that may wait to be accepted.
@@ -42,16 +43,37 @@ pub(super) fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Returns the card of a rank: where it listens, and the longest body of a frame that it takes, in bytes.
-pub(super) fn card(at: SocketAddr, takes: usize) -> Address {
-    Address(format!("{at} {takes}").into_bytes())
+/// What a rank publishes for its peers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Card {
+    /// Where it listens.
+    pub(super) at: SocketAddr,
+    /// The longest body of a frame that it takes, in bytes.
+    pub(super) takes: usize,
+    /// The byte order of the bodies that it sends and takes.
+    pub(super) is_big_endian: bool,
 }
 
-/// Reads a card that came from a peer. One that takes less than any value of the parameters lets it is none.
-pub(super) fn parse(card: &Address) -> Option<(SocketAddr, usize)> {
-    let (at, takes) = str::from_utf8(&card.0).ok()?.split_once(' ')?;
-    let takes = takes.parse().ok().filter(|takes| *takes >= NIO_FRAGMENT.range.0 as usize)?;
-    Some((at.parse().ok()?, takes))
+impl Card {
+    /// Makes the card of this rank.
+    pub(super) fn new(at: SocketAddr, takes: usize) -> Self {
+        Card { at, takes, is_big_endian: order::IS_BIG_ENDIAN }
+    }
+
+    pub(super) fn to_address(self) -> Address {
+        let Card { at, takes, is_big_endian } = self;
+        Address(format!("{at} {takes} {}", order::name(is_big_endian)).into_bytes())
+    }
+
+    /// Reads a card that came from a peer. A card that takes less than the parameters allow is invalid.
+    pub(super) fn of(address: &Address) -> Option<Self> {
+        let mut fields = str::from_utf8(&address.0).ok()?.split(' ');
+        let at = fields.next()?.parse().ok()?;
+        let takes = fields.next()?.parse().ok().filter(|takes| *takes >= NIO_FRAGMENT.range.0 as usize)?;
+        let named = fields.next()?;
+        let is_big_endian = [false, true].into_iter().find(|is_big| order::name(*is_big) == named)?;
+        fields.next().is_none().then_some(Card { at, takes, is_big_endian })
+    }
 }
 
 /// Whether an error says that this process, not the peer, lacks something.

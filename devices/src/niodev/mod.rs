@@ -64,9 +64,11 @@ use crate::config::{Config, Number, Text};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
 use crate::doorbell::Doorbell;
 use crate::header::SHORT_BODY;
+use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys::{self, BorrowedFd};
 use attempt::{Attempt, Failure};
+use connect::Card;
 use flusher::Flusher;
 use frame::BODY_MAX;
 use half::Half;
@@ -234,19 +236,21 @@ unsafe impl Device for NioDevice {
     }
 
     fn address(&self) -> Address {
-        connect::card(self.at, self.caps.fragment)
+        Card::new(self.at, self.caps.fragment).to_address()
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
-        connect::parse(peer).is_some().then_some(Affinity(10))
+        Card::of(peer).map(|_| Affinity(10))
     }
 
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
-        let (at, takes) = connect::parse(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
+        let card = Card::of(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
+        // The peer does the same before it connects, so such a pair never has a connection.
+        order::check(peer, card.is_big_endian).map_err(refuse)?;
         let pipe = self.shared.pipe(peer.0);
         if !pipe.is_met() {
-            let started = Half::connect(&self.shared.id, Attempt::new(Arc::clone(&pipe), at));
+            let started = Half::connect(&self.shared.id, Attempt::new(Arc::clone(&pipe), card.at));
             if let Err((_, Failure::Lacking(why))) = started {
                 return Err(refuse(why));
             }
@@ -257,7 +261,7 @@ unsafe impl Device for NioDevice {
             drop(waiting);
             self.shared.bell.ring();
         }
-        Ok(Box::new(link::TcpLink::new(Arc::clone(&self.shared), pipe, takes)))
+        Ok(Box::new(link::TcpLink::new(Arc::clone(&self.shared), pipe, card.takes)))
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
-use super::super::connect::{self, explain, host};
+use super::super::connect::{Card, explain, host};
 use super::super::frame::{BODY_MAX, HEADER, Header};
 use super::super::half;
 use super::super::handshake::{Handshake, Identity, Step, Verdict};
@@ -97,6 +97,28 @@ fn a_crowd_does_not_keep_peers_out() {
     let crowd: Vec<_> = (0..200).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
     goes_on(&mut rank);
     drop(crowd);
+}
+
+#[test]
+fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
+    let rank = Rank::new(0, 8);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let (here, there) = if cfg!(target_endian = "big") { ("big", "little") } else { ("little", "big") };
+    let card = Address(format!("{at} 262144 {there}-endian").into_bytes());
+    // The device is chosen, so that its reason is reported.
+    assert!(rank.device.affinity(&card).is_some());
+    let refused = rank.device.connect(PeerId(3), &card).unwrap_err().to_string();
+    assert!(refused.contains("rank 3 has another byte order"), "{refused}");
+    assert!(refused.contains(&format!("it is {there}-endian and this rank is {here}-endian")), "{refused}");
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "nobody has connected");
+    let own = Address(format!("{at} 262144 {here}-endian").into_bytes());
+    assert!(rank.device.connect(PeerId(3), &own).is_ok());
+    for invalid in ["", " middle-endian", " big-endian 1"] {
+        let card = Address(format!("{at} 262144{invalid}").into_bytes());
+        assert!(rank.device.affinity(&card).is_none(), "{invalid:?}");
+    }
 }
 
 #[test]
@@ -232,7 +254,7 @@ fn answered_by(answer: impl Fn(TcpStream)) {
     let mut rank = Rank::new(0, 8);
     let impostor = TcpListener::bind("127.0.0.1:0").unwrap();
     impostor.set_nonblocking(true).unwrap();
-    let at = connect::card(impostor.local_addr().unwrap(), BODY_MAX);
+    let at = Card::new(impostor.local_addr().unwrap(), BODY_MAX).to_address();
     let mut link = rank.device.connect(PeerId(3), &at).unwrap();
     let mut attempts = 0;
     until(&mut [&mut rank], |_| {
@@ -270,7 +292,7 @@ fn who_speaks_otherwise_makes_nobody_dead() {
 fn who_was_forgotten_is_tried_no_more() {
     let mut rank = Rank::new(0, 8);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = connect::card(silent.local_addr().unwrap(), BODY_MAX);
+    let at = Card::new(silent.local_addr().unwrap(), BODY_MAX).to_address();
     let mut link = rank.device.connect(PeerId(3), &at).unwrap();
     rank.poll();
     assert!(rank.inlet.lobby.is_busy());
@@ -286,7 +308,7 @@ fn who_was_forgotten_is_tried_no_more() {
 fn a_peer_that_is_not_there_is_lost() {
     let mut rank = Rank::new(0, 8);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let _link = rank.device.connect(PeerId(3), &connect::card(nobody, BODY_MAX)).unwrap();
+    let _link = rank.device.connect(PeerId(3), &Card::new(nobody, BODY_MAX).to_address()).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
     rank.got.lost.clear();
