@@ -13,11 +13,10 @@
 //!
 //! # How they come back
 //! A receiver gives fragments back in the order in which they came, so it only counts them, in its own ring. What a
-//! peer holds comes back when its receiving end says that it has gone, or when the link is told to
-//! [forget](crate::device::Link::forget) the peer. Of a thread only the first counts: it may have been called dead by
-//! others and go on, and what it reads must not be written. A process that is called dead and goes on may read what was
-//! lent to another meanwhile, for a job that has given it up. It cannot write it, and the only words that it does write,
-//! the counts of its own ring, nobody reads any more: so nothing that is lent to another is taken for returned.
+//! peer holds comes back when its receiving end says that it has gone. A process that is killed does not say so: after
+//! the link was told to [forget](crate::device::Link::forget) the peer, its fragments also come back once its process has
+//! exited ([`Exit`]). A report of a death is not enough. The report may be false, and what a living peer reads must not be
+//! written. Of a peer that was forgotten nobody reads the counts any more.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -129,20 +128,31 @@ impl Fragments {
     }
 }
 
-/// Who else can write and read the memory of an area.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Receivers {
-    /// Threads of this process: what they read must not be written.
-    Threads,
-    /// Other processes.
-    Processes,
+/// Tells whether the process of a peer has exited, so that it reads nothing any more.
+pub(crate) struct Exit(Box<dyn Fn() -> bool + Send>);
+
+impl Exit {
+    /// Makes what asks `has_exited`, which once true stays true.
+    pub(crate) fn new(has_exited: impl Fn() -> bool + Send + 'static) -> Self {
+        Exit(Box::new(has_exited))
+    }
+
+    /// Returns the exit of a peer that is a thread of this process.
+    pub(crate) fn never() -> Self {
+        Exit::new(|| false)
+    }
+}
+
+impl fmt::Debug for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exit")
+    }
 }
 
 /// A sender's fragments, and to whom they are lent.
 #[derive(Debug)]
 pub(crate) struct Area {
     memory: Arc<Fragments>,
-    receivers: Receivers,
     hand: Mutex<Hand>,
 }
 
@@ -158,6 +168,7 @@ struct Hand {
 #[derive(Debug)]
 struct Loan {
     ring: Arc<Ring>,
+    exit: Exit,
     /// What was sent and not taken back, in the order in which it was sent.
     out: VecDeque<u32>,
     /// How many were taken back.
@@ -187,11 +198,11 @@ pub(crate) enum Lent {
 
 impl Area {
     /// Makes what lends the fragments of `memory`; one for it.
-    pub(crate) fn new(memory: Arc<Fragments>, receivers: Receivers, bias: &Arc<Bias>) -> Self {
+    pub(crate) fn new(memory: Arc<Fragments>, bias: &Arc<Bias>) -> Self {
         let free = (0..memory.count).rev().collect();
         let (reserve, round) = ((memory.count / RESERVE) as usize, ROUND.min(memory.count as usize / 2));
         let hand = Hand { free, loans: Vec::new(), reserve, round };
-        Area { memory, receivers, hand: Mutex::new(bias, hand) }
+        Area { memory, hand: Mutex::new(bias, hand) }
     }
 
     pub(crate) fn memory(&self) -> &Arc<Fragments> {
@@ -205,10 +216,11 @@ impl Area {
     }
 
     /// Makes a place for the peer at the other end of a ring.
-    pub(crate) fn open(&self, ring: Arc<Ring>) -> Borrower {
+    pub(crate) fn open(&self, ring: Arc<Ring>, exit: Exit) -> Borrower {
         let mut hand = self.hand.lock();
         hand.loans.push(Loan {
             ring,
+            exit,
             out: VecDeque::new(),
             back: 0,
             returned: 0,
@@ -243,7 +255,7 @@ impl Area {
     /// The peer's count makes no sense.
     #[inline]
     pub(crate) fn lend_part(&self, to: Borrower) -> Result<Lent, Malformed> {
-        self.hand.lock().take(to.0, self.receivers)
+        self.hand.lock().take(to.0)
     }
 
     /// Returns `len` bytes of a fragment from `at` on, as far as it reaches.
@@ -259,18 +271,18 @@ impl Area {
         unsafe { std::slice::from_raw_parts_mut(start, len.min(self.memory.size - at)) }
     }
 
-    /// Takes back what a peer holds that has died or left, and reads its ring no more.
+    /// Reads the ring of a peer that has died or left no more; takes back what it holds as soon as it reads nothing.
     pub(crate) fn retire(&self, peer: Borrower) {
         let mut hand = self.hand.lock();
         let Hand { free, loans, .. } = &mut *hand;
         loans[peer.0].is_retired = true;
-        loans[peer.0].collect(free, self.receivers);
+        loans[peer.0].collect(free);
     }
 }
 
 impl Hand {
     #[inline]
-    fn take(&mut self, to: usize, receivers: Receivers) -> Result<Lent, Malformed> {
+    fn take(&mut self, to: usize) -> Result<Lent, Malformed> {
         let loan = &mut self.loans[to];
         if loan.returned == loan.back && loan.out.len() >= self.round {
             loan.look()?;
@@ -279,7 +291,7 @@ impl Hand {
             Some(index) => index,
             None => match self.spare(to) {
                 Some(index) => index,
-                None => match self.gather(to, receivers)? {
+                None => match self.gather(to)? {
                     Some(index) => index,
                     None if self.loans[to].out.is_empty() => return Ok(Lent::Never),
                     None => return Ok(Lent::Later),
@@ -298,10 +310,10 @@ impl Hand {
 
     /// Collects what all peers have returned. If that does not help, has this peer wake the rank.
     #[cold]
-    fn gather(&mut self, to: usize, receivers: Receivers) -> Result<Option<u32>, Malformed> {
+    fn gather(&mut self, to: usize) -> Result<Option<u32>, Malformed> {
         let Hand { free, loans, .. } = &mut *self;
         for loan in loans.iter_mut() {
-            loan.collect(free, receivers);
+            loan.collect(free);
         }
         if let Some(index) = self.spare(to) {
             return Ok(Some(index));
@@ -346,13 +358,15 @@ impl Loan {
     }
 
     /// Moves to `free` what the peer has returned, or all of it if the peer reads no more.
-    fn collect(&mut self, free: &mut Vec<u32>, receivers: Receivers) {
+    fn collect(&mut self, free: &mut Vec<u32>) {
         if self.out.is_empty() {
             return;
         }
         // SYNC ring-gone (acquire)
         self.is_gone |= self.ring.gone().load(Ordering::Acquire) != 0;
-        if self.is_gone || (self.is_retired && receivers == Receivers::Processes) {
+        // It is a call of the system, for a peer that was reported dead and holds fragments.
+        self.is_gone = self.is_gone || (self.is_retired && (self.exit.0)());
+        if self.is_gone {
             self.back += self.out.len() as u64;
             self.returned = self.back;
             return free.extend(self.out.drain(..));

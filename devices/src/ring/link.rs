@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::area::{Borrower, Lent};
 use super::memory::{INLINE, Ring};
-use super::{Area, Bell, Malformed, Producer};
+use super::{Area, Bell, Exit, Malformed, Producer};
 use crate::copy;
 use crate::device::{Body, Link, PostError};
 
@@ -41,9 +41,9 @@ struct Cut {
 }
 
 impl<B: Bell> RingLink<B> {
-    /// Makes the sending end of `ring` a link; there is one for a ring.
-    pub(crate) fn new(ring: Arc<Ring>, area: Arc<Area>, bell: B) -> Self {
-        let borrower = area.open(Arc::clone(&ring));
+    /// Makes the sending end of `ring` a link; there is one for a ring. `exit` is the peer's.
+    pub(crate) fn new(ring: Arc<Ring>, area: Arc<Area>, bell: B, exit: Exit) -> Self {
+        let borrower = area.open(Arc::clone(&ring), exit);
         RingLink { producer: Producer::new(ring), area, borrower, cut: None, bell }
     }
 

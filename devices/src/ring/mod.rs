@@ -31,7 +31,7 @@ mod producer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use area::{Area, Fragments, Receivers};
+pub(crate) use area::{Area, Exit, Fragments};
 pub(crate) use bell::Bell;
 pub(crate) use consumer::Consumer;
 pub(crate) use inlet::{Incoming, TURN};

@@ -9,7 +9,7 @@ use loom::{cell::UnsafeCell, thread};
 use std::sync::Arc;
 
 use super::area::{Borrower, Lent};
-use super::{Area, Consumer, Fragments, Producer, Receivers, Ring};
+use super::{Area, Consumer, Exit, Fragments, Producer, Ring};
 use crate::biased::Bias;
 use crate::fence::heavy;
 use crate::sync::{Condvar, Mutex, lock};
@@ -94,16 +94,16 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(fragments: u32, receivers: Receivers) -> Shared<Self> {
+    fn new(fragments: u32) -> Shared<Self> {
         let memory = Arc::new(Fragments::new(fragments, 64).unwrap());
         let watched = (0..fragments).map(|_| UnsafeCell::new(0)).collect();
-        Shared::new(Scene { area: Area::new(memory, receivers, &Bias::new()), watched })
+        Shared::new(Scene { area: Area::new(memory, &Bias::new()), watched })
     }
 
     /// The two ends of a ring to a peer.
     fn peer(&self) -> (Producer, Borrower, Consumer) {
         let ring = Arc::new(Ring::new(4));
-        let borrower = self.area.open(Arc::clone(&ring));
+        let borrower = self.area.open(Arc::clone(&ring), Exit::never());
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
         (Producer::new(ring), borrower, consumer)
     }
@@ -142,7 +142,7 @@ impl Scene {
 fn a_fragment_has_one_owner() {
     loom::model(|| {
         const FRAMES: u32 = 2;
-        let scene = Scene::new(1, Receivers::Threads);
+        let scene = Scene::new(1);
         let (mut producer, borrower, mut consumer) = scene.peer();
         let bell = Bell::new();
         let sender = {
@@ -179,7 +179,7 @@ fn a_fragment_has_one_owner() {
 /// A peer leaves while it reads: what it holds is lent to another only when it reads no more.
 fn a_peer_ends(retire: bool) {
     loom::model(move || {
-        let scene = Scene::new(1, Receivers::Threads);
+        let scene = Scene::new(1);
         let (mut producer, borrower, mut consumer) = scene.peer();
         let (mut to_other, other, mut at_other) = scene.peer();
         assert!(matches!(scene.lend(&mut producer, borrower, 1), Lent::Fragment(_)));
@@ -218,7 +218,7 @@ fn what_one_holds_who_is_called_dead_comes_back_when_it_reads_no_more() {
 #[test]
 fn two_peers_never_hold_the_same_fragment() {
     loom::model(|| {
-        let scene = Scene::new(2, Receivers::Threads);
+        let scene = Scene::new(2);
         let held = Shared::new(AtomicU32::new(0));
         let threads: Vec<_> = (0..2)
             .map(|_| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::consumer::Frames;
 use super::memory::{Form, INLINE, Label, Line};
-use super::{Area, Bell, Consumer, Fragments, Incoming, Malformed, Producer, Receivers, Ring};
+use super::{Area, Bell, Consumer, Exit, Fragments, Incoming, Malformed, Producer, Ring};
 use crate::biased::Bias;
 use crate::device::{Body, Landing, Link, PeerId, PostError, Sink, Token};
 use crate::sync::atomic::Ordering;
@@ -26,15 +26,20 @@ impl Bell for Awake {
 
 type RingLink = super::RingLink<Awake>;
 
-fn area(count: u32, receivers: Receivers) -> Arc<Area> {
-    Arc::new(Area::new(Arc::new(Fragments::new(count, FRAGMENT).unwrap()), receivers, &Bias::new()))
+fn area(count: u32) -> Arc<Area> {
+    Arc::new(Area::new(Arc::new(Fragments::new(count, FRAGMENT).unwrap()), &Bias::new()))
 }
 
 /// A ring to a new peer of the owner of `area`.
 fn peer(area: &Arc<Area>) -> (RingLink, Consumer, Arc<Ring>) {
+    peer_until(area, Exit::never())
+}
+
+/// A ring to a new peer, with an exit.
+fn peer_until(area: &Arc<Area>, exit: Exit) -> (RingLink, Consumer, Arc<Ring>) {
     let ring = Arc::new(Ring::new(CELLS));
     let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(area.memory()));
-    (RingLink::new(Arc::clone(&ring), Arc::clone(area), Awake), consumer, ring)
+    (RingLink::new(Arc::clone(&ring), Arc::clone(area), Awake, exit), consumer, ring)
 }
 
 fn pair() -> (Producer, Consumer) {
@@ -74,7 +79,7 @@ fn take(consumer: &mut Consumer, mut next: u32) -> u32 {
 #[test]
 fn frames_of_every_form_keep_order_and_content_across_threads() {
     // There is one fragment, which another peer holds for half of the time: so half of the long bodies are cut.
-    let area = area(1, Receivers::Threads);
+    let area = area(1);
     let (mut link, mut consumer, _) = peer(&area);
     let (mut other, mut idle, _) = peer(&area);
     post(&mut other, 0, 100).unwrap();
@@ -123,8 +128,7 @@ fn a_full_ring_has_no_room_until_the_receiver_tells() {
 
 #[test]
 fn a_count_that_makes_no_sense_is_found_by_who_waits_for_fragments() {
-    let area =
-        Arc::new(Area::new(Arc::new(Fragments::new(4, LONG).unwrap()), Receivers::Processes, &Bias::new()));
+    let area = Arc::new(Area::new(Arc::new(Fragments::new(4, LONG).unwrap()), &Bias::new()));
     let (mut liar, _reads, ring) = peer(&area);
     let (mut other, _reads_too, _) = peer(&area);
     post(&mut liar, 0, 300).unwrap();
@@ -136,7 +140,7 @@ fn a_count_that_makes_no_sense_is_found_by_who_waits_for_fragments() {
 
 #[test]
 fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
-    let area = area(16, Receivers::Threads);
+    let area = area(16);
     let (mut link, mut consumer, _) = peer(&area);
     let sent = (0..).take_while(|i| post(&mut link, *i, 300).is_ok()).count();
     assert_eq!(sent, 14, "all but the last eighth");
@@ -158,7 +162,7 @@ fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
 
 #[test]
 fn short_frames_do_not_wait_for_fragments() {
-    let area = area(2, Receivers::Threads);
+    let area = area(2);
     let (mut link, mut consumer, _) = peer(&area);
     // Two in fragments, and three cells for each other until the ring is full.
     let sent = (0..).take_while(|i| post(&mut link, *i, 100).is_ok()).count() as u32;
@@ -171,7 +175,7 @@ fn short_frames_do_not_wait_for_fragments() {
 
 #[test]
 fn with_no_fragment_left_a_frame_goes_in_pieces() {
-    let area = area(2, Receivers::Threads);
+    let area = area(2);
     let (mut hog, _held, _) = peer(&area);
     assert_eq!((0..).take_while(|i| post(&mut hog, *i, 300).is_ok()).count(), 2);
     // 500 peers, and for each a frame that is longer than its ring.
@@ -190,10 +194,10 @@ fn with_no_fragment_left_a_frame_goes_in_pieces() {
     }
 }
 
-/// Fills a peer, has something happen to it, and returns how many fragments another gets then.
-fn left_after(receivers: Receivers, end: impl FnOnce(&mut RingLink, Consumer) -> Option<Consumer>) -> usize {
-    let area = area(16, receivers);
-    let (mut link, consumer, _) = peer(&area);
+/// Fills a peer whose process has exited or not, has something happen to it, and returns how many fragments another gets then.
+fn left_after(has_exited: bool, end: impl FnOnce(&mut RingLink, Consumer) -> Option<Consumer>) -> usize {
+    let area = area(16);
+    let (mut link, consumer, _) = peer_until(&area, Exit::new(move || has_exited));
     while post(&mut link, 0, 300).is_ok() {}
     let _held = end(&mut link, consumer);
     let (mut other, _consumer, _) = peer(&area);
@@ -202,24 +206,38 @@ fn left_after(receivers: Receivers, end: impl FnOnce(&mut RingLink, Consumer) ->
 
 #[test]
 fn what_a_peer_holds_comes_back_when_it_can_read_no_more() {
-    use Receivers::{Processes, Threads};
-    for receivers in [Threads, Processes] {
-        assert_eq!(left_after(receivers, |_, consumer| Some(consumer)), 1, "it holds all but two");
-        assert_eq!(left_after(receivers, |_, _gone| None), 14, "its end of the ring has gone");
+    for has_exited in [false, true] {
+        assert_eq!(left_after(has_exited, |_, consumer| Some(consumer)), 1, "it holds all but two");
+        assert_eq!(left_after(has_exited, |_, _gone| None), 14, "its end of the ring has gone");
     }
     let retire = |link: &mut RingLink, consumer| {
         link.forget();
         Some(consumer)
     };
-    assert_eq!(left_after(Processes, retire), 14, "a process that has died writes nothing");
-    assert_eq!(left_after(Threads, retire), 1, "a thread that is called dead may still read");
+    assert_eq!(left_after(true, retire), 14, "a process that has exited reads nothing");
+    assert_eq!(left_after(false, retire), 1, "a peer that was falsely reported dead may still read");
+}
+
+#[test]
+fn fragments_of_a_dead_peer_come_back_when_its_process_exits_later() {
+    let has_exited = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let exit = Arc::clone(&has_exited);
+    let area = area(16);
+    let (mut link, _consumer, _) = peer_until(&area, Exit::new(move || exit.load(Ordering::Relaxed)));
+    while post(&mut link, 0, 300).is_ok() {}
+    link.forget();
+    let (mut other, _reads, _) = peer(&area);
+    assert_eq!((0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count(), 1);
+    has_exited.store(true, Ordering::Relaxed);
+    assert_eq!((1..).take_while(|i| post(&mut other, *i, 300).is_ok()).count(), 13);
 }
 
 #[test]
 fn who_has_gone_is_not_said_to_write_nonsense() {
-    for receivers in [Receivers::Threads, Receivers::Processes] {
-        let area = area(8, receivers);
-        let ((mut link, consumer, _), (mut other, _reader, _)) = (peer(&area), peer(&area));
+    for has_exited in [false, true] {
+        let area = area(8);
+        let exit = Exit::new(move || has_exited);
+        let ((mut link, consumer, _), (mut other, _reader, _)) = (peer_until(&area, exit), peer(&area));
         while post(&mut link, 0, 300).is_ok() {}
         drop(consumer);
         // The fragments come back for another peer, before this rank hears that the first has left.
@@ -233,8 +251,9 @@ fn who_has_gone_is_not_said_to_write_nonsense() {
 
 #[test]
 fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
-    let area = area(8, Receivers::Processes);
-    let (mut link, mut accused, _) = peer(&area);
+    let area = area(8);
+    // Somebody has written over the name by which its process is found.
+    let (mut link, mut accused, _) = peer_until(&area, Exit::new(|| true));
     while post(&mut link, 0, 300).is_ok() {}
     link.forget();
     // All of it is lent again.
@@ -249,7 +268,7 @@ fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
 
 /// Sends a good frame of two kinds, lets `change` overwrite cell `at`, and returns what is said of it.
 fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
-    let area = area(8, Receivers::Processes);
+    let area = area(8);
     let (mut link, mut consumer, ring) = peer(&area);
     post(&mut link, 0, 8).unwrap();
     post(&mut link, 1, 100).unwrap();
@@ -345,7 +364,7 @@ fn a_changed_bit_of_a_cell_is_an_error() {
 
 #[test]
 fn each_end_finds_that_its_words_were_overwritten() {
-    let area = area(2, Receivers::Processes);
+    let area = area(2);
     let (mut link, mut consumer, ring) = peer(&area);
     for len in [8, 300, 8, 9000] {
         post(&mut link, 0, len.min(FRAGMENT as usize)).unwrap();
@@ -455,8 +474,7 @@ const LONG: u32 = 1 << 16;
 
 #[test]
 fn long_bodies_are_read_while_they_are_written() {
-    let area =
-        Arc::new(Area::new(Arc::new(Fragments::new(4, LONG).unwrap()), Receivers::Threads, &Bias::new()));
+    let area = Arc::new(Area::new(Arc::new(Fragments::new(4, LONG).unwrap()), &Bias::new()));
     let (mut link, mut consumer, _) = peer(&area);
     let lengths = [LONG as usize, 100, 8193, 0, 8192, 40_000, 16_384, 65_535];
     let bodies: Vec<Vec<u8>> = (0..200u32).map(|i| body(i, lengths[i as usize % lengths.len()])).collect();
@@ -578,7 +596,7 @@ fn parts_that_make_no_sense_are_an_error() {
 
 #[test]
 fn counts_that_make_no_sense_break_the_link() {
-    let area = area(8, Receivers::Processes);
+    let area = area(8);
     for (what, found, most) in
         [("cells taken", 65, 64), ("cells taken", u64::MAX, 64), ("cells taken", 3, 64)]
     {

@@ -40,7 +40,7 @@ use crate::device::{
 };
 use crate::header::SHORT_BODY;
 use crate::hosts::HostRanks;
-use crate::ring::{Area, Receivers, RingLink};
+use crate::ring::{Area, Exit, RingLink};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
@@ -145,7 +145,7 @@ unsafe impl Driver for ShmDriver {
             refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower"))
         })?;
         let occupant = segment.occupy(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
-        let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), Receivers::Processes, &site.bias));
+        let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), &site.bias));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
         let shown = Shown::new();
         let get = Window::own(&shown).is_open().then(|| single_copies(config, eager));
@@ -240,7 +240,9 @@ unsafe impl Device for ShmDevice {
         let bell = self.place.bell(to);
         bell.call();
         let copies = Copies::new(Arc::clone(&ring), to);
-        let ring = RingLink::new(ring, Arc::clone(&self.area), bell);
+        let of_peer = Arc::clone(segment);
+        let exit = Exit::new(move || of_peer.has_exited(to));
+        let ring = RingLink::new(ring, Arc::clone(&self.area), bell, exit);
         let window = at.0.get(self.card().len()..).and_then(Window::from_card).filter(Window::is_open);
         self.together.meet(to, window);
         let shelf = Shelf { segment: Arc::clone(segment), index: to, looker: Arc::clone(occupant) };

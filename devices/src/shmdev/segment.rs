@@ -226,6 +226,12 @@ impl Segment {
         Wakeup::is_there(self.desk(index).bell())
     }
 
+    /// Whether a rank had opened the device and no process is left in which it has. A rank that has not opened the device yet
+    /// may still do so, and then reads its rings.
+    pub(super) fn has_exited(self: &Arc<Self>, index: u32) -> bool {
+        self.desk(index).bell() != 0 && !self.is_there(index)
+    }
+
     /// Makes the card of a rank of this process known to those who share the memory.
     pub fn put_card(self: &Arc<Self>, index: u32, card: &[u8]) {
         lock(&self.cards).insert(index, card.to_vec());

@@ -26,7 +26,7 @@ use crate::device::{
 };
 use crate::doorbell::Doorbell;
 use crate::header::SHORT_BODY;
-use crate::ring::{Area, Consumer, Fragments, Incoming, Receivers, Ring, RingLink};
+use crate::ring::{Area, Consumer, Exit, Fragments, Incoming, Ring, RingLink};
 use crate::site::Site;
 use bell::LateBell;
 use hub::Port;
@@ -87,7 +87,7 @@ unsafe impl Driver for SmDriver {
         let hub = Arc::clone(&self.hub);
         let memory = Fragments::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
-        let area = Arc::new(Area::new(Arc::new(memory), Receivers::Threads, &site.bias));
+        let area = Arc::new(Area::new(Arc::new(memory), &site.bias));
         let port = hub.arrive(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let frames = Caps::frames(config.size(&SM_EAGER), FRAGMENT as usize);
         let get = Some(Reach { most: COPY, ..Reach::ANY });
@@ -142,7 +142,8 @@ unsafe impl Device for SmDevice {
         let port = port.map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
         let bells = Arc::clone(&hub);
-        let ring = RingLink::new(ring, Arc::clone(&self.area), LateBell::new(move || bells.bell(peer)));
+        let bell = LateBell::new(move || bells.bell(peer));
+        let ring = RingLink::new(ring, Arc::clone(&self.area), bell, Exit::never());
         Ok(Box::new(SmLink { ring, hub, port, copies, asks: self.asks }))
     }
 

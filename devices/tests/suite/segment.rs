@@ -6,8 +6,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use mpj_devices::config::Config;
-use mpj_devices::{Address, Doorbell, Driver, HostId, Hosts, OpenError, Segment, ShmDriver, Site};
+use mpj_devices::config::{Config, SHM_FRAGMENTS};
+use mpj_devices::device::{Body, Landing, Token};
+use mpj_devices::{
+    Address, Doorbell, Driver, HostId, Hosts, OpenError, Opened, PeerId, Segment, ShmDriver, Sink, Site,
+};
 
 /// So many has each rank, where few share a host.
 const FRAGMENTS: u64 = 128;
@@ -27,7 +30,7 @@ fn behind(segment: &Segment) -> u64 {
 }
 
 /// Opens the device of a rank of hosts of two and of five ranks, with the memory of `segment`.
-fn open(segment: &Segment, rank: u32) -> Result<mpj_devices::Opened, OpenError> {
+fn open(segment: &Segment, rank: u32) -> Result<Opened, OpenError> {
     let hosts = Hosts::from_runs([(HostId(0), 2), (HostId(1), 5)]).unwrap();
     let ranks = hosts.ranks_of(hosts.host_of(rank).unwrap());
     // SAFETY: the descriptor is a duplicate of the segment's, and attached.
@@ -73,4 +76,58 @@ fn a_card_is_of_one_memory() {
     let other = Segment::create(5, &Config::default()).unwrap();
     assert_eq!(two.device.affinity(&open(&other, 6).unwrap().device.address()), None);
     assert_eq!(two.device.affinity(&Address(Vec::new())), None);
+}
+
+/// Keeps the bodies of frames.
+#[derive(Debug, Default)]
+struct Bodies(Vec<Vec<u8>>);
+
+// SAFETY: no body begins.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Sink for Bodies {
+    fn frame(&mut self, _: PeerId, _: &[u8], body: &[u8]) {
+        self.0.push(body.to_vec());
+    }
+
+    fn begin(&mut self, _: PeerId, _: &[u8], _: usize) -> Landing {
+        panic!("the frames are whole")
+    }
+
+    fn piece(&mut self, _: PeerId, _: &[u8]) {}
+
+    fn landed(&mut self, _: PeerId) {}
+
+    fn lost(&mut self, _: PeerId, _: &str) {}
+
+    fn moved(&mut self, _: Token, _: Result<(), String>) {}
+
+    fn quiet(&mut self, _: Token) {}
+}
+
+/// A rank that others take for dead may still read what it was sent: nobody may write there.
+#[test]
+fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
+    let mut config = Config::default();
+    config.read(&SHM_FRAGMENTS, "2").unwrap();
+    let segment = Arc::new(Segment::create(3, &config).unwrap());
+    let ranks = Hosts::one(3).ranks_of(HostId(0));
+    let [sender, accused, other] = [0, 1, 2].map(|rank| {
+        let site = Site::new(rank, 3, Arc::new(Doorbell::new().unwrap()));
+        ShmDriver::new(Arc::clone(&segment), ranks.clone()).open(&site, &config).unwrap()
+    });
+    let link = |to: &Opened, rank| sender.device.connect(PeerId(rank), &to.device.address()).unwrap();
+    let (mut to_accused, mut to_other) = (link(&accused, 1), link(&other, 2));
+    // Both take all the fragments that they get, and then go through cells.
+    for _ in 0..2 {
+        to_accused.post(&[1; 8], Body::Bytes(&[1; 1000])).unwrap();
+    }
+    to_accused.forget();
+    for _ in 0..2 {
+        let _ = to_other.post(&[2; 8], Body::Bytes(&[2; 1000]));
+    }
+    let (mut inlet, mut bodies) = (accused.inlet, Bodies::default());
+    while inlet.progress(&mut bodies) > 0 {}
+    assert!(!bodies.0.is_empty());
+    assert!(bodies.0.iter().all(|body| *body == [1; 1000]), "the fragments were written again");
+    drop(other);
 }
