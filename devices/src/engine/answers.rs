@@ -15,7 +15,7 @@ use crate::steps::{Step, reach};
 impl Engine {
     /// Answers a message that a peer has announced on a channel: [`Kind::Clear`] or [`Kind::Done`].
     pub(crate) fn answer(&self, to: PeerId, channel: &Channel, kind: Kind, op: u64, extra: u64) {
-        // A peer that cannot be reached will be reported by its device.
+        // Only of a rank that does not exist there is no peer. One that cannot be reached is reported (`take_answer`).
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
         self.bind(&mut out, channel);

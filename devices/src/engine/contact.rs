@@ -3,8 +3,10 @@
 //! ```text
 //!   Asked ── its cards come, a device connects ──► Met
 //!     ▲   └─ they make no sense, no device reaches it ──► Refused
-//!     └────────────── the next message asks again ──────────┘
+//!     └───────── the next message or answer asks again ──────┘
 //! ```
+//! A peer that waits for an answer and cannot be reached is reported dead: it and this rank would wait for ever.
+//!
 //! Nobody waits here: a peer exists from the moment that a rank first speaks to it, and what goes to it is queued in its
 //! outbox, as for a peer without room. The answer comes on a thread of the start-up service and rings the doorbell; who
 //! makes progress then connects, and sends what is queued, in order. If that rank ends first, its end ends what is
@@ -24,6 +26,7 @@ use crate::completion::{Started, pair};
 use crate::device::{Address, Device, Link, PeerId};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source};
+use crate::liveness::End;
 use crate::site::Then;
 
 /// How ranks find each other's devices: each publishes its cards, and asks for a peer's when it first speaks to it.
@@ -70,15 +73,33 @@ impl Engine {
     }
 
     fn ask_for(&self, id: PeerId) {
+        self.ask(id);
+        // The answer may be there already.
+        self.take_answers();
+    }
+
+    /// Asks for the cards of a peer; the answer waits for whoever makes progress.
+    fn ask(&self, id: PeerId) {
         let (answers, bell) = (Arc::clone(&self.answers), Arc::clone(&self.site.bell));
         let then = move |cards| {
             lock(&answers).push((id, cards));
             bell.ring();
         };
         self.cards.ask(id.0, Box::new(then));
-        // The answer may be there already; or the rank's end, which was acted on before it was a peer.
-        self.take_answers();
+        // Its end may have been acted on before it was a peer.
         self.recheck_peer(id);
+    }
+
+    /// Asks once more for a peer that could not be reached and has to be answered now; returns whether it is asked for.
+    #[cold]
+    pub(super) fn ask_again(&self, out: &mut Outbox) -> bool {
+        let again = out.contact == Contact::Refused;
+        if again {
+            out.contact = Contact::Asked;
+            out.gone = false;
+            self.ask(out.id);
+        }
+        again
     }
 
     /// Connects to the peers whose cards have come, and sends what has waited for them; returns how many frames.
@@ -103,7 +124,13 @@ impl Engine {
             }
             Err(why) => {
                 out.contact = Contact::Refused;
-                self.abandon(out, &Fault::Unreachable { rank: id.0, why: why.into() });
+                // Only answers wait as frames for a peer that is not met. It waits for them, and would do so for ever.
+                let is_owed =
+                    !out.waiting.is_empty() && matches!(self.end_of(id.0), None | Some(End::Finishing(_)));
+                self.abandon(out, &Fault::Unreachable { rank: id.0, why: why.as_str().into() });
+                if is_owed {
+                    self.accuse(id, &format!("it cannot be answered: {why}"));
+                }
                 0
             }
         }
@@ -174,17 +201,10 @@ impl Engine {
         }
         let (ender, completion) = pair();
         let was_idle = out.is_idle();
-        let again = out.contact == Contact::Refused;
-        if again {
-            out.contact = Contact::Asked;
-            out.gone = false;
-        }
+        self.ask_again(&mut out);
         out.unsent.push_back(Unsent { channel: Arc::clone(channel), message, source, mode, ender });
         self.note_busy(was_idle, &mut out);
         drop(out);
-        if again {
-            self.ask_for(peer.id);
-        }
         self.look_for_answers();
         self.recheck(channel, Some(peer.id));
         Ok(Started::Pending(completion))

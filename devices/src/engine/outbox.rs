@@ -50,7 +50,7 @@ impl Engine {
 
     #[cold]
     fn introduce(&self, out: &mut Outbox, channel: &Channel) {
-        if out.gone {
+        if out.gone && !self.ask_again(out) {
             return;
         }
         let number = usize::from(channel.number());
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Sends a frame, now or when there is room.
     pub(crate) fn push_frame(&self, out: &mut Outbox, frame: Waiting, leave: Leave) {
-        if out.gone {
+        if out.gone && !self.ask_again(out) {
             return;
         }
         if !out.waiting.is_empty() || self.post_frame(out, &frame, leave).is_err() {

@@ -236,6 +236,44 @@ fn who_cannot_be_reached_is_asked_for_again() {
 }
 
 #[test]
+fn a_peer_that_has_to_be_answered_is_asked_for_again() {
+    alive(|| {
+        let job = Job::new(2);
+        let [zero, one] = &job.ranks[..] else { unreachable!() };
+        let refused = start(zero, 1, 0);
+        job.slow.question(1)(Err("nobody knows".to_owned()));
+        assert!(matches!(refused.wait(zero), Err(Fault::Unreachable { rank: 1, .. })));
+        let (sent, received) = (one.issend(0, 5, data(3)), zero.irecv::<u8>(1, 5, data(3).len()));
+        one.engine.progress();
+        zero.engine.progress();
+        job.slow.answer(1);
+        std::thread::scope(|threads| {
+            threads.spawn(|| assert!(sent.wait(one).is_ok()));
+            let (outcome, got) = received.wait(zero);
+            assert!(outcome.is_ok() && got == data(3));
+        });
+    });
+}
+
+#[test]
+fn a_peer_that_cannot_be_answered_is_reported() {
+    alive(|| {
+        let job = Job::new(2);
+        let [zero, one] = &job.ranks[..] else { unreachable!() };
+        let (sent, received) = (one.issend(0, 5, data(3)), zero.irecv::<u8>(1, 5, data(3).len()));
+        one.engine.progress();
+        zero.engine.progress();
+        job.slow.question(1)(Err("nobody knows".to_owned()));
+        let (outcome, _) = received.wait(zero);
+        let Err(Fault::Dead { rank: 1, cause, .. }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(&*cause, "it cannot be answered: nobody knows");
+        // As its process ends with it.
+        job.roster.report(0, End::Died("it has failed".into()));
+        assert!(sent.wait(one).is_err());
+    });
+}
+
+#[test]
 fn threads_that_meet_different_peers_do_not_wait_for_each_other() {
     alive(|| {
         let job = Job::new(4);

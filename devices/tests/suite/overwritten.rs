@@ -173,6 +173,26 @@ fn a_ring_whose_place_was_changed_is_found_by_its_sender() {
     assert!(why.contains("overwritten: the place of the ring to it is 0x0"), "{why}");
 }
 
+/// A peer that has no ring to answer by says so: the message waits for its answer at both ends.
+#[test]
+fn a_place_that_was_written_before_its_ring_was_made_is_found_by_who_cannot_answer() {
+    let job = Job::new(2);
+    let (desks, _) = job.memory.words();
+    // The row of rank 0, of which the second half of the first word is the place of the ring from rank 1.
+    job.word(desks.end - 2 * LINE).store(1 << 32, Ordering::Relaxed);
+    let outcomes = job.run(
+        |m| match m.rank {
+            0 => m.try_isend(1, 1, vec![7u8; 100_000])?.wait(m).map(drop),
+            _ => m.irecv::<u8>(0, 1, 100_000).wait(m).0.map(drop),
+        },
+        || (),
+    );
+    assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+    let first = job.roster.since(0).into_iter().next();
+    let Some(Event { rank: 0, end: End::Died(why) }) = first else { panic!("{first:?}") };
+    assert!(why.contains("cannot be answered: shmdev: there is a ring to"), "{why}");
+}
+
 /// What some sleeps in, whatever it is that was overwritten.
 fn exchange(m: &Member, stop: &AtomicBool) -> Result<(), Fault> {
     for round in 0.. {
