@@ -9,7 +9,7 @@ use super::ops::Op;
 use super::slab::Slab;
 use super::{Engine, lock};
 use crate::completion::Ender;
-use crate::device::{Body, Memory, PeerId, Quiet, Registration, Token};
+use crate::device::{Body, Device, Memory, PeerId, Quiet, Registration, Token};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source};
 
@@ -29,7 +29,7 @@ pub(crate) enum Move {
 #[derive(Debug)]
 pub(crate) struct Sending {
     source: Option<Source>,
-    /// The source as a device is shown it, where it takes lent bodies; and what it has made of that.
+    /// The source as a device is shown it, where it takes lent bodies; and what it has made of that. Dropped before the source.
     pub(crate) lent: Option<(Memory, Option<Registration>)>,
     pub(crate) message: Envelope,
     ender: Option<Ender>,
@@ -77,6 +77,20 @@ impl Moves {
     fn take(&mut self, Token(number): Token, is_due: impl Fn(&Move) -> bool) -> Option<Move> {
         self.0.get(number).filter(|it| is_due(it))?;
         self.0.take(number)
+    }
+
+    /// Keeps a send that has failed, and has its device quiesce the memory. Also returns whether the send was received.
+    ///
+    /// The operation keeps the only copy of its registration. It cannot be taken out before this returns, so the device is
+    /// never asked about memory that has been given back.
+    fn quiesce(&mut self, device: &dyn Device, op: Op, fault: Fault) -> (Token, Quiet, bool) {
+        let token = Token(self.0.insert(Move::Quiet { op: Box::new(op), fault }));
+        let Some(Move::Quiet { op, .. }) = self.0.get(token.0) else { return (token, Quiet::Now, false) };
+        let Op::Send { peer, registration: Some(registration), .. } = &**op else {
+            return (token, Quiet::Now, false);
+        };
+        let quiet = device.quiesce(*peer, registration, token);
+        (token, quiet, device.is_received(registration))
     }
 
     /// Whether a rank need not wait for any of them before it leaves: memory that peers which have ended may reach is not
@@ -136,25 +150,21 @@ impl Engine {
     /// Ends an operation that has failed: at once, or when its peer does not reach its memory any more. Returns false if it was
     /// cancelled too late: its receiver views the message in place, and so it has been sent.
     pub(crate) fn fail_op(&self, op: Op, fault: Fault) -> bool {
-        let exposed = match &op {
-            Op::Send { peer, registration: Some(registration), .. } => Some((*peer, registration.clone())),
+        let device = match &op {
+            Op::Send { peer, registration: Some(_), .. } => {
+                self.peers.get(*peer).and_then(|peer| self.device_of(peer))
+            }
             _ => None,
         };
-        let device = exposed.as_ref().and_then(|(id, _)| self.device_of(self.peers.get(*id)?));
-        let (Some((peer, registration)), Some(device)) = (&exposed, device) else {
-            // A registration that outlives its memory would let the peer read what is freed.
-            drop(exposed);
+        let Some(device) = device else {
             op.end(Err(fault));
             return true;
         };
         let is_cancelled = fault == Fault::Cancelled;
-        let token = self.note_move(Move::Quiet { op: Box::new(op), fault });
-        let quiet = device.quiesce(*peer, registration, token);
-        let is_failed = !(is_cancelled && device.is_received(registration));
+        let (token, quiet, is_received) = lock(&self.moves).quiesce(device, op, fault);
         if quiet == Quiet::Now {
-            drop(exposed);
             self.end_quiet(token);
         }
-        is_failed
+        !(is_cancelled && is_received)
     }
 }

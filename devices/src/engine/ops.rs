@@ -7,16 +7,16 @@ use crate::device::{Memory, PeerId, Registration};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source, Target};
 
-/// An operation under way.
+/// An operation under way. Registrations come before the memory that they register, so that they are dropped first.
 #[derive(Debug)]
 pub(crate) enum Op {
     /// A message whose body waits here for [`Kind::Clear`](crate::header::Kind) or
     /// [`Kind::Done`](crate::header::Kind); its peer may be getting it if it is registered.
     Send {
         peer: PeerId,
+        registration: Option<Registration>,
         source: Source,
         message: Envelope,
-        registration: Option<Registration>,
         ender: Ender,
         /// Counts it among the peer's, if it is long.
         _counted: Option<Counted>,
@@ -33,14 +33,14 @@ pub(crate) enum Op {
 pub(crate) struct Recv {
     pub(crate) peer: PeerId,
     pub(crate) theirs: u64,
+    /// What the device has made of the target, where it wants it. Dropped before the target, and before the operation ends.
+    pub(crate) registration: Option<Registration>,
     pub(crate) target: Target,
     pub(crate) message: Envelope,
     /// The bytes that have landed.
     pub(crate) received: usize,
     pub(crate) ender: Ender,
     pub(crate) hands: Hands,
-    /// What the device has made of the target, where it wants it.
-    pub(crate) registration: Option<Registration>,
 }
 
 /// In whose hands the memory of a receive is.
