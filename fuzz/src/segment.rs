@@ -28,6 +28,9 @@ const LOANS: usize = 8;
 /// What is done with two ranks, one thing after the other.
 const ROUNDS: usize = 60;
 
+/// The most words that are overwritten at once.
+const BURST: usize = 300;
+
 /// Passes in which everything that can move has moved.
 const PASSES: usize = 40;
 
@@ -182,8 +185,27 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// Writes over many words at once, which `seed` decides.
+    fn burst(&self, seed: u64) {
+        let mut state = seed | 1;
+        // Each choice takes fewer bytes.
+        let bytes: Vec<u8> = (0..BURST * 32)
+            .map(|_| {
+                state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .collect();
+        let mut input = Input::new(&bytes);
+        for _ in 0..input.below(BURST) {
+            self.overwrite(&mut input);
+        }
+    }
+}
+
 /// Two ranks exchange messages through one segment of which some words are overwritten. Nothing crashes, and no pass
-/// takes for ever. What was not touched arrives; each rank ends what it has under way when it hears of the other's
+/// takes for ever. What was not touched arrives. What was touched arrives or fails, or one rank finds what was overwritten
+/// and names the other: no message waits for ever. Each rank ends what it has under way when it hears of the other's
 /// death, and has named nobody but the other.
 pub fn segment(bytes: &[u8]) {
     let mut input = Input::new(bytes);
@@ -225,12 +247,33 @@ pub fn segment(bytes: &[u8]) {
             }
             _ => {
                 touched = true;
-                scene.overwrite(&mut input);
+                match input.below(5) {
+                    0 => scene.burst(input.u64()),
+                    _ => scene.overwrite(&mut input),
+                }
             }
         }
     }
     scene.pass(10 * PASSES);
-    if !touched {
+    if touched {
+        // Ranks that wait do so once a second. What is owed is given up by the second check.
+        for _ in 0..2 {
+            scene.ranks.iter().for_each(|rank| rank.member.engine.verify());
+            scene.pass(10 * PASSES);
+        }
+        // One whose send has failed knows it, and its end would tell the other.
+        let knows =
+            |rank: &Rank| !rank.roster.since(0).is_empty() || rank.sends.iter().any(Sending::has_failed);
+        let found = scene.ranks.iter().any(knows);
+        for rank in &scene.ranks {
+            assert!(
+                found || rank.sends.iter().all(Sending::has_ended),
+                "a send hangs, and nothing was found"
+            );
+            let all = rank.receives.iter().all(|(_, _, receive)| receive.has_ended());
+            assert!(found || all, "a receive hangs, and nothing was found");
+        }
+    } else {
         for me in [0, 1] {
             // What is not looked at yet is now.
             for _ in 0..ROUNDS {
