@@ -253,9 +253,9 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns whether the peer that lent memory was offered to has begun to look at it: its message has been received. After
-    /// [`quiesce`](Self::quiesce) the answer does not change.
-    fn is_received(&self, _lent: &Registration) -> bool {
+    /// Returns whether the peer has received the message: it has begun to view the lent memory, or the device knows that it has
+    /// copied all of the registered memory. After [`quiesce`](Self::quiesce) the answer does not change.
+    fn is_received(&self, _memory: &Registration) -> bool {
         false
     }
 

@@ -184,7 +184,7 @@ unsafe impl Device for SmDevice {
     }
 
     fn is_received(&self, lent: &Registration) -> bool {
-        lent.record::<Offered>().is_some_and(|lent| lent.hub.offers().is_viewed(lent.number))
+        lent.record::<Offered>().is_some_and(|lent| lent.hub.offers().is_received(lent.number))
     }
 }
 

@@ -36,6 +36,8 @@ struct Offer {
     /// What the memory lives by, if it may be looked at.
     keep: Option<Keep>,
     is_viewed: bool,
+    /// The bytes of the copies that have ended well.
+    copied: usize,
     readers: u32,
     closed: bool,
     /// What the last reader calls.
@@ -75,7 +77,8 @@ impl Offers {
         let mut table = lock(&self.table);
         table.last += 1;
         let number = table.last;
-        let offer = Offer { memory, keep, is_viewed: false, readers: 0, closed: false, then: None };
+        let offer =
+            Offer { memory, keep, is_viewed: false, copied: 0, readers: 0, closed: false, then: None };
         table.offers.insert(number, offer);
         number
     }
@@ -94,9 +97,11 @@ impl Offers {
         Ok(unsafe { View::new(base, len, keep) })
     }
 
-    /// Returns whether an offer has been looked at.
-    pub(super) fn is_viewed(&self, number: u64) -> bool {
-        lock(&self.table).offers.get(&number).is_some_and(|offer| offer.is_viewed)
+    /// Returns whether an offer has been viewed, or copied as a whole: its receiver has the message.
+    pub(super) fn is_received(&self, number: u64) -> bool {
+        let is_copied = |offer: &Offer| offer.copied > 0 && offer.copied >= offer.memory.bytes();
+        let is_received = |offer: &Offer| offer.is_viewed || is_copied(offer);
+        lock(&self.table).offers.get(&number).is_some_and(is_received)
     }
 
     /// Takes an offer back, after the copy that may have begun.
@@ -145,7 +150,8 @@ impl Offers {
         // SAFETY: invariant 1 keeps the source readable while we count as a reader, and `open` has checked the length;
         // the caller vouches for `to`.
         let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
-        if self.close(number) { copied } else { Err(PostError::Withdrawn) }
+        let len = if copied.is_ok() { to.len } else { 0 };
+        if self.close(number, len) { copied } else { Err(PostError::Withdrawn) }
     }
 
     /// Becomes a reader of an offer.
@@ -156,12 +162,15 @@ impl Offers {
         Ok(offer.memory.clone())
     }
 
-    /// Is a reader no more; returns whether the offer stood until now. If it was closed meanwhile, its owner may have said
-    /// that nobody receives it.
-    fn close(&self, number: u64) -> bool {
+    /// Is a reader no more, and has copied `len` bytes; returns whether the offer stood until now. If it was closed meanwhile,
+    /// its owner may have said that nobody receives it.
+    fn close(&self, number: u64, len: usize) -> bool {
         let mut table = lock(&self.table);
         let Some(offer) = table.offers.get_mut(&number) else { return false };
         offer.readers -= 1;
+        if !offer.closed {
+            offer.copied += len;
+        }
         if offer.readers > 0 || !offer.closed {
             return !offer.closed;
         }
@@ -226,5 +235,38 @@ unsafe fn copy_chain(pieces: Cut<'_>, to: Part<'_>) {
             }
         }
         at += piece.len;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use mpj_datatypes::Primitive;
+
+    use super::*;
+
+    #[test]
+    fn an_offer_that_was_copied_as_a_whole_has_been_received() {
+        let (mut from, mut to) = ([7u8; 100], [0u8; 100]);
+        let memory =
+            |bytes: &mut [u8]| Memory::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap();
+        let (from, to) = (memory(&mut from), memory(&mut to));
+        let offers = Offers::default();
+        let get = |number, at, len| {
+            // SAFETY: the bytes are those of `from` and `to`, which do not overlap.
+            let run = |src: *const u8, dst, len| unsafe { std::ptr::copy(src, dst, len) };
+            // SAFETY: nobody else uses `to`.
+            unsafe { offers.get(number, at, to.part(at, len, None), run) }
+        };
+        // SAFETY: `from` lives until the test ends.
+        let [whole, half] = [(); 2].map(|()| unsafe { offers.offer(from.clone(), None) });
+        for number in [whole, half] {
+            assert_eq!((get(number, 0, 60), offers.is_received(number)), (Ok(()), false));
+        }
+        assert_eq!((get(whole, 60, 40), offers.is_received(whole)), (Ok(()), true));
+        for (number, is_received) in [(whole, true), (half, false)] {
+            assert_eq!(offers.quiesce(number, || ()), Quiet::Now);
+            assert_eq!(get(number, 60, 40), Err(PostError::Withdrawn));
+            assert_eq!(offers.is_received(number), is_received);
+        }
     }
 }
