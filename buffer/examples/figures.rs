@@ -136,7 +136,7 @@ fn slices() {
         row("write + commit + clear", bytes, pair(bytes, write, copy));
         let write = || {
             let turned = |b: &mut Writing| {
-                b.section_in::<f64>(FOREIGN).expect("room");
+                b.section_with_order::<f64>(FOREIGN).expect("room");
                 b.write(black_box(&src)).expect("room");
             };
             slot = Some(message(&mut slot, turned).clear());
@@ -218,7 +218,7 @@ fn places() {
         let strided = || {
             let dims = black_box([(rows, 64), (8, 8)]);
             let turned = |b: &mut Writing| {
-                b.section_in::<f64>(FOREIGN).expect("room");
+                b.section_with_order::<f64>(FOREIGN).expect("room");
                 b.write_strided(&src, 0, &dims).expect("room");
             };
             slot = Some(message(&mut slot, turned).clear());

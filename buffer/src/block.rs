@@ -8,7 +8,7 @@ use mpj_pool::RawBuffer;
 
 mod spare;
 
-pub(crate) use self::spare::Spare;
+pub(crate) use self::spare::SpareWriter;
 use crate::Overflow;
 
 /// A block whose bytes `from..to` are initialised.
@@ -18,13 +18,13 @@ use crate::Overflow;
 /// 2. Bytes `from..to` of the block are initialised.
 ///
 /// Nobody outside gets `&R` or `&mut R` while this lives, so no safe method of `R` can undo invariant 2.
-pub(crate) struct Filled<R> {
+pub(crate) struct FilledRange<R> {
     block: R,
     from: usize,
     to: usize,
 }
 
-impl<R: RawBuffer> Filled<R> {
+impl<R: RawBuffer> FilledRange<R> {
     /// Takes a block of which nothing is known; bytes are pushed from offset `from` on.
     pub(crate) fn empty(block: R, from: usize) -> Result<Self, (R, Overflow)> {
         let left = block.capacity();
@@ -68,11 +68,11 @@ impl<R: RawBuffer> Filled<R> {
     }
 
     pub(crate) fn registrable(&self) -> Option<&mpj_pool::Region> {
-        self.block.registrable()
+        self.block.region()
     }
 
     pub(crate) fn region(&self) -> Option<(mpj_pool::RegionKey, usize)> {
-        self.block.region()
+        self.block.region_offset()
     }
 
     #[inline]
@@ -122,7 +122,7 @@ impl<R: RawBuffer> Filled<R> {
     pub(crate) fn push_with(
         &mut self,
         count: usize,
-        fill: impl FnOnce(&mut Spare<'_>),
+        fill: impl FnOnce(&mut SpareWriter<'_>),
     ) -> Result<(), Overflow> {
         self.push_through(count, false, fill)
     }
@@ -131,7 +131,7 @@ impl<R: RawBuffer> Filled<R> {
     pub(crate) fn push_turned(
         &mut self,
         count: usize,
-        fill: impl FnOnce(&mut Spare<'_>),
+        fill: impl FnOnce(&mut SpareWriter<'_>),
     ) -> Result<(), Overflow> {
         self.push_through(count, true, fill)
     }
@@ -141,13 +141,13 @@ impl<R: RawBuffer> Filled<R> {
         &mut self,
         count: usize,
         is_turned: bool,
-        fill: impl FnOnce(&mut Spare<'_>),
+        fill: impl FnOnce(&mut SpareWriter<'_>),
     ) -> Result<(), Overflow> {
         let from = self.to;
         let rest = &mut self.all_mut()[from..];
         let left = rest.len();
         let overflow = Overflow { needed: count, left };
-        let mut spare = Spare::new(rest.get_mut(..count).ok_or(overflow)?, is_turned);
+        let mut spare = SpareWriter::new(rest.get_mut(..count).ok_or(overflow)?, is_turned);
         fill(&mut spare);
         // As many bytes from `to` on hold values as `spare` has counted: invariant 2.
         self.to += spare.filled().ok_or(overflow)?;
@@ -193,7 +193,7 @@ impl<R: RawBuffer> Filled<R> {
     #[inline]
     fn all_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: `RawBuffer` invariants 1 and 3 as in `bytes`; `&mut self` makes this the only view. Those who get
-        // it write values into it, and `Spare` only from `to` on, never `MaybeUninit::uninit()` below `to`.
+        // it write values into it, and `SpareWriter` only from `to` on, never `MaybeUninit::uninit()` below `to`.
         unsafe {
             core::slice::from_raw_parts_mut(
                 self.block.as_ptr().as_ptr().cast::<MaybeUninit<u8>>(),
@@ -203,7 +203,7 @@ impl<R: RawBuffer> Filled<R> {
     }
 }
 
-impl<R> fmt::Debug for Filled<R> {
+impl<R> fmt::Debug for FilledRange<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Filled").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
     }

@@ -3,15 +3,15 @@
 use core::fmt;
 use std::sync::Arc;
 
-use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, Region, RegionKey, Shortage};
+use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region, RegionKey};
 
-use crate::block::Filled;
+use crate::block::FilledRange;
 use crate::check::{self, Layout};
 use crate::dynamic::Dynamic;
 use crate::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, align_up};
 use crate::read::Reading;
 use crate::write::Writing;
-use crate::{Element, FormatError, Overflow, Refused};
+use crate::{Element, FormatError, FromBlockError, Overflow};
 
 /// One message: a static part in the block `R`, and a dynamic part in blocks of [`mpj_pool::global`].
 ///
@@ -50,7 +50,7 @@ use crate::{Element, FormatError, Overflow, Refused};
 /// ```
 pub struct Buffer<R: RawBuffer, M = Writing> {
     /// Initialised from the first byte of the room to the last one of the static part.
-    pub(crate) block: Filled<R>,
+    pub(crate) block: FilledRange<R>,
     /// Bytes in front of the message that belong to the device.
     pub(crate) room: usize,
     pub(crate) chain: Dynamic,
@@ -93,7 +93,7 @@ impl Buffer<DefaultBlock, Writing> {
         let bytes = align_up(bytes.max(MESSAGE_HEADER), ALIGN).unwrap_or(bytes);
         let block = pool.alloc(bytes)?;
         // Refused only by a pool that gives less than it was asked for.
-        Self::new(block).map_err(|_| AllocError::new(bytes, pool.max_block(), 0, Shortage::TooLarge))
+        Self::new(block).map_err(|_| AllocError::new(bytes, pool.max_block(), 0, AllocErrorKind::TooLarge))
     }
 }
 
@@ -102,29 +102,29 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     ///
     /// # Errors
     /// The block back, if it is too small for a message header.
-    pub fn new(block: R) -> Result<Self, Refused<R, Overflow>> {
-        Self::with_room(block, 0)
+    pub fn new(block: R) -> Result<Self, FromBlockError<R, Overflow>> {
+        Self::with_headroom(block, 0)
     }
 
     /// Makes an empty buffer that keeps `room` bytes free directly in front of the message, for a device's header.
     ///
     /// # Errors
     /// The block back, if it is too small for the room, rounded up to [`ALIGN`], and a message header.
-    pub fn with_room(block: R, room: usize) -> Result<Self, Refused<R, Overflow>> {
+    pub fn with_headroom(block: R, room: usize) -> Result<Self, FromBlockError<R, Overflow>> {
         let start = message_start(room);
         let needed = start.saturating_add(MESSAGE_HEADER);
         let left = block.capacity();
         if needed > left {
-            return Err(Refused { block, error: Overflow { needed, left } });
+            return Err(FromBlockError { block, error: Overflow { needed, left } });
         }
-        let mut block = match Filled::empty(block, start - room) {
+        let mut block = match FilledRange::empty(block, start - room) {
             Ok(filled) => filled,
-            Err((block, error)) => return Err(Refused { block, error }),
+            Err((block, error)) => return Err(FromBlockError { block, error }),
         };
         // The header is stored by `commit`. Zeros, so that no old bytes of the pool leave with the room.
         match block.push_zeros(room + MESSAGE_HEADER) {
             Ok(()) => Ok(Self { block, room, chain: Dynamic::default(), mode: Writing::new() }),
-            Err(error) => Err(Refused { block: block.into_block(), error }),
+            Err(error) => Err(FromBlockError { block: block.into_block(), error }),
         }
     }
 }
@@ -166,30 +166,37 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// If `message_start(room) + len` is at most the capacity of `block`, the `len` bytes from `message_start(room)` on
     /// are initialised.
     #[expect(unsafe_code, reason = "only the caller knows how many bytes have arrived")]
-    pub unsafe fn from_block(block: R, room: usize, len: usize) -> Result<Self, Refused<R, FormatError>> {
+    pub unsafe fn from_block(
+        block: R,
+        room: usize,
+        len: usize,
+    ) -> Result<Self, FromBlockError<R, FormatError>> {
         let start = message_start(room);
         let left = block.capacity();
         let end = match start.checked_add(len).filter(|end| *end <= left) {
             Some(end) => end,
             None => {
                 let needed = (start as u64).saturating_add(len as u64);
-                return Err(Refused { block, error: FormatError::Block { needed, left: left as u64 } });
+                return Err(FromBlockError {
+                    block,
+                    error: FormatError::BlockTooSmall { needed, left: left as u64 },
+                });
             }
         };
-        let too_small = FormatError::Block { needed: end as u64, left: left as u64 };
-        let mut block = match Filled::empty(block, start - room) {
+        let too_small = FormatError::BlockTooSmall { needed: end as u64, left: left as u64 };
+        let mut block = match FilledRange::empty(block, start - room) {
             Ok(filled) => filled,
-            Err((block, _)) => return Err(Refused { block, error: too_small }),
+            Err((block, _)) => return Err(FromBlockError { block, error: too_small }),
         };
         if block.push_zeros(room).is_err() {
-            return Err(Refused { block: block.into_block(), error: too_small });
+            return Err(FromBlockError { block: block.into_block(), error: too_small });
         }
         // SAFETY: the caller promises that `start..end` is initialised, and `end` was checked against the capacity; the
         // room, which ends at `start`, has just been pushed.
         unsafe { block.assume_filled(end) };
         match check::message(&block.bytes()[room..]) {
             Ok(layout) => Ok(Self::checked(block, room, layout)),
-            Err(error) => Err(Refused { block: block.into_block(), error }),
+            Err(error) => Err(FromBlockError { block: block.into_block(), error }),
         }
     }
 
@@ -197,23 +204,23 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ///
     /// # Errors
     /// The block back, if it is too small or the bytes are not exactly one message.
-    pub fn from_bytes(block: R, bytes: &[u8]) -> Result<Self, Refused<R, FormatError>> {
+    pub fn from_bytes(block: R, bytes: &[u8]) -> Result<Self, FromBlockError<R, FormatError>> {
         let layout = match check::message(bytes) {
             Ok(layout) => layout,
-            Err(error) => return Err(Refused { block, error }),
+            Err(error) => return Err(FromBlockError { block, error }),
         };
-        let error = FormatError::Block { needed: bytes.len() as u64, left: block.capacity() as u64 };
-        let mut block = match Filled::empty(block, 0) {
+        let error = FormatError::BlockTooSmall { needed: bytes.len() as u64, left: block.capacity() as u64 };
+        let mut block = match FilledRange::empty(block, 0) {
             Ok(filled) => filled,
-            Err((block, _)) => return Err(Refused { block, error }),
+            Err((block, _)) => return Err(FromBlockError { block, error }),
         };
         match block.push(bytes) {
             Ok(()) => Ok(Self::checked(block, 0, layout)),
-            Err(_) => Err(Refused { block: block.into_block(), error }),
+            Err(_) => Err(FromBlockError { block: block.into_block(), error }),
         }
     }
 
-    pub(crate) fn checked(block: Filled<R>, room: usize, layout: Layout) -> Self {
+    pub(crate) fn checked(block: FilledRange<R>, room: usize, layout: Layout) -> Self {
         let mode = Reading::new(layout.order, layout.sections_end);
         Self { block, room, chain: Dynamic::default(), mode }
     }

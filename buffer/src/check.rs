@@ -3,7 +3,9 @@
 //! Cost: one step per section and per object record, none per element. Values of elements (bool, char) and of objects
 //! are checked when they are read.
 
-use crate::header::{self, ALIGN, Head, MESSAGE_HEADER, Message, RECORD_ALIGN, RECORD_HEADER, align_up};
+use crate::header::{
+    self, ALIGN, Head, MESSAGE_HEADER, MessageHeader, RECORD_ALIGN, RECORD_HEADER, align_up,
+};
 use crate::{ByteOrder, FormatError, SECTION_HEADER};
 
 /// Where the parts of a checked message lie.
@@ -16,7 +18,7 @@ pub(crate) struct Layout {
 
 /// Checks that `bytes` are exactly one message.
 pub(crate) fn message(bytes: &[u8]) -> Result<Layout, FormatError> {
-    let head = Message::parse(bytes)?;
+    let head = MessageHeader::parse(bytes)?;
     let given = bytes.len() as u64;
     if head.total > given {
         return Err(FormatError::Truncated { at: 0, needed: head.total, left: given });
@@ -44,7 +46,7 @@ pub(crate) fn message(bytes: &[u8]) -> Result<Layout, FormatError> {
             Head::Section { kind, count, .. } => {
                 let payload = start + SECTION_HEADER;
                 let too_large = FormatError::TooLarge { at: start as u64, count };
-                if kind == crate::Kind::Object {
+                if kind == crate::ElementKind::Object {
                     announced = announced.checked_add(count).ok_or(too_large)?;
                 }
                 let needed = header::payload(kind, count).ok_or(too_large)?;

@@ -17,9 +17,9 @@ use mpj_pool::{AllocError, RawBuffer};
 
 mod source;
 
+use self::source::ChunkBlock;
 pub(crate) use self::source::ChunkPool;
-use self::source::Piece;
-use crate::block::Filled;
+use crate::block::FilledRange;
 use crate::header::{Head, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, align_up};
 
 /// Bytes of the first chunk; a page, since most messages with objects hold few and small ones.
@@ -42,7 +42,7 @@ const LEAD: usize = 64;
 struct Chunk {
     /// Place of the first byte in the chain.
     start: usize,
-    bytes: Filled<Piece>,
+    bytes: FilledRange<ChunkBlock>,
 }
 
 /// The dynamic part of a buffer: a chain, once something has been written to it.
@@ -132,7 +132,7 @@ pub(crate) struct Chain {
     /// its own, or as none.
     pub(crate) failure: Option<AllocError>,
     /// Whether a sink of the record being written was left by a panic; the bytes that it pushed are not counted.
-    pub(crate) torn: bool,
+    pub(crate) poisoned: bool,
     /// Where chunks come from; the global pool if nothing is said.
     source: Option<Arc<dyn ChunkPool>>,
 }
@@ -152,7 +152,7 @@ impl Chain {
     ) -> Result<(), E> {
         // Also undoes a record whose `fill` panicked.
         self.undo();
-        (self.failure, self.torn) = (None, false);
+        (self.failure, self.poisoned) = (None, false);
         if self.complete == 0 {
             self.begin(hint.saturating_add(SECTION_HEADER + RECORD_HEADER))?;
         }
@@ -328,7 +328,7 @@ impl Chain {
         let piece = source::piece(self.source.as_deref(), size)?;
         let start = self.written();
         let lead = if start == 0 && piece.capacity() >= FIRST_CHUNK { LEAD } else { 0 };
-        if let Ok(bytes) = Filled::empty(piece, lead) {
+        if let Ok(bytes) = FilledRange::empty(piece, lead) {
             self.full.extend(self.tail.replace(Chunk { start, bytes }));
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::swap;
 #[non_exhaustive]
 #[repr(u8)]
 #[expect(missing_docs, reason = "each kind is named as its type")]
-pub enum Kind {
+pub enum ElementKind {
     I8 = 1,
     U8 = 2,
     I16 = 3,
@@ -38,10 +38,10 @@ pub enum Kind {
     Object = 32,
 }
 
-impl Kind {
+impl ElementKind {
     /// Every kind, in the order of the codes.
-    pub const ALL: [Kind; 19] = {
-        use Kind::*;
+    pub const ALL: [ElementKind; 19] = {
+        use ElementKind::*;
         [
             I8, U8, I16, U16, I32, U32, I64, U64, I128, U128, F32, F64, Bool, Char, F16, Bf16, Complex32,
             Complex64, Object,
@@ -82,9 +82,9 @@ impl Kind {
 
 const _: () = {
     let mut at = 0;
-    while at < Kind::ALL.len() {
-        let kind = Kind::ALL[at];
-        assert!(matches!(Kind::from_code(kind as u8), Some(found) if found as u8 == kind as u8));
+    while at < ElementKind::ALL.len() {
+        let kind = ElementKind::ALL[at];
+        assert!(matches!(ElementKind::from_code(kind as u8), Some(found) if found as u8 == kind as u8));
         at += 1;
     }
 };
@@ -101,7 +101,7 @@ const SIZES: [u8; 33] = {
     sizes
 };
 
-impl fmt::Display for Kind {
+impl fmt::Display for ElementKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::I8 => "i8",
@@ -136,7 +136,7 @@ impl fmt::Display for Kind {
 /// Sealed: a kind is part of the wire format. Structs travel through `mpj-datatypes` or as objects.
 pub trait Element: private::Load + NoUninit + CheckedBitPattern {
     /// The kind on the wire.
-    const KIND: Kind;
+    const KIND: ElementKind;
 }
 
 pub(crate) mod private {
@@ -168,7 +168,7 @@ use private::Load;
 macro_rules! plain {
     ($($type:ty, $kind:ident, $swap:path, $turned:expr;)*) => {$(
         impl Element for $type {
-            const KIND: Kind = Kind::$kind;
+            const KIND: ElementKind = ElementKind::$kind;
         }
 
         impl Load for $type {
@@ -198,7 +198,7 @@ macro_rules! plain {
             }
         }
 
-        const _: () = assert!(size_of::<$type>() == Kind::$kind.size());
+        const _: () = assert!(size_of::<$type>() == ElementKind::$kind.size());
     )*};
 }
 
@@ -238,7 +238,7 @@ fn f64_turned(x: f64) -> f64 {
 }
 
 impl Element for bool {
-    const KIND: Kind = Kind::Bool;
+    const KIND: ElementKind = ElementKind::Bool;
 }
 
 impl Load for bool {
@@ -268,7 +268,7 @@ impl Load for bool {
 }
 
 impl Element for char {
-    const KIND: Kind = Kind::Char;
+    const KIND: ElementKind = ElementKind::Char;
 }
 
 fn scalar(code: u32, swap: bool) -> Option<char> {
@@ -302,4 +302,5 @@ impl Load for char {
     }
 }
 
-const _: () = assert!(size_of::<bool>() == Kind::Bool.size() && size_of::<char>() == Kind::Char.size());
+const _: () =
+    assert!(size_of::<bool>() == ElementKind::Bool.size() && size_of::<char>() == ElementKind::Char.size());

@@ -6,12 +6,12 @@
 use mpj_pool::AllocError;
 pub use mpj_pool::Overflow;
 
-use crate::Kind;
+use crate::ElementKind;
 
 mod text;
 
 /// A block that could not become a buffer, given back together with the reason.
-pub struct Refused<R, E> {
+pub struct FromBlockError<R, E> {
     /// The block, unchanged in length and place.
     pub block: R,
     /// Why it was refused.
@@ -21,7 +21,7 @@ pub struct Refused<R, E> {
 /// A place outside of the slice that elements come from or go to. Nothing was copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum PlaceError {
+pub enum IndexError {
     /// An index is negative, or not below the length of the slice.
     Index {
         /// Its place among the indices.
@@ -118,7 +118,7 @@ pub enum FormatError {
         found: u64,
     },
     /// The block has fewer bytes than the message that is said to lie in it.
-    Block {
+    BlockTooSmall {
         /// Bytes that are said to be there, header room included.
         needed: u64,
         /// Bytes of the block.
@@ -164,7 +164,7 @@ pub enum WriteError {
     /// The static part has no room for the elements, or for the section header.
     Overflow(Overflow),
     /// An element lies outside of the slice.
-    Place(PlaceError),
+    Place(IndexError),
     /// The codec refused the value.
     Codec(CodecError),
     /// The pool had no block for the dynamic part.
@@ -178,9 +178,9 @@ pub enum ReadError {
     /// The section holds another kind.
     WrongType {
         /// Kind that was asked for.
-        expected: Kind,
+        expected: ElementKind,
         /// Kind of the section.
-        found: Kind,
+        found: ElementKind,
     },
     /// The section's objects were written by another codec.
     WrongCodec {
@@ -206,7 +206,7 @@ pub enum ReadError {
     /// The open section still has elements: read them, or call `skip_section`.
     Unread {
         /// Kind of the open section.
-        kind: Kind,
+        kind: ElementKind,
         /// Elements left.
         left: u64,
     },
@@ -215,22 +215,22 @@ pub enum ReadError {
     /// An element is no value of its type: a bool that is neither 0 nor 1, a char outside Unicode's scalar values.
     Invalid {
         /// Kind of the element.
-        kind: Kind,
+        kind: ElementKind,
         /// Its place among the elements that were asked for.
         index: usize,
     },
     /// A view is impossible because the block is not aligned for the type; `read` works.
     Misaligned {
         /// Kind that was asked for.
-        kind: Kind,
+        kind: ElementKind,
     },
     /// A view is impossible because the elements are in the other byte order; `read` works.
     ForeignOrder {
         /// Kind that was asked for.
-        kind: Kind,
+        kind: ElementKind,
     },
     /// An element is to go outside of the slice.
-    Place(PlaceError),
+    Place(IndexError),
     /// A view is impossible because the value lies in several blocks of a message that has not left this process; reading
     /// works.
     Split {
@@ -256,14 +256,14 @@ impl From<Overflow> for WriteError {
     }
 }
 
-impl From<PlaceError> for WriteError {
-    fn from(e: PlaceError) -> Self {
+impl From<IndexError> for WriteError {
+    fn from(e: IndexError) -> Self {
         Self::Place(e)
     }
 }
 
-impl From<PlaceError> for ReadError {
-    fn from(e: PlaceError) -> Self {
+impl From<IndexError> for ReadError {
+    fn from(e: IndexError) -> Self {
         Self::Place(e)
     }
 }

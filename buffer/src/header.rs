@@ -5,7 +5,7 @@ use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{ByteOrder, Element, FormatError, Kind};
+use crate::{ByteOrder, Element, ElementKind, FormatError};
 
 /// Bytes of a message header.
 pub const MESSAGE_HEADER: usize = 16;
@@ -66,13 +66,13 @@ const _: () = assert!(size_of::<RawMessage>() == MESSAGE_HEADER && size_of::<Raw
 
 /// A message header whose fields are checked one by one; `total` is still only a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Message {
+pub(crate) struct MessageHeader {
     pub(crate) order: ByteOrder,
     pub(crate) dynamic: bool,
     pub(crate) total: u64,
 }
 
-impl Message {
+impl MessageHeader {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let Ok((raw, _)) = RawMessage::read_from_prefix(bytes) else {
             return Err(FormatError::Truncated {
@@ -117,7 +117,7 @@ impl Message {
 #[non_exhaustive]
 pub struct Section {
     /// What its elements are.
-    pub kind: Kind,
+    pub kind: ElementKind,
     /// Id of the codec that wrote its objects; 0 for primitives.
     pub codec: u8,
     /// What the codec says about the type of its objects; 0 says nothing.
@@ -134,7 +134,7 @@ pub(crate) enum Head {
     /// The tag says nothing of the byte order.
     Section {
         tag: Tag,
-        kind: Kind,
+        kind: ElementKind,
         order: ByteOrder,
         count: u64,
     },
@@ -163,7 +163,7 @@ impl Tag {
 
     /// Returns the tag of a section of objects.
     pub(crate) const fn objects(codec: u8, schema: u8) -> Self {
-        Self(u32::from_ne_bytes([Kind::Object as u8, IN_RECORDS, codec, schema]))
+        Self(u32::from_ne_bytes([ElementKind::Object as u8, IN_RECORDS, codec, schema]))
     }
 
     /// Returns the tag of a section of slices of primitives in the dynamic part.
@@ -173,8 +173,8 @@ impl Tag {
 
     /// Returns the kind; every tag but `NONE` has one.
     #[inline]
-    pub(crate) fn kind(self) -> Kind {
-        Kind::from_code(self.0.to_ne_bytes()[0]).unwrap_or(Kind::Object)
+    pub(crate) fn kind(self) -> ElementKind {
+        ElementKind::from_code(self.0.to_ne_bytes()[0]).unwrap_or(ElementKind::Object)
     }
 
     pub(crate) fn codec(self) -> u8 {
@@ -224,7 +224,7 @@ impl fmt::Debug for Tag {
 
 /// Returns the bytes of `count` elements of `kind`, or `None` if no memory is that large.
 #[inline]
-pub(crate) fn payload(kind: Kind, count: u64) -> Option<usize> {
+pub(crate) fn payload(kind: ElementKind, count: u64) -> Option<usize> {
     usize::try_from(count).ok()?.checked_mul(kind.size())
 }
 
@@ -258,13 +258,14 @@ impl Head {
             let fits = (raw.encoding, raw.codec, raw.schema, element) == (IN_PLACE, 0, 0, 1);
             return if fits { Ok(Self::Dynamic { len: count }) } else { Err(bad) };
         }
-        let kind = Kind::from_code(raw.kind).ok_or(FormatError::UnknownKind { at, found: raw.kind })?;
+        let kind =
+            ElementKind::from_code(raw.kind).ok_or(FormatError::UnknownKind { at, found: raw.kind })?;
         let turned = raw.encoding & TURNED != 0;
         let encoding = raw.encoding & !TURNED;
         let tag = Tag(u32::from_ne_bytes([raw.kind, encoding, raw.codec, raw.schema]));
         let fits = element as usize == kind.size()
             && !(turned && element <= 1)
-            && if kind == Kind::Object {
+            && if kind == ElementKind::Object {
                 encoding == IN_RECORDS && raw.codec != 0
             } else {
                 (encoding, raw.codec, raw.schema) == (IN_PLACE, 0, 0)

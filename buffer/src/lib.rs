@@ -103,11 +103,11 @@ pub use mpj_pool as pool;
 
 pub use self::buffer::{Buffer, message_start, section_len};
 pub use self::codec::{Codec, Fixed, Postcard, Raw, RawVec, raw};
-pub use self::element::{Element, Kind};
-pub use self::error::{CodecError, FormatError, Overflow, PlaceError, ReadError, Refused, WriteError};
+pub use self::element::{Element, ElementKind};
+pub use self::error::{CodecError, FormatError, FromBlockError, IndexError, Overflow, ReadError, WriteError};
 pub use self::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, Section, VERSION};
 pub use self::order::ByteOrder;
-pub use self::place::Index;
+pub use self::place::IndexInt;
 pub use self::read::Reading;
 pub use self::stream::{ByteWriter, MessageReader, ReceiveError, Received, Receiver};
 pub use self::write::Writing;

@@ -4,7 +4,7 @@ use mpj_pool::RawBuffer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::codec::Sink;
+use crate::codec::RecordWriter;
 use crate::header::Tag;
 use crate::read::piece;
 use crate::{Buffer, Codec, CodecError, Overflow, Postcard, ReadError, Reading, WriteError, Writing};
@@ -36,12 +36,12 @@ impl<R: RawBuffer> Buffer<R, Writing> {
             self.fits(0)?;
         }
         self.chain.grown().record(0, |chain| {
-            let mut sink = Sink::new(chain);
+            let mut sink = RecordWriter::new(chain);
             let encoded = C::encode(value, &mut sink);
             sink.finish();
             match chain.failure {
                 Some(error) => Err(WriteError::Alloc(error)),
-                None if chain.torn => Err(WriteError::Codec(CodecError::Custom)),
+                None if chain.poisoned => Err(WriteError::Codec(CodecError::Custom)),
                 None => encoded.map_err(WriteError::Codec),
             }
         })?;

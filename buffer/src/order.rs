@@ -5,7 +5,7 @@ use core::fmt;
 /// In which order the bytes of a number lie.
 ///
 /// Messages are written in the order of the machine, [`NATIVE`](Self::NATIVE); a section can be opened in the other one by
-/// [`section_in`](crate::Buffer::section_in). Readers take both.
+/// [`section_with_order`](crate::Buffer::section_with_order). Readers take both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ByteOrder {
     /// The lowest byte first.

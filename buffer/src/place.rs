@@ -5,4 +5,4 @@
 mod index;
 mod strided;
 
-pub use self::index::Index;
+pub use self::index::IndexInt;

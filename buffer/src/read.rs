@@ -11,9 +11,9 @@ mod walk;
 
 pub use self::walk::Reading;
 pub(crate) use self::walk::piece;
-use self::walk::{Open, part};
+use self::walk::{OpenSection, part};
 use crate::header::{MESSAGE_HEADER, Tag};
-use crate::{Buffer, Element, Kind, ReadError, Section};
+use crate::{Buffer, Element, ElementKind, ReadError, Section};
 
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Fills `dst` from the open section, or from the next one, and returns the number of elements, `dst.len()`.
@@ -54,7 +54,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 
     #[inline(always)]
-    fn view_open<T: Element>(&mut self, mut open: Open, count: u64) -> Result<&[T], ReadError> {
+    fn view_open<T: Element>(&mut self, mut open: OpenSection, count: u64) -> Result<&[T], ReadError> {
         let kind = T::KIND;
         let past = ReadError::PastSection { needed: count, left: open.left };
         open.left = open.left.checked_sub(count).ok_or(past)?;
@@ -124,19 +124,19 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         let open = self.shown()?;
         self.mode.record = self.behind(open.tag, open.left)?;
         self.mode.next = open.end;
-        self.mode.open = Open::NONE;
+        self.mode.open = OpenSection::NONE;
         Ok(())
     }
 
     /// Returns what is unread of the open section, or the next one.
-    fn shown(&self) -> Result<Open, ReadError> {
+    fn shown(&self) -> Result<OpenSection, ReadError> {
         if self.mode.open.left > 0 { Ok(self.mode.open) } else { self.next() }
     }
 
     /// Returns where the next record lies behind `count` elements of a section of `tag`.
     fn behind(&self, tag: Tag, count: u64) -> Result<usize, ReadError> {
         let mut record = self.mode.record;
-        if tag.kind() == Kind::Object {
+        if tag.kind() == ElementKind::Object {
             for _ in 0..count {
                 let (value, len) = self.record(record)?;
                 record = value + len;
@@ -151,7 +151,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 
     /// Returns the kind of what [`peek`](Self::peek) shows.
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn kind(&self) -> Option<ElementKind> {
         self.peek().map(|section| section.kind)
     }
 
@@ -164,12 +164,12 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ///
     /// # Examples
     /// ```
-    /// # use mpj_buffer::{Buffer, Kind};
+    /// # use mpj_buffer::{Buffer, ElementKind};
     /// let mut buffer = Buffer::with_capacity(4096)?;
     /// buffer.write(&[1u8, 2, 3])?;
     /// buffer.write_object("four")?;
     /// let kinds: Vec<_> = buffer.commit().sections().map(|section| (section.kind, section.count)).collect();
-    /// assert_eq!(kinds, [(Kind::U8, 3), (Kind::Object, 1)]);
+    /// assert_eq!(kinds, [(ElementKind::U8, 3), (ElementKind::Object, 1)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sections(&self) -> impl Iterator<Item = Section> {

@@ -166,7 +166,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
 impl<R: RawBuffer> Write for ByteWriter<'_, R> {
     fn write(&mut self, src: &[u8]) -> io::Result<usize> {
-        let count = src.len().min(self.buffer.left());
+        let count = src.len().min(self.buffer.remaining_capacity());
         self.buffer.write(&src[..count]).map_err(io::Error::other)?;
         Ok(count)
     }

@@ -2,8 +2,8 @@
 
 use mpj_pool::RawBuffer;
 
-use crate::block::Spare;
-use crate::header::{ALIGN, COUNT_AT, Message, SECTION_HEADER, Tag, align_up};
+use crate::block::SpareWriter;
+use crate::header::{ALIGN, COUNT_AT, MessageHeader, SECTION_HEADER, Tag, align_up};
 use crate::read::Reading;
 use crate::{Buffer, ByteOrder, Element, Overflow};
 
@@ -79,7 +79,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// use mpj_buffer::{Buffer, ByteOrder};
     ///
     /// let mut buffer = Buffer::with_capacity(256)?;
-    /// buffer.section_in::<u32>(ByteOrder::Big)?;
+    /// buffer.section_with_order::<u32>(ByteOrder::Big)?;
     /// buffer.write(&[1u32, 2])?;
     /// let mut buffer = buffer.commit();
     /// assert!(buffer.to_vec().ends_with(&[0, 0, 0, 1, 0, 0, 0, 2]));
@@ -89,7 +89,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// assert_eq!(numbers, [1, 2]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn section_in<T: Element>(&mut self, order: ByteOrder) -> Result<(), Overflow> {
+    pub fn section_with_order<T: Element>(&mut self, order: ByteOrder) -> Result<(), Overflow> {
         // Single bytes have no order.
         let turned = order.is_foreign() && size_of::<T>() > 1;
         self.open(if turned { Tag::of::<T>().turned() } else { Tag::of::<T>() })
@@ -110,7 +110,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         }
         let sections_end = self.fixed_len();
         let total = sections_end + self.chain.len();
-        self.store(0, &Message::bytes(self.chain.len() > 0, total));
+        self.store(0, &MessageHeader::bytes(self.chain.len() > 0, total));
         let Self { block, room, chain, .. } = self;
         Buffer { block, room, chain, mode: Reading::new(ByteOrder::NATIVE, sections_end) }
     }
@@ -126,7 +126,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     }
 
     /// Returns the bytes left in the static part: what can still be appended to the open section.
-    pub fn left(&self) -> usize {
+    pub fn remaining_capacity(&self) -> usize {
         self.capacity() - self.fixed_len()
     }
 
@@ -137,12 +137,12 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     pub(crate) fn append<T: Element>(
         &mut self,
         count: usize,
-        fill: impl FnOnce(&mut Spare<'_>),
+        fill: impl FnOnce(&mut SpareWriter<'_>),
     ) -> Result<(), Overflow> {
         let tag = Tag::of::<T>();
         let bytes = count.saturating_mul(size_of::<T>());
         if self.is_open(tag) {
-            let left = self.left();
+            let left = self.remaining_capacity();
             if bytes > left {
                 return Err(Overflow { needed: bytes, left });
             }
@@ -166,8 +166,12 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
     /// Appends elements of so many bytes to the open section, which has the other byte order.
     #[cold]
-    fn append_turned(&mut self, bytes: usize, fill: impl FnOnce(&mut Spare<'_>)) -> Result<(), Overflow> {
-        let left = self.left();
+    fn append_turned(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut SpareWriter<'_>),
+    ) -> Result<(), Overflow> {
+        let left = self.remaining_capacity();
         if bytes > left {
             return Err(Overflow { needed: bytes, left });
         }
@@ -195,7 +199,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// Checks that a new section of `bytes` bytes fits; returns the padding in front of its header.
     #[inline]
     pub(crate) fn fits(&self, bytes: usize) -> Result<usize, Overflow> {
-        let (len, left) = (self.fixed_len(), self.left());
+        let (len, left) = (self.fixed_len(), self.remaining_capacity());
         let padding = align_up(len, ALIGN).map_or(0, |start| start - len);
         let needed = bytes.saturating_add(padding + SECTION_HEADER);
         if needed > left { Err(Overflow { needed, left }) } else { Ok(padding) }

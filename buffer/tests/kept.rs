@@ -8,7 +8,7 @@ use mpj_buffer::pool::{Buddy, Growth, Heap, Pool, global};
 #[test]
 fn a_cleared_buffer_holds_one_block_of_bounded_size() {
     const MOST: u64 = 160 << 10;
-    let held = || (global().stats().live_blocks, global().stats().live_granted);
+    let held = || (global().stats().live_blocks, global().stats().live_bytes);
     let mut buffer = Buffer::with_capacity(4096).unwrap();
     let (blocks, bytes) = held();
     buffer = buffer.commit().clear();

@@ -95,7 +95,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for Row { name, items, build } in ROWS {
         let datatype = build()?;
         let bytes = datatype.packed_size(items)?;
-        let mut memory = vec![1u8; datatype.bounds(items)?.1 as usize];
+        let mut memory = vec![1u8; datatype.byte_bounds(items)?.1 as usize];
         let mut packed = vec![2u8; bytes];
         let built = fastest(&mut || {
             drop(black_box(build()?));
@@ -106,7 +106,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Ok(())
         })?;
         let unpack = fastest(&mut || {
-            Unpacker::new(&datatype, black_box(&mut memory), 0, items)?.feed(&packed)?;
+            Unpacker::new(&datatype, black_box(&mut memory), 0, items)?.unpack_from(&packed)?;
             Ok(())
         })?;
         println!("IRREGULAR,{name},{bytes},{built:.1},{pack:.1},{unpack:.1}");

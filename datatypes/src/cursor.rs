@@ -2,7 +2,7 @@
 
 use crate::kernels::{Job, Side};
 use crate::node::Node;
-use crate::{Datatype, OutOfRange, range};
+use crate::{Datatype, OutOfRangeError, range};
 use core::fmt;
 use std::borrow::Cow;
 
@@ -47,7 +47,7 @@ impl<'a> Cursor<'a> {
         available: usize,
         origin: usize,
         count: usize,
-    ) -> Result<Cursor<'a>, OutOfRange> {
+    ) -> Result<Cursor<'a>, OutOfRangeError> {
         let total = range::check(&datatype, origin, count, available)?;
         Ok(Cursor { datatype, at: start.wrapping_add(origin), count, position: 0, total })
     }

@@ -41,7 +41,7 @@
 //!
 //! # fn main() {
 //! let letter = mpj_datatypes::Datatype::of::<Letter>();
-//! assert!(letter.needs_check());
+//! assert!(letter.needs_validation());
 //! assert_eq!(letter.runs(1).map(|run| (run.offset, run.len)).collect::<Vec<_>>(), [(0, 8)]);
 //! # }
 //! ```

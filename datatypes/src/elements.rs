@@ -1,6 +1,6 @@
 //! Counting and hashing parts of a message: how many primitives a number of packed bytes holds, what they are.
 
-use crate::{Datatype, Envelope, Primitive, Signature};
+use crate::{Datatype, Primitive, Signature, TypeEnvelope};
 
 impl Datatype {
     /// Returns the signature of the first `leaves` primitives of `count` items, or `None` if there are fewer. A
@@ -20,7 +20,7 @@ impl Datatype {
         let (mut datatype, mut count, mut left) = (self.clone(), count, leaves);
         // Whole items at once, then into the one that is cut.
         while left > 0 {
-            let each = datatype.elements();
+            let each = datatype.element_count();
             let whole = left.checked_div(each)?;
             left -= whole * each;
             if whole > count as u64 || (whole == count as u64 && left > 0) {
@@ -29,7 +29,7 @@ impl Datatype {
             done = done.concat(datatype.signature().repeat(whole));
             if left > 0 {
                 (datatype, count) = cut(&datatype, |len, inner| {
-                    let all = len as u64 * inner.elements();
+                    let all = len as u64 * inner.element_count();
                     let inside = left <= all;
                     if !inside {
                         left -= all;
@@ -49,11 +49,11 @@ impl Datatype {
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let pair = Datatype::structure(&[(1, 0, Datatype::of::<i16>()), (1, 8, Datatype::of::<f64>())])?;
-    /// assert_eq!(pair.leaves_in(5, 22), Some(5));
-    /// assert_eq!(pair.leaves_in(5, 11), None);
+    /// assert_eq!(pair.element_count_in(5, 22), Some(5));
+    /// assert_eq!(pair.element_count_in(5, 11), None);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
-    pub fn leaves_in(&self, count: usize, bytes: usize) -> Option<u64> {
+    pub fn element_count_in(&self, count: usize, bytes: usize) -> Option<u64> {
         let mut done = 0u64;
         let (mut datatype, mut count, mut left) = (self.clone(), count, bytes);
         while left > 0 {
@@ -64,14 +64,14 @@ impl Datatype {
                 return None;
             }
             // At most `bytes`, as a primitive has a byte.
-            done += whole as u64 * datatype.elements();
+            done += whole as u64 * datatype.element_count();
             if left > 0 {
                 (datatype, count) = cut(&datatype, |len, inner| {
                     let all = len * inner.size();
                     let inside = left <= all;
                     if !inside {
                         left -= all;
-                        done += len as u64 * inner.elements();
+                        done += len as u64 * inner.element_count();
                     }
                     inside
                 })?;
@@ -89,7 +89,7 @@ impl Datatype {
     /// let row = Datatype::of::<f64>().contiguous(3)?;
     /// assert_eq!(row.items_in(48), Some(2));
     /// assert_eq!(row.items_in(40), None);
-    /// assert_eq!(row.leaves_in(2, 40), Some(5));
+    /// assert_eq!(row.element_count_in(2, 40), Some(5));
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn items_in(&self, bytes: usize) -> Option<usize> {
@@ -115,7 +115,7 @@ impl Datatype {
         let mut done = 0usize;
         let (mut datatype, mut count, mut left) = (self.clone(), count, leaves);
         while left > 0 {
-            let each = datatype.elements();
+            let each = datatype.element_count();
             let whole = left.checked_div(each)?;
             left -= whole * each;
             if whole > count as u64 || (whole == count as u64 && left > 0) {
@@ -125,7 +125,7 @@ impl Datatype {
             done = done.checked_add((whole as usize).checked_mul(datatype.size())?)?;
             if left > 0 {
                 (datatype, count) = cut(&datatype, |len, inner| {
-                    let all = len as u64 * inner.elements();
+                    let all = len as u64 * inner.element_count();
                     let inside = left <= all;
                     if !inside {
                         left -= all;
@@ -161,7 +161,7 @@ impl Datatype {
             add_rows(datatype, 1, &mut rows);
             rows
         };
-        self.elements() == other.elements() && rows(self) == rows(other)
+        self.element_count() == other.element_count() && rows(self) == rows(other)
     }
 
     /// Returns, for a packed position inside of `count` items: how wide the numbers there are, how many bytes of the one
@@ -170,8 +170,8 @@ impl Datatype {
         let (mut datatype, mut count, mut position) = (self.clone(), count, position);
         loop {
             let size = datatype.size();
-            if let Some(primitive) = datatype.homogeneous() {
-                let width = primitive.swapped();
+            if let Some(primitive) = datatype.single_primitive() {
+                let width = primitive.swap_width();
                 let left = datatype.packed_size_or_max(count).checked_sub(position)?;
                 return (left > 0).then_some((width, position % width, left));
             }
@@ -190,8 +190,8 @@ impl Datatype {
 
 /// Adds the primitives of `count` items, as rows of equal ones.
 fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>) {
-    if let Some(primitive) = datatype.homogeneous() {
-        let more = datatype.elements() * count as u64;
+    if let Some(primitive) = datatype.single_primitive() {
+        let more = datatype.element_count() * count as u64;
         match rows.last_mut() {
             Some((last, row)) if *last == primitive => *row += more,
             _ if more > 0 => rows.push((primitive, more)),
@@ -216,26 +216,26 @@ fn cut(datatype: &Datatype, mut ends_in: impl FnMut(usize, &Datatype) -> bool) -
     let node = datatype.node();
     let items = |inner: &Datatype| node.size.checked_div(inner.size());
     match &node.envelope {
-        Envelope::Primitive(_) => None,
-        Envelope::Pair { value, index } => {
+        TypeEnvelope::Primitive(_) => None,
+        TypeEnvelope::Pair { value, index } => {
             let fields = [*value, *index].map(Datatype::primitive);
             fields.into_iter().find(|inner| ends_in(1, inner)).map(|inner| (inner, 1))
         }
-        Envelope::Contiguous { inner, .. }
-        | Envelope::Vector { inner, .. }
-        | Envelope::HVector { inner, .. }
-        | Envelope::Indexed { inner, .. }
-        | Envelope::HIndexed { inner, .. }
-        | Envelope::IndexedBlock { inner, .. }
-        | Envelope::HIndexedBlock { inner, .. }
-        | Envelope::Subarray { inner, .. }
-        | Envelope::Darray { inner, .. }
-        | Envelope::Dup { inner }
-        | Envelope::Resized { inner, .. } => {
+        TypeEnvelope::Contiguous { inner, .. }
+        | TypeEnvelope::Vector { inner, .. }
+        | TypeEnvelope::HVector { inner, .. }
+        | TypeEnvelope::Indexed { inner, .. }
+        | TypeEnvelope::HIndexed { inner, .. }
+        | TypeEnvelope::IndexedBlock { inner, .. }
+        | TypeEnvelope::HIndexedBlock { inner, .. }
+        | TypeEnvelope::Subarray { inner, .. }
+        | TypeEnvelope::Darray { inner, .. }
+        | TypeEnvelope::Dup { inner }
+        | TypeEnvelope::Resized { inner, .. } => {
             let count = items(inner)?;
             ends_in(count, inner).then(|| (inner.clone(), count))
         }
-        Envelope::Structure { fields } => {
+        TypeEnvelope::Structure { fields } => {
             let mut sized = fields.iter().filter(|(len, _, inner)| *len > 0 && inner.size() > 0);
             sized.find(|(len, _, inner)| ends_in(*len, inner)).map(|(len, _, inner)| (inner.clone(), *len))
         }

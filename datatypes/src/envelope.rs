@@ -1,6 +1,6 @@
 //! How a datatype was built, for those who print, store or send types.
 
-use crate::{Datatype, Distributed, Order, Primitive, Subrange, TypeError};
+use crate::{ArrayOrder, Datatype, DistributedDim, Primitive, Subrange, TypeError};
 use std::sync::Arc;
 
 /// The constructor of a datatype with its arguments (`MPI_Type_get_envelope` and `MPI_Type_get_contents`, MPI 4.1
@@ -8,12 +8,12 @@ use std::sync::Arc;
 ///
 /// # Examples
 /// ```
-/// use mpj_datatypes::{Datatype, Envelope, Primitive};
+/// use mpj_datatypes::{Datatype, TypeEnvelope, Primitive};
 /// let pair = Datatype::of::<i16>().contiguous(2)?;
 /// match pair.envelope() {
-///     Envelope::Contiguous { count, inner } => {
+///     TypeEnvelope::Contiguous { count, inner } => {
 ///         assert_eq!(count, 2);
-///         assert!(matches!(inner.envelope(), Envelope::Primitive(Primitive::I16)));
+///         assert!(matches!(inner.envelope(), TypeEnvelope::Primitive(Primitive::I16)));
 ///     }
 ///     _ => unreachable!(),
 /// }
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Envelope {
+pub enum TypeEnvelope {
     /// A basic type.
     Primitive(Primitive),
     /// [`Datatype::contiguous`].
@@ -90,7 +90,7 @@ pub enum Envelope {
         /// What is taken of each dimension.
         ranges: Arc<[Subrange]>,
         /// Which dimension is the fastest.
-        order: Order,
+        order: ArrayOrder,
         /// The type of an item.
         inner: Datatype,
     },
@@ -99,9 +99,9 @@ pub enum Envelope {
         /// The process whose part it is.
         rank: usize,
         /// The dimensions of the array and of the grid of processes.
-        dimensions: Arc<[Distributed]>,
+        dimensions: Arc<[DistributedDim]>,
         /// Which dimension of the array is the fastest.
-        order: Order,
+        order: ArrayOrder,
         /// The type of an item.
         inner: Datatype,
     },
@@ -133,7 +133,7 @@ pub enum Envelope {
     },
 }
 
-impl Envelope {
+impl TypeEnvelope {
     /// Builds the type anew from its constructor and arguments.
     ///
     /// # Errors
@@ -141,57 +141,59 @@ impl Envelope {
     ///
     /// # Examples
     /// ```
-    /// use mpj_datatypes::{Datatype, Order};
-    /// let face = Datatype::of::<f32>().subarray(&[8, 8, 8], &[8, 8, 1], &[0, 0, 7], Order::C)?;
+    /// use mpj_datatypes::{Datatype, ArrayOrder};
+    /// let face = Datatype::of::<f32>().subarray(&[8, 8, 8], &[8, 8, 1], &[0, 0, 7], ArrayOrder::C)?;
     /// let again = face.envelope().build()?;
     /// assert!(again.runs(1).eq(face.runs(1)));
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn build(&self) -> Result<Datatype, TypeError> {
         match self {
-            Envelope::Primitive(primitive) => Ok(Datatype::primitive(*primitive)),
-            Envelope::Pair { value, index } => Ok(Datatype::pair(*value, *index)),
-            Envelope::Contiguous { count, inner } => inner.contiguous(*count),
-            Envelope::Vector { count, block, stride, inner } => inner.vector(*count, *block, *stride),
-            Envelope::HVector { count, block, stride_bytes, inner } => {
+            TypeEnvelope::Primitive(primitive) => Ok(Datatype::primitive(*primitive)),
+            TypeEnvelope::Pair { value, index } => Ok(Datatype::pair(*value, *index)),
+            TypeEnvelope::Contiguous { count, inner } => inner.contiguous(*count),
+            TypeEnvelope::Vector { count, block, stride, inner } => inner.vector(*count, *block, *stride),
+            TypeEnvelope::HVector { count, block, stride_bytes, inner } => {
                 inner.hvector(*count, *block, *stride_bytes)
             }
-            Envelope::Indexed { blocks, inner } => inner.indexed(blocks),
-            Envelope::HIndexed { blocks, inner } => inner.hindexed(blocks),
-            Envelope::IndexedBlock { block, displacements, inner } => {
+            TypeEnvelope::Indexed { blocks, inner } => inner.indexed(blocks),
+            TypeEnvelope::HIndexed { blocks, inner } => inner.hindexed(blocks),
+            TypeEnvelope::IndexedBlock { block, displacements, inner } => {
                 inner.indexed_block(*block, displacements)
             }
-            Envelope::HIndexedBlock { block, displacements, inner } => {
+            TypeEnvelope::HIndexedBlock { block, displacements, inner } => {
                 inner.hindexed_block(*block, displacements)
             }
-            Envelope::Subarray { ranges, order, inner } => {
+            TypeEnvelope::Subarray { ranges, order, inner } => {
                 let list = |of: fn(&Subrange) -> usize| ranges.iter().map(of).collect::<Vec<_>>();
-                inner.subarray(&list(|r| r.size), &list(|r| r.sub), &list(|r| r.start), *order)
+                inner.subarray(&list(|r| r.size), &list(|r| r.sub_size), &list(|r| r.start), *order)
             }
-            Envelope::Darray { rank, dimensions, order, inner } => inner.darray(*rank, dimensions, *order),
-            Envelope::Structure { fields } => Datatype::structure(fields),
-            Envelope::Resized { lb, extent, inner } => inner.resized(*lb, *extent),
-            Envelope::Dup { inner } => inner.dup(),
+            TypeEnvelope::Darray { rank, dimensions, order, inner } => {
+                inner.darray(*rank, dimensions, *order)
+            }
+            TypeEnvelope::Structure { fields } => Datatype::structure(fields),
+            TypeEnvelope::Resized { lb, extent, inner } => inner.resized(*lb, *extent),
+            TypeEnvelope::Dup { inner } => inner.dup(),
         }
     }
 
     /// Returns the name of the constructor, as the method is called.
     pub fn name(&self) -> &'static str {
         match self {
-            Envelope::Primitive(_) => "primitive",
-            Envelope::Contiguous { .. } => "contiguous",
-            Envelope::Vector { .. } => "vector",
-            Envelope::HVector { .. } => "hvector",
-            Envelope::Indexed { .. } => "indexed",
-            Envelope::HIndexed { .. } => "hindexed",
-            Envelope::IndexedBlock { .. } => "indexed_block",
-            Envelope::HIndexedBlock { .. } => "hindexed_block",
-            Envelope::Subarray { .. } => "subarray",
-            Envelope::Darray { .. } => "darray",
-            Envelope::Pair { .. } => "pair",
-            Envelope::Dup { .. } => "dup",
-            Envelope::Structure { .. } => "structure",
-            Envelope::Resized { .. } => "resized",
+            TypeEnvelope::Primitive(_) => "primitive",
+            TypeEnvelope::Contiguous { .. } => "contiguous",
+            TypeEnvelope::Vector { .. } => "vector",
+            TypeEnvelope::HVector { .. } => "hvector",
+            TypeEnvelope::Indexed { .. } => "indexed",
+            TypeEnvelope::HIndexed { .. } => "hindexed",
+            TypeEnvelope::IndexedBlock { .. } => "indexed_block",
+            TypeEnvelope::HIndexedBlock { .. } => "hindexed_block",
+            TypeEnvelope::Subarray { .. } => "subarray",
+            TypeEnvelope::Darray { .. } => "darray",
+            TypeEnvelope::Pair { .. } => "pair",
+            TypeEnvelope::Dup { .. } => "dup",
+            TypeEnvelope::Structure { .. } => "structure",
+            TypeEnvelope::Resized { .. } => "resized",
         }
     }
 }

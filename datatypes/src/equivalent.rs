@@ -14,7 +14,7 @@ use core::marker::PhantomData;
 /// ```
 /// use mpj_datatypes::{Datatype, Equivalent, Primitive};
 /// assert_eq!(f64::PRIMITIVE, Some(Primitive::F64));
-/// assert_eq!(<[i32; 4]>::datatype().homogeneous(), Some(Primitive::I32));
+/// assert_eq!(<[i32; 4]>::datatype().single_primitive(), Some(Primitive::I32));
 /// ```
 ///
 /// References do not travel:

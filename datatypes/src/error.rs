@@ -105,7 +105,7 @@ impl core::error::Error for TypeError {}
 
 /// The bytes that a datatype names do not lie inside the slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutOfRange {
+pub struct OutOfRangeError {
     /// The lowest byte named, relative to the origin.
     pub lowest: i64,
     /// One past the highest byte named, relative to the origin.
@@ -116,9 +116,9 @@ pub struct OutOfRange {
     pub available: usize,
 }
 
-impl fmt::Display for OutOfRange {
+impl fmt::Display for OutOfRangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OutOfRange { lowest, highest, origin, available } = self;
+        let OutOfRangeError { lowest, highest, origin, available } = self;
         write!(
             f,
             "bytes {lowest}..{highest} from origin {origin} are not inside a slice of {available} bytes"
@@ -126,43 +126,43 @@ impl fmt::Display for OutOfRange {
     }
 }
 
-impl core::error::Error for OutOfRange {}
+impl core::error::Error for OutOfRangeError {}
 
 /// A layout names a byte twice, so that it cannot be received into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overlap {
+pub struct OverlapError {
     /// Such a byte, relative to the origin of the first item.
     pub offset: i64,
 }
 
-impl fmt::Display for Overlap {
+impl fmt::Display for OverlapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the type names byte {} more than once: it cannot be received into", self.offset)
     }
 }
 
-impl core::error::Error for Overlap {}
+impl core::error::Error for OverlapError {}
 
 /// More packed bytes came than the layout takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooLong {
+pub struct TooLongError {
     /// The packed bytes given.
     pub given: usize,
     /// The packed bytes for which there was room.
-    pub room: usize,
+    pub capacity: usize,
 }
 
-impl fmt::Display for TooLong {
+impl fmt::Display for TooLongError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} packed bytes for a layout with room for {}", self.given, self.room)
+        write!(f, "{} packed bytes for a layout with room for {}", self.given, self.capacity)
     }
 }
 
-impl core::error::Error for TooLong {}
+impl core::error::Error for TooLongError {}
 
 /// A received element is not a value of its type; it was replaced by `false` or `'\0'`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InvalidValue {
+pub struct InvalidValueError {
     /// The type of the element.
     pub primitive: Primitive,
     /// Where the element starts in the packed message, in bytes.
@@ -171,11 +171,11 @@ pub struct InvalidValue {
     pub bits: u32,
 }
 
-impl fmt::Display for InvalidValue {
+impl fmt::Display for InvalidValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InvalidValue { primitive, position, bits } = self;
+        let InvalidValueError { primitive, position, bits } = self;
         write!(f, "{bits:#x} at packed byte {position} is not a {}", primitive.name())
     }
 }
 
-impl core::error::Error for InvalidValue {}
+impl core::error::Error for InvalidValueError {}

@@ -46,15 +46,15 @@ impl Extent {
 
 /// Puts an [`Extent`] together from pieces that lie at displacements.
 #[derive(Debug)]
-pub(crate) struct Hull {
+pub(crate) struct BoundsBuilder {
     leaves: Option<(i128, i128)>,
     markers: Option<(i128, i128)>,
     align: usize,
 }
 
-impl Hull {
-    pub(crate) fn new() -> Hull {
-        Hull { leaves: None, markers: None, align: 1 }
+impl BoundsBuilder {
+    pub(crate) fn new() -> BoundsBuilder {
+        BoundsBuilder { leaves: None, markers: None, align: 1 }
     }
 
     /// Adds `inner` in loops: the first at `displacement`.

@@ -2,7 +2,7 @@
 //!
 //! `usize` and `isize` are as wide as on this machine, `bool` one byte, `char` four.
 
-use crate::{Datatype, Packer, TooLong, Unpacker, range};
+use crate::{Datatype, Packer, TooLongError, Unpacker, range};
 use core::mem::MaybeUninit;
 
 /// What is turned at a time before it is unpacked.
@@ -110,9 +110,9 @@ impl Packer<'_> {
     /// use mpj_datatypes::Packer;
     /// let numbers = [0x0102u16, 0x0304];
     /// let mut portable = [0; 4];
-    /// Packer::typed(&numbers)?.fill_external32(&mut portable);
+    /// Packer::of_slice(&numbers)?.fill_external32(&mut portable);
     /// assert_eq!(portable, [1, 2, 3, 4]);
-    /// # Ok::<(), mpj_datatypes::OutOfRange>(())
+    /// # Ok::<(), mpj_datatypes::OutOfRangeError>(())
     /// ```
     pub fn fill_external32(&mut self, out: &mut [u8]) -> usize {
         let (datatype, at, count, position) = self.cursor.place();
@@ -127,7 +127,7 @@ impl Unpacker<'_> {
     /// Unpacks the next packed bytes from the portable form, and returns how many: all of `input`.
     ///
     /// # Errors
-    /// [`TooLong`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
+    /// [`TooLongError`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
     ///
     /// # Examples
     /// ```
@@ -140,10 +140,10 @@ impl Unpacker<'_> {
     /// assert_eq!(numbers, [258]);
     /// # Ok(()) }
     /// ```
-    pub fn feed_external32(&mut self, input: &[u8]) -> Result<usize, TooLong> {
+    pub fn feed_external32(&mut self, input: &[u8]) -> Result<usize, TooLongError> {
         let room = self.remaining();
         if input.len() > room {
-            return Err(TooLong { given: input.len(), room });
+            return Err(TooLongError { given: input.len(), capacity: room });
         }
         let (datatype, at, count, position) = self.cursor.place();
         // SAFETY: the bytes named were checked when the unpacker was made, and are exclusively borrowed.

@@ -15,7 +15,7 @@
 //! assert_eq!(packer.fill_bytes(&mut packed), 4);
 //!
 //! let mut row = [0u8; 4];
-//! Unpacker::new(&Datatype::of::<u8>(), &mut row, 0, 4)?.feed(&packed)?;
+//! Unpacker::new(&Datatype::of::<u8>(), &mut row, 0, 4)?.unpack_from(&packed)?;
 //! assert_eq!(row, [0, 4, 8, 12]);
 //! # Ok(()) }
 //! ```
@@ -27,13 +27,13 @@
 //! | `normalise` `plan` | from constructors to the canonical form |
 //! | `kernels/` | the loops that copy; `pack`, `unpack`, `validate` and `range` are their thin faces |
 //! | `cursor` | what packers and unpackers share |
-//! | `runs` `elements` `overlap` `whole` | iovecs; counting parts of a message; what cannot be received into; what a slice is taken apart into |
+//! | `runs` `element_count` `overlap` `whole` | iovecs; counting parts of a message; what cannot be received into; what a slice is taken apart into |
 //! | `transpack` `external32` | layout to layout; the portable form |
 //! | `equivalent` `derived` `pod` `views` | which Rust types may be sent, which received; structures; those of other crates; `ndarray` |
 //!
 //! # Features
 //! * `derive`, on by default: `#[derive(Datatype)]` for structures;
-//! * `bytemuck`: `Pod`, for structures of other crates;
+//! * `bytemuck`: `PodElement`, for structures of other crates;
 //! * `half`, `num-complex`: their numbers may be sent;
 //! * `ndarray`: datatypes of its views.
 //!
@@ -47,7 +47,7 @@
 //! * Numbers given to constructors may be anything: what does not fit is a [`TypeError`], never a panic or a wrap.
 //! * [`Packer`] and [`Unpacker`] check all bounds once, against the slice, before the first byte.
 //! * The raw entries ([`Datatype::pack`], [`Datatype::unpack`], [`Datatype::validate`]) touch only bytes inside of
-//!   [`Datatype::bounds`], whatever the type; layouts may overlap themselves.
+//!   [`Datatype::byte_bounds`], whatever the type; layouts may overlap themselves.
 //! * Packed input is never trusted: any bytes may be unpacked, and [`Datatype::validate`] repairs `bool` and `char`.
 
 #[cfg(doctest)]
@@ -112,9 +112,9 @@ mod whole;
 /// }
 ///
 /// let particles = [Particle { kind: 1, at: [0.5; 3] }; 10];
-/// let packer = Packer::typed(&particles)?;
+/// let packer = Packer::of_slice(&particles)?;
 /// assert_eq!(packer.remaining(), 10 * 25);
-/// # Ok::<(), mpj_datatypes::OutOfRange>(())
+/// # Ok::<(), mpj_datatypes::OutOfRangeError>(())
 /// ```
 ///
 /// Without a fixed layout there is no datatype:
@@ -149,7 +149,7 @@ mod whole;
 /// ```compile_fail,E0277
 /// #[repr(C)]
 /// #[derive(mpj_datatypes::Datatype)]
-/// struct Moved { a: u32 }
+/// struct OpStatus { a: u32 }
 /// ```
 /// ```compile_fail,E0277
 /// #[repr(C)]
@@ -180,14 +180,14 @@ mod whole;
 #[cfg(feature = "derive")]
 pub use mpj_datatypes_derive::Datatype;
 
-pub use construct::{Distributed, Distribution, Order, Subrange};
-pub use envelope::Envelope;
+pub use construct::{ArrayOrder, DistributedDim, Distribution, Subrange};
+pub use envelope::TypeEnvelope;
 pub use equivalent::{Equivalent, Receivable};
-pub use error::{InvalidValue, OutOfRange, Overlap, TooLong, TypeError};
+pub use error::{InvalidValueError, OutOfRangeError, OverlapError, TooLongError, TypeError};
 pub use node::Datatype;
 pub use pack::Packer;
 #[cfg(feature = "bytemuck")]
-pub use pod::Pod;
+pub use pod::PodElement;
 pub use primitive::Primitive;
 pub use runs::{Run, Runs};
 pub use signature::Signature;

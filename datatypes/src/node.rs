@@ -1,26 +1,26 @@
 //! The type itself: how it was built, and all that is known about it once it is.
 
 use crate::extent::{self, Extent};
-use crate::overlap::Apart;
+use crate::overlap::DisjointUpTo;
 use crate::plan::{Body, Plan};
-use crate::{Envelope, Equivalent, Primitive, Signature, TypeError};
+use crate::{Equivalent, Primitive, Signature, TypeEnvelope, TypeError};
 use core::fmt;
 use std::sync::{Arc, LazyLock};
 
 /// Which primitives a type names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Leaves {
+pub(crate) enum PrimitiveSet {
     None,
     One(Primitive),
     Mixed,
 }
 
-impl Leaves {
-    pub(crate) fn and(self, other: Leaves) -> Leaves {
+impl PrimitiveSet {
+    pub(crate) fn and(self, other: PrimitiveSet) -> PrimitiveSet {
         match (self, other) {
-            (Leaves::None, leaves) | (leaves, Leaves::None) => leaves,
-            (Leaves::One(a), Leaves::One(b)) if a == b => self,
-            _ => Leaves::Mixed,
+            (PrimitiveSet::None, leaves) | (leaves, PrimitiveSet::None) => leaves,
+            (PrimitiveSet::One(a), PrimitiveSet::One(b)) if a == b => self,
+            _ => PrimitiveSet::Mixed,
         }
     }
 }
@@ -32,18 +32,18 @@ impl Leaves {
 /// 2. `plan` names exactly the bytes of the type map, in its order, all inside of `extent.touched()`.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) envelope: Envelope,
+    pub(crate) envelope: TypeEnvelope,
     pub(crate) size: usize,
     pub(crate) elements: u64,
     pub(crate) signature: Signature,
-    pub(crate) leaves: Leaves,
+    pub(crate) leaves: PrimitiveSet,
     pub(crate) needs_check: bool,
     pub(crate) extent: Extent,
     pub(crate) plan: Plan,
     pub(crate) depth: usize,
     /// The same layout in simpler constructors, where the places of its items are not plain from the envelope.
     pub(crate) lowered: Option<Datatype>,
-    pub(crate) apart: Apart,
+    pub(crate) apart: DisjointUpTo,
     /// Answers [`Datatype::is_contiguous`]; written by [`Datatype::from_node`].
     pub(crate) contiguous: bool,
 }
@@ -73,7 +73,7 @@ impl Node {
 /// assert_eq!(runs[1], Run { offset: 32, len: 8 });
 /// // Resized to one element, columns follow one another:
 /// let columns = column.resized(0, 8)?;
-/// assert_eq!(columns.bounds(4)?, (0, 96));
+/// assert_eq!(columns.byte_bounds(4)?, (0, 96));
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -92,17 +92,17 @@ enum Handle {
 /// The nodes of the primitives, for who builds types of them or walks over types.
 static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     Primitive::ALL.map(|p| Node {
-        envelope: Envelope::Primitive(p),
+        envelope: TypeEnvelope::Primitive(p),
         size: p.size(),
         elements: 1,
         signature: Signature::of(p),
-        leaves: Leaves::One(p),
+        leaves: PrimitiveSet::One(p),
         needs_check: p.needs_check(),
         extent: Extent::of(p),
         plan: Plan::block(0, p.size()),
         depth: 0,
         lowered: None,
-        apart: Apart::default(),
+        apart: DisjointUpTo::default(),
         contiguous: true,
     })
 });
@@ -161,7 +161,7 @@ impl Datatype {
     }
 
     /// Returns how the type was built: the constructor, its arguments and the inner types (MPI 4.1 §5.1.13).
-    pub fn envelope(&self) -> Envelope {
+    pub fn envelope(&self) -> TypeEnvelope {
         self.node().envelope.clone()
     }
 
@@ -211,18 +211,18 @@ impl Datatype {
 
     /// Returns the primitive of which the type consists, or `None` if it names several or none.
     #[inline]
-    pub fn homogeneous(&self) -> Option<Primitive> {
+    pub fn single_primitive(&self) -> Option<Primitive> {
         match &self.0 {
             Handle::Primitive(primitive) => Some(**primitive),
             Handle::Shared(node) => match node.leaves {
-                Leaves::One(primitive) => Some(primitive),
-                Leaves::None | Leaves::Mixed => None,
+                PrimitiveSet::One(primitive) => Some(primitive),
+                PrimitiveSet::None | PrimitiveSet::Mixed => None,
             },
         }
     }
 
     /// Returns the number of primitives in one item.
-    pub fn elements(&self) -> u64 {
+    pub fn element_count(&self) -> u64 {
         self.node().elements
     }
 
@@ -259,7 +259,7 @@ impl Datatype {
     /// Returns whether the type names a `bool` or `char`, so that received bytes must be
     /// [validated](Datatype::validate).
     #[inline]
-    pub fn needs_check(&self) -> bool {
+    pub fn needs_validation(&self) -> bool {
         match &self.0 {
             Handle::Primitive(primitive) => primitive.needs_check(),
             Handle::Shared(node) => node.needs_check,
@@ -277,12 +277,12 @@ impl Datatype {
     /// use mpj_datatypes::Datatype;
     /// # fn main() -> Result<(), mpj_datatypes::TypeError> {
     /// let backwards = Datatype::of::<u32>().vector(3, 1, -2)?;
-    /// assert_eq!(backwards.bounds(1)?, (-16, 4));
-    /// assert_eq!(backwards.bounds(0)?, (0, 0));
+    /// assert_eq!(backwards.byte_bounds(1)?, (-16, 4));
+    /// assert_eq!(backwards.byte_bounds(0)?, (0, 0));
     /// # Ok(()) }
     /// ```
     #[inline]
-    pub fn bounds(&self, count: usize) -> Result<(i64, i64), TypeError> {
+    pub fn byte_bounds(&self, count: usize) -> Result<(i64, i64), TypeError> {
         extent::bounds(&self.node().extent, count)
     }
 
@@ -329,7 +329,7 @@ impl fmt::Debug for Datatype {
     /// One line, not the whole tree: types share parts, so that the tree may be larger than memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node();
-        if let Envelope::Primitive(primitive) = node.envelope {
+        if let TypeEnvelope::Primitive(primitive) = node.envelope {
             return f.write_str(primitive.name());
         }
         let form = match node.plan.body {

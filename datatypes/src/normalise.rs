@@ -23,16 +23,16 @@ pub(crate) fn nest(plan: &Plan, mut levels: &[Level]) -> Plan {
     if plan.size == 0 || levels.iter().any(|level| level.count == 0) {
         return Plan::empty();
     }
-    let mut plan = take_up(plan, &mut levels);
+    let mut plan = absorb_loops(plan, &mut levels);
     while let [level, outer @ ..] = levels {
         levels = outer;
-        plan = take_up(&again(&plan, *level), &mut levels);
+        plan = absorb_loops(&again(&plan, *level), &mut levels);
     }
     plan
 }
 
 /// Wraps loops over blocks in as many of `levels` as they have room for, and takes these off; other plans are left.
-fn take_up(plan: &Plan, levels: &mut &[Level]) -> Plan {
+fn absorb_loops(plan: &Plan, levels: &mut &[Level]) -> Plan {
     let Body::Strided(strided) = &plan.body else { return plan.clone() };
     let Strided { mut block, mut depth, levels: mut nest, .. } = *strided;
     let mut size = plan.size;
@@ -68,7 +68,7 @@ fn again(plan: &Plan, level: Level) -> Plan {
             if count.saturating_mul(runs) > UNROLLED {
                 return around(plan, level);
             }
-            let mut assembly = Assembly::new();
+            let mut assembly = PlanBuilder::new();
             for i in 0..count as i64 {
                 assembly.push(plan.clone().shifted(i.wrapping_mul(stride)));
             }
@@ -95,7 +95,7 @@ fn around(plan: &Plan, level: Level) -> Plan {
 
 /// Puts pieces one after the other into one plan.
 #[derive(Debug)]
-pub(crate) struct Assembly {
+pub(crate) struct PlanBuilder {
     /// The only piece so far, if it came as a plan: most types have no other.
     single: Option<Plan>,
     /// Finished pieces that stay as they are.
@@ -104,9 +104,9 @@ pub(crate) struct Assembly {
     runs: Vec<(i64, usize)>,
 }
 
-impl Assembly {
-    pub(crate) fn new() -> Assembly {
-        Assembly { single: None, parts: Vec::new(), runs: Vec::new() }
+impl PlanBuilder {
+    pub(crate) fn new() -> PlanBuilder {
+        PlanBuilder { single: None, parts: Vec::new(), runs: Vec::new() }
     }
 
     /// Appends a run, merged with the one before if it follows on.

@@ -1,7 +1,7 @@
 //! Whether a layout names a byte twice: memory to receive into must not (MPI 4.1 §3.2.4, §5.1.11).
 
 use crate::plan::{Body, LEVELS, Level, Plan, Strided};
-use crate::{Datatype, Overlap, normalise};
+use crate::{Datatype, OverlapError, normalise};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Steps of a search through loops in loops.
@@ -13,7 +13,7 @@ const TIMES: usize = 8;
 
 /// How many items of a type are known not to overlap.
 #[derive(Debug, Default)]
-pub(crate) struct Apart(AtomicUsize);
+pub(crate) struct DisjointUpTo(AtomicUsize);
 
 impl Datatype {
     /// Checks that no byte is named twice by `count` items, as nobody could say what it holds after a receive.
@@ -23,7 +23,7 @@ impl Datatype {
     /// is safe, the last write wins. What was found is kept, so that asking again costs a comparison.
     ///
     /// # Errors
-    /// [`Overlap`] with a byte that is named twice.
+    /// [`OverlapError`] with a byte that is named twice.
     ///
     /// # Examples
     /// ```
@@ -35,7 +35,7 @@ impl Datatype {
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     #[inline]
-    pub fn check_overlap(&self, count: usize) -> Result<(), Overlap> {
+    pub fn check_overlap(&self, count: usize) -> Result<(), OverlapError> {
         // Relaxed: a number, and whoever reads an older one looks again.
         if self.is_contiguous() || count <= self.node().apart.0.load(Ordering::Relaxed) {
             return Ok(());
@@ -44,9 +44,9 @@ impl Datatype {
     }
 
     #[cold]
-    fn look_for_overlap(&self, count: usize) -> Result<(), Overlap> {
+    fn look_for_overlap(&self, count: usize) -> Result<(), OverlapError> {
         // What does not fit any memory is refused elsewhere.
-        if self.packed_size(count).is_ok() && self.bounds(count).is_ok() {
+        if self.packed_size(count).is_ok() && self.byte_bounds(count).is_ok() {
             let plan = normalise::repeat(self.plan(), count, self.extent());
             let pieces = listed(&plan).saturating_mul(TIMES).max(PIECES);
             search(&plan, 0, &mut Left { steps: PATIENCE, pieces })?;
@@ -78,7 +78,7 @@ fn listed(plan: &Plan) -> usize {
 }
 
 /// Looks for a byte that is named twice by a plan at `base`, with what is `left`.
-fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), Overlap> {
+fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapError> {
     let base = base.wrapping_add(plan.offset);
     match &plan.body {
         Body::Empty => Ok(()),
@@ -132,7 +132,7 @@ fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), Overlap> {
 }
 
 /// Looks at all pieces, if they are not too many.
-fn one_by_one(plan: &Plan, base: i64, left: &mut Left) -> Result<(), Overlap> {
+fn one_by_one(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapError> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
     // Not the runs: one run may be made of any number of pieces.
     for run in crate::runs::pieces(plan, base.wrapping_sub(plan.offset)) {
@@ -155,7 +155,7 @@ struct Lane {
 
 /// Decides for loops side by side whose steps are all of one length, as those of real and imaginary parts are, or of columns: if
 /// their pieces lie in lanes of their own, no number of steps leads from one into another. `None` if that does not decide.
-fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), Overlap>> {
+fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), OverlapError>> {
     let mut distance = None;
     let mut lanes = Vec::new();
     let parts = match &plan.body {
@@ -195,7 +195,9 @@ fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), Overlap>> 
     if close.peek().is_none() {
         return Some(Ok(()));
     }
-    close.find_map(|(one, other)| meet(one, other, distance.into())).map(|offset| Err(Overlap { offset }))
+    close
+        .find_map(|(one, other)| meet(one, other, distance.into()))
+        .map(|offset| Err(OverlapError { offset }))
 }
 
 /// Returns a byte that is in both pieces, of which each has gone some steps.
@@ -215,7 +217,7 @@ fn meet(one: Lane, other: Lane, distance: i128) -> Option<i64> {
     })
 }
 
-fn in_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), Overlap> {
+fn in_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), OverlapError> {
     let end = |(at, len): (i64, usize)| i128::from(at) + len as i128;
     // Most lists are in order.
     let mut reached = i128::MIN;
@@ -230,7 +232,7 @@ fn in_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), Ove
     let mut sorted: Vec<_> = pieces.collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| end(pair[0]) > i128::from(pair[1].0)) {
-        Some(pair) => Err(Overlap { offset: pair[1].0 }),
+        Some(pair) => Err(OverlapError { offset: pair[1].0 }),
         None => Ok(()),
     }
 }
@@ -266,7 +268,7 @@ fn hull(plan: &Plan, base: i64) -> (i128, i128) {
 }
 
 /// Two blocks of a nest overlap if and only if there are steps, not all 0, that lead less than a block away.
-fn in_loops(strided: &Strided, base: i64, left: &mut usize) -> Result<(), Overlap> {
+fn in_loops(strided: &Strided, base: i64, left: &mut usize) -> Result<(), OverlapError> {
     let mut loops = [(0i128, 0i128); LEVELS];
     for (place, level) in loops.iter_mut().zip(strided.nest()) {
         *place = (i128::from(level.stride).abs(), level.count as i128);
@@ -303,7 +305,7 @@ fn in_loops(strided: &Strided, base: i64, left: &mut usize) -> Result<(), Overla
             other = other.wrapping_add(far)
         }
     }
-    Err(Overlap { offset: one.max(other) })
+    Err(OverlapError { offset: one.max(other) })
 }
 
 /// A search for steps that lead nearly nowhere, from the longest stride to the shortest.

@@ -2,7 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::kernels;
-use crate::{Datatype, Equivalent, OutOfRange, range};
+use crate::{Datatype, Equivalent, OutOfRangeError, range};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -13,7 +13,7 @@ impl Datatype {
     /// returns how many. It may stop and resume at any byte, also inside of a primitive.
     ///
     /// # Safety
-    /// With `(low, high) = self.bounds(count)`, which must be `Ok`: every byte in `src + low .. src + high` that the
+    /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `src + low .. src + high` that the
     /// type names is readable and initialised, in one allocation, and none of them is written meanwhile.
     ///
     /// # Examples
@@ -24,7 +24,7 @@ impl Datatype {
     /// let data = [1u8, 2, 3, 4, 5, 6];
     /// let every_second = Datatype::of::<u8>().vector(3, 1, 2)?;
     /// let mut out = [MaybeUninit::uninit(); 8];
-    /// assert_eq!(every_second.bounds(1)?, (0, 5));
+    /// assert_eq!(every_second.byte_bounds(1)?, (0, 5));
     /// // SAFETY: the type touches bytes 0..5 of six initialised ones.
     /// let n = unsafe { every_second.pack(data.as_ptr(), 1, 1, &mut out) };
     /// assert_eq!(n, 2);
@@ -89,22 +89,22 @@ impl<'a> Packer<'a> {
     /// Starts to pack `count` items from `src`; displacement 0 of the first lies at byte `origin`.
     ///
     /// # Errors
-    /// [`OutOfRange`] if a byte named lies outside of `src`.
+    /// [`OutOfRangeError`] if a byte named lies outside of `src`.
     #[inline]
     pub fn new(
         datatype: &'a Datatype,
         src: &'a [u8],
         origin: usize,
         count: usize,
-    ) -> Result<Packer<'a>, OutOfRange> {
+    ) -> Result<Packer<'a>, OutOfRangeError> {
         Packer::over(Cow::Borrowed(datatype), range::view(src), origin, count)
     }
 
     /// Starts to pack all elements of `src` as items of [`T::datatype()`](Equivalent::datatype).
     ///
     /// # Errors
-    /// [`OutOfRange`] if the type names bytes outside of the slice, which no correct `Equivalent` does.
-    pub fn typed<T: Equivalent>(src: &'a [T]) -> Result<Packer<'a>, OutOfRange> {
+    /// [`OutOfRangeError`] if the type names bytes outside of the slice, which no correct `Equivalent` does.
+    pub fn of_slice<T: Equivalent>(src: &'a [T]) -> Result<Packer<'a>, OutOfRangeError> {
         Packer::over(Cow::Owned(T::datatype()), range::view(src), 0, src.len())
     }
 
@@ -115,7 +115,7 @@ impl<'a> Packer<'a> {
         src: &'a [MaybeUninit<u8>],
         origin: usize,
         count: usize,
-    ) -> Result<Packer<'a>, OutOfRange> {
+    ) -> Result<Packer<'a>, OutOfRangeError> {
         let start = src.as_ptr().cast::<u8>().cast_mut();
         let cursor = Cursor::new(datatype, start, src.len(), origin, count)?;
         Ok(Packer { cursor, borrow: PhantomData })
@@ -132,7 +132,7 @@ impl<'a> Packer<'a> {
 
     /// Writes the next packed bytes to `out` and returns how many: `min(out.len(), self.remaining())`.
     #[inline]
-    pub fn fill(&mut self, out: &mut [MaybeUninit<u8>]) -> usize {
+    pub fn pack_into(&mut self, out: &mut [MaybeUninit<u8>]) -> usize {
         let (datatype, at, count, position) = self.cursor.place();
         // SAFETY: the bytes named are initialised and borrowed, by the invariant of `cursor`.
         let n = unsafe { datatype.pack(at, count, position, out) };
@@ -140,10 +140,10 @@ impl<'a> Packer<'a> {
         n
     }
 
-    /// The same as [`fill`](Packer::fill) for memory that is initialised already.
+    /// The same as [`fill`](Packer::pack_into) for memory that is initialised already.
     #[inline]
     pub fn fill_bytes(&mut self, out: &mut [u8]) -> usize {
-        self.fill(range::view_mut(out))
+        self.pack_into(range::view_mut(out))
     }
 
     /// Returns the packed bytes still to come.

@@ -4,7 +4,7 @@
 //! repetition as their outermost loop. Plans are shared, never changed, and within a constant factor as large as
 //! the description of their type: loops stay loops, and only short pieces are unrolled into run lists.
 
-use crate::kernels::{self, Kernel, ListKernel, SheetKernel};
+use crate::kernels::{self, Kernel, ListKernel, TileKernel};
 use std::sync::Arc;
 
 /// How many nested loops a [`Strided`] holds; deeper nests become [`Repeat`]s around it.
@@ -28,7 +28,7 @@ pub(crate) struct Strided {
     pub(crate) block: usize,
     pub(crate) depth: usize,
     pub(crate) levels: [Level; LEVELS],
-    pub(crate) sheets: (SheetKernel, SheetKernel),
+    pub(crate) sheets: (TileKernel, TileKernel),
 }
 
 impl Strided {

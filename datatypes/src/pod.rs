@@ -6,11 +6,11 @@ use crate::{Datatype, Equivalent, Primitive, Receivable};
 ///
 /// It travels as its bytes: [`Primitive::Byte`] as often as it is long. Nothing swaps them for a rank of another byte
 /// order, and a receive of another type with as many bytes takes them, too; a structure of your own has its fields
-/// checked with [`#[derive(Datatype)]`](macro@crate::Datatype), and may have a `Pod` as one of them.
+/// checked with [`#[derive(Datatype)]`](macro@crate::Datatype), and may have a `PodElement` as one of them.
 ///
 /// # Examples
 /// ```
-/// use mpj_datatypes::{Packer, Pod};
+/// use mpj_datatypes::{Packer, PodElement};
 ///
 /// #[repr(C)]
 /// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -19,24 +19,24 @@ use crate::{Datatype, Equivalent, Primitive, Receivable};
 ///     id: u32,
 /// }
 /// let points = [Foreign { at: [0.5, 1.5], id: 7 }; 3];
-/// let packer = Packer::typed(Pod::of(&points))?;
+/// let packer = Packer::of_slice(PodElement::wrap_slice(&points))?;
 /// assert_eq!(packer.remaining(), 36);
-/// # Ok::<(), mpj_datatypes::OutOfRange>(())
+/// # Ok::<(), mpj_datatypes::OutOfRangeError>(())
 /// ```
-/// What has padding, or bits that are no value of it, is no `Pod`:
+/// What has padding, or bits that are no value of it, is no `PodElement`:
 /// ```compile_fail,E0277
-/// mpj_datatypes::Datatype::of::<mpj_datatypes::Pod<bool>>();
+/// mpj_datatypes::Datatype::of::<mpj_datatypes::PodElement<bool>>();
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 #[repr(transparent)]
-pub struct Pod<T>(pub T);
+pub struct PodElement<T>(pub T);
 
 // SAFETY: a `#[repr(transparent)]` structure with the one field `T`.
-unsafe impl<T> bytemuck::TransparentWrapper<T> for Pod<T> {}
+unsafe impl<T> bytemuck::TransparentWrapper<T> for PodElement<T> {}
 
-impl<T: bytemuck::Pod> Pod<T> {
+impl<T: bytemuck::Pod> PodElement<T> {
     /// Returns a slice as elements: nothing is copied.
-    pub fn of(slice: &[T]) -> &[Self] {
+    pub fn wrap_slice(slice: &[T]) -> &[Self] {
         bytemuck::TransparentWrapper::wrap_slice(slice)
     }
 
@@ -48,7 +48,7 @@ impl<T: bytemuck::Pod> Pod<T> {
 
 // SAFETY: `bytemuck::Pod` vouches that every byte of every value is initialised (there is no padding) and that none
 // changes behind a shared reference. The datatype names each byte once, and its extent is the size of the type.
-unsafe impl<T: bytemuck::Pod> Equivalent for Pod<T> {
+unsafe impl<T: bytemuck::Pod> Equivalent for PodElement<T> {
     const PRIMITIVE: Option<Primitive> = None;
 
     /// # Panics
@@ -62,4 +62,4 @@ unsafe impl<T: bytemuck::Pod> Equivalent for Pod<T> {
 }
 
 // SAFETY: `bytemuck::Pod` vouches that any bytes are a value.
-unsafe impl<T: bytemuck::Pod> Receivable for Pod<T> {}
+unsafe impl<T: bytemuck::Pod> Receivable for PodElement<T> {}

@@ -144,7 +144,7 @@ impl Primitive {
 
     /// Returns the number of bytes of which the order differs between machines: those of a part for complex numbers, of
     /// the whole for others.
-    pub const fn swapped(self) -> usize {
+    pub const fn swap_width(self) -> usize {
         match self {
             Primitive::Complex32 | Primitive::Complex64 => self.size() / 2,
             _ => self.size(),

@@ -1,6 +1,6 @@
 //! Whether the bytes that a type names lie inside a slice; the check on which the safe faces rest.
 
-use crate::{Datatype, Equivalent, OutOfRange, Receivable, extent};
+use crate::{Datatype, Equivalent, OutOfRangeError, Receivable, extent};
 use core::mem::MaybeUninit;
 
 /// Checks that `count` items at byte `origin` of a slice of `available` bytes stay inside, and returns their packed
@@ -11,16 +11,16 @@ pub(crate) fn check(
     origin: usize,
     count: usize,
     available: usize,
-) -> Result<usize, OutOfRange> {
+) -> Result<usize, OutOfRangeError> {
     // Bounds that do not fit 64 bits, or a packed size above isize::MAX, are outside of every slice.
-    let everything = OutOfRange { lowest: i64::MIN, highest: i64::MAX, origin, available };
+    let everything = OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin, available };
     let node = datatype.node();
     let (lowest, highest) = extent::bounds(&node.extent, count).map_err(|_| everything)?;
     let total =
         node.size.checked_mul(count).filter(|&total| total <= isize::MAX as usize).ok_or(everything)?;
     let (low, high) = (origin as i128 + i128::from(lowest), origin as i128 + i128::from(highest));
     if total > 0 && (low < 0 || high > available as i128) {
-        return Err(OutOfRange { lowest, highest, origin, available });
+        return Err(OutOfRangeError { lowest, highest, origin, available });
     }
     Ok(total)
 }

@@ -19,7 +19,7 @@ impl Datatype {
     /// begins where the one before ends. Costs time per run asked for, not per item; where pieces of a type touch, per
     /// piece.
     ///
-    /// Yields nothing if [`bounds`](Datatype::bounds) or [`packed_size`](Datatype::packed_size) of `count` items is
+    /// Yields nothing if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of `count` items is
     /// an error.
     ///
     /// # Examples
@@ -29,7 +29,7 @@ impl Datatype {
     /// assert_eq!(runs, [Run { offset: 0, len: 1 << 43 }]);
     /// ```
     pub fn runs(&self, count: usize) -> Runs {
-        let fits = self.bounds(count).is_ok() && self.packed_size(count).is_ok();
+        let fits = self.byte_bounds(count).is_ok() && self.packed_size(count).is_ok();
         let plan = match fits {
             true => normalise::repeat(self.plan(), count, self.extent()),
             false => Plan::empty(),

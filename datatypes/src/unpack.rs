@@ -2,7 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::kernels;
-use crate::{Datatype, OutOfRange, Receivable, TooLong, range};
+use crate::{Datatype, OutOfRangeError, Receivable, TooLongError, range};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -16,7 +16,7 @@ impl Datatype {
     /// erroneous; here it is harmless).
     ///
     /// # Safety
-    /// With `(low, high) = self.bounds(count)`, which must be `Ok`: every byte in `dst + low .. dst + high` that the
+    /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `dst + low .. dst + high` that the
     /// type names is writable, in one allocation, is not accessed otherwise meanwhile, and is not part of `input`.
     /// Where the memory is seen as `bool` or `char` later, [`Datatype::validate`] must come first.
     #[inline]
@@ -42,10 +42,10 @@ impl Datatype {
 /// let mut matrix = [0u8; 12];
 /// let column = Datatype::of::<u8>().vector(3, 1, 4)?;
 /// let mut unpacker = Unpacker::new(&column, &mut matrix, 1, 1)?;
-/// unpacker.feed(&[7, 8])?;
+/// unpacker.unpack_from(&[7, 8])?;
 /// assert_eq!(unpacker.remaining(), 1);
-/// unpacker.feed(&[9])?;
-/// assert!(unpacker.feed(&[10]).is_err());
+/// unpacker.unpack_from(&[9])?;
+/// assert!(unpacker.unpack_from(&[10]).is_err());
 /// assert_eq!(matrix, [0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0]);
 /// # Ok(()) }
 /// ```
@@ -59,28 +59,28 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack `count` items into `dst`; displacement 0 of the first lies at byte `origin`.
     ///
     /// # Errors
-    /// [`OutOfRange`] if a byte named lies outside of `dst`.
+    /// [`OutOfRangeError`] if a byte named lies outside of `dst`.
     #[inline]
     pub fn new(
         datatype: &'a Datatype,
         dst: &'a mut [u8],
         origin: usize,
         count: usize,
-    ) -> Result<Unpacker<'a>, OutOfRange> {
+    ) -> Result<Unpacker<'a>, OutOfRangeError> {
         Unpacker::over(Cow::Borrowed(datatype), range::view_mut(dst), origin, count)
     }
 
     /// Starts to unpack into memory that need not be initialised; see [`Unpacker::new`].
     ///
     /// # Errors
-    /// [`OutOfRange`] if a byte named lies outside of `dst`.
+    /// [`OutOfRangeError`] if a byte named lies outside of `dst`.
     #[inline]
     pub fn uninit(
         datatype: &'a Datatype,
         dst: &'a mut [MaybeUninit<u8>],
         origin: usize,
         count: usize,
-    ) -> Result<Unpacker<'a>, OutOfRange> {
+    ) -> Result<Unpacker<'a>, OutOfRangeError> {
         Unpacker::over(Cow::Borrowed(datatype), dst, origin, count)
     }
 
@@ -90,7 +90,7 @@ impl<'a> Unpacker<'a> {
         dst: &'a mut [MaybeUninit<u8>],
         origin: usize,
         count: usize,
-    ) -> Result<Unpacker<'a>, OutOfRange> {
+    ) -> Result<Unpacker<'a>, OutOfRangeError> {
         let cursor = Cursor::new(datatype, dst.as_mut_ptr().cast(), dst.len(), origin, count)?;
         Ok(Unpacker { cursor, borrow: PhantomData })
     }
@@ -107,14 +107,14 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into all elements of `dst` as items of [`T::datatype()`](crate::Equivalent::datatype).
     ///
     /// # Errors
-    /// [`OutOfRange`] if the type names bytes outside of the slice, which no correct `Equivalent` does, and also for
-    /// types that [need a check](Datatype::needs_check): an unpacker can be forgotten half-way, and an unchecked
+    /// [`OutOfRangeError`] if the type names bytes outside of the slice, which no correct `Equivalent` does, and also for
+    /// types that [need a check](Datatype::needs_validation): an unpacker can be forgotten half-way, and an unchecked
     /// `bool` must not come to light then. Unpack such types into `MaybeUninit` with [`Unpacker::uninit`].
-    pub fn typed<T: Receivable>(dst: &'a mut [T]) -> Result<Unpacker<'a>, OutOfRange> {
+    pub fn typed<T: Receivable>(dst: &'a mut [T]) -> Result<Unpacker<'a>, OutOfRangeError> {
         let datatype = T::datatype();
         let (count, available) = (dst.len(), size_of_val(dst));
-        if datatype.needs_check() {
-            return Err(OutOfRange { lowest: 0, highest: available as i64, origin: 0, available: 0 });
+        if datatype.needs_validation() {
+            return Err(OutOfRangeError { lowest: 0, highest: available as i64, origin: 0, available: 0 });
         }
         Unpacker::over(Cow::Owned(datatype), range::view_mut(dst), 0, count)
     }
@@ -122,12 +122,12 @@ impl<'a> Unpacker<'a> {
     /// Unpacks the next packed bytes and returns how many: all of `input`.
     ///
     /// # Errors
-    /// [`TooLong`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
+    /// [`TooLongError`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
     #[inline]
-    pub fn feed(&mut self, input: &[u8]) -> Result<usize, TooLong> {
+    pub fn unpack_from(&mut self, input: &[u8]) -> Result<usize, TooLongError> {
         let room = self.remaining();
         if input.len() > room {
-            return Err(TooLong { given: input.len(), room });
+            return Err(TooLongError { given: input.len(), capacity: room });
         }
         let (datatype, at, count, position) = self.cursor.place();
         // SAFETY: the bytes named may be written and are exclusively borrowed, by the invariant of `cursor`, so that

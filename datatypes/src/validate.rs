@@ -1,7 +1,7 @@
 //! After a receive: makes sure that what must be a `bool` or a `char` is one.
 
 use crate::kernels::check;
-use crate::{Datatype, Envelope, InvalidValue, Order, construct};
+use crate::{ArrayOrder, Datatype, InvalidValueError, TypeEnvelope, construct};
 
 impl Datatype {
     /// Checks every `bool` and `char` of `count` items that begins within the first `bytes` packed bytes, replaces
@@ -10,7 +10,7 @@ impl Datatype {
     /// One in the middle of which `bytes` ends is checked too: part of it was overwritten.
     ///
     /// # Errors
-    /// [`InvalidValue`]: the first bad element in pack order. All are replaced in any case, so that the memory may be
+    /// [`InvalidValueError`]: the first bad element in pack order. All are replaced in any case, so that the memory may be
     /// given back to safe code.
     ///
     /// # Safety
@@ -26,7 +26,7 @@ impl Datatype {
     /// assert_eq!((bad.primitive, bad.position, bad.bits), (Primitive::Bool, 2, 7));
     /// assert_eq!(received, [1, 0, 0, 1]);
     /// ```
-    pub unsafe fn validate(&self, dst: *mut u8, count: usize, bytes: usize) -> Result<(), InvalidValue> {
+    pub unsafe fn validate(&self, dst: *mut u8, count: usize, bytes: usize) -> Result<(), InvalidValueError> {
         let mut scan = Scan { bytes, position: 0, first: Ok(()) };
         // SAFETY: the caller promises the memory of `count` items at `dst`.
         unsafe { scan.items(self, dst, count) };
@@ -39,7 +39,7 @@ struct Scan {
     bytes: usize,
     /// The packed position reached; it stays at `usize::MAX` when a layout that overlaps itself would pass that.
     position: usize,
-    first: Result<(), InvalidValue>,
+    first: Result<(), InvalidValueError>,
 }
 
 impl Scan {
@@ -52,7 +52,7 @@ impl Scan {
     /// # Safety
     /// That of [`Datatype::validate`] for `count` items at `at`.
     unsafe fn items(&mut self, datatype: &Datatype, at: *mut u8, count: usize) {
-        if !datatype.needs_check() {
+        if !datatype.needs_validation() {
             self.position = self.position.saturating_add(datatype.packed_size_or_max(count));
             return;
         }
@@ -85,63 +85,63 @@ impl Scan {
     ///
     /// # Safety
     /// That of [`Datatype::validate`] for one item, built as `envelope` says, at `at`.
-    unsafe fn item(&mut self, envelope: &Envelope, at: *mut u8) {
+    unsafe fn item(&mut self, envelope: &TypeEnvelope, at: *mut u8) {
         match envelope {
             // `items` has dealt with them.
-            Envelope::Primitive(_) | Envelope::Darray { .. } => {}
-            Envelope::Subarray { ranges, order, inner } => {
+            TypeEnvelope::Primitive(_) | TypeEnvelope::Darray { .. } => {}
+            TypeEnvelope::Subarray { ranges, order, inner } => {
                 // All items are one row if there are no dimensions.
                 let fastest = match order {
-                    Order::C => ranges.last(),
-                    Order::Fortran => ranges.first(),
+                    ArrayOrder::C => ranges.last(),
+                    ArrayOrder::Fortran => ranges.first(),
                 };
-                let row = fastest.map_or(1, |range| range.sub);
+                let row = fastest.map_or(1, |range| range.sub_size);
                 let rows = construct::rows(ranges, *order, inner.extent());
                 // SAFETY: the type names these rows.
                 unsafe { self.blocks(rows.map(|by| (row, step(at, 1, by), inner))) }
             }
-            Envelope::Pair { value, index } => {
+            TypeEnvelope::Pair { value, index } => {
                 let offset = value.size().next_multiple_of(index.align());
                 let fields = [(*value, 0), (*index, offset)].map(|(p, by)| (Datatype::primitive(p), by));
                 // SAFETY: the type names these two.
                 unsafe { self.blocks(fields.iter().map(|(inner, by)| (1, step(at, *by, 1), inner))) }
             }
-            Envelope::Contiguous { count, inner } => {
+            TypeEnvelope::Contiguous { count, inner } => {
                 // SAFETY: the type names these items.
                 unsafe { self.items(inner, at, *count) }
             }
-            Envelope::Resized { inner, .. } | Envelope::Dup { inner } => {
+            TypeEnvelope::Resized { inner, .. } | TypeEnvelope::Dup { inner } => {
                 // SAFETY: the type names this item.
                 unsafe { self.items(inner, at, 1) }
             }
-            Envelope::Vector { count, block, stride, inner } => {
+            TypeEnvelope::Vector { count, block, stride, inner } => {
                 let stride = (*stride as i64).wrapping_mul(inner.extent());
                 // SAFETY: the type names these blocks.
                 unsafe { self.blocks((0..*count).map(|i| (*block, step(at, i, stride), inner))) }
             }
-            Envelope::HVector { count, block, stride_bytes, inner } => {
+            TypeEnvelope::HVector { count, block, stride_bytes, inner } => {
                 // SAFETY: the type names these blocks.
                 unsafe { self.blocks((0..*count).map(|i| (*block, step(at, i, *stride_bytes), inner))) }
             }
-            Envelope::Indexed { blocks, inner } => {
+            TypeEnvelope::Indexed { blocks, inner } => {
                 let start = |by: isize| step(at, 1, (by as i64).wrapping_mul(inner.extent()));
                 // SAFETY: the type names these blocks.
                 unsafe { self.blocks(blocks.iter().map(|&(len, by)| (len, start(by), inner))) }
             }
-            Envelope::HIndexed { blocks, inner } => {
+            TypeEnvelope::HIndexed { blocks, inner } => {
                 // SAFETY: the type names these blocks.
                 unsafe { self.blocks(blocks.iter().map(|&(len, by)| (len, step(at, 1, by), inner))) }
             }
-            Envelope::IndexedBlock { block, displacements, inner } => {
+            TypeEnvelope::IndexedBlock { block, displacements, inner } => {
                 let start = |by: isize| step(at, 1, (by as i64).wrapping_mul(inner.extent()));
                 // SAFETY: the type names these blocks.
                 unsafe { self.blocks(displacements.iter().map(|&by| (*block, start(by), inner))) }
             }
-            Envelope::HIndexedBlock { block, displacements, inner } => {
+            TypeEnvelope::HIndexedBlock { block, displacements, inner } => {
                 // SAFETY: the type names these blocks.
                 unsafe { self.blocks(displacements.iter().map(|&by| (*block, step(at, 1, by), inner))) }
             }
-            Envelope::Structure { fields } => {
+            TypeEnvelope::Structure { fields } => {
                 // SAFETY: the type names these fields.
                 unsafe { self.blocks(fields.iter().map(|(len, by, inner)| (*len, step(at, 1, *by), inner))) }
             }

@@ -1,6 +1,6 @@
 //! Views of `ndarray`: any slice of any array, however strided, is a datatype.
 
-use crate::{Datatype, Equivalent, OutOfRange, Packer, Receivable, TypeError, Unpacker};
+use crate::{Datatype, Equivalent, OutOfRangeError, Packer, Receivable, TypeError, Unpacker};
 use ndarray::{ArrayView, ArrayViewMut, Dimension};
 
 impl Datatype {
@@ -16,10 +16,10 @@ impl Datatype {
     /// use ndarray::{Array2, s};
     /// let grid = Array2::<f32>::zeros((4, 5));
     /// let inner = Datatype::of_view(&grid.slice(s![1..3, 1..;2]))?;
-    /// assert_eq!(inner.elements(), 4);
+    /// assert_eq!(inner.element_count(), 4);
     /// assert_eq!(inner.runs(1).nth(1), Some(Run { offset: 8, len: 4 }));
     /// // A view that runs backwards begins at its origin, too.
-    /// assert_eq!(Datatype::of_view(&grid.slice(s![..;-1, 0]))?.bounds(1)?, (-60, 4));
+    /// assert_eq!(Datatype::of_view(&grid.slice(s![..;-1, 0]))?.byte_bounds(1)?, (-60, 4));
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn of_view<T: Equivalent, D: Dimension>(view: &ArrayView<'_, T, D>) -> Result<Datatype, TypeError> {
@@ -64,7 +64,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into all elements of a view, in the order of their indices.
     ///
     /// # Errors
-    /// [`OutOfRange`] for types that [need a check](Datatype::needs_check), as for [`Unpacker::typed`].
+    /// [`OutOfRangeError`] for types that [need a check](Datatype::needs_validation), as for [`Unpacker::typed`].
     ///
     /// # Examples
     /// ```
@@ -72,16 +72,16 @@ impl<'a> Unpacker<'a> {
     /// use ndarray::{Array2, s};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let mut matrix = Array2::<u8>::zeros((2, 3));
-    /// Unpacker::view(matrix.slice_mut(s![.., 1]))?.feed(&[7, 8])?;
+    /// Unpacker::view(matrix.slice_mut(s![.., 1]))?.unpack_from(&[7, 8])?;
     /// assert_eq!(matrix, ndarray::array![[0, 7, 0], [0, 8, 0]]);
     /// # Ok(()) }
     /// ```
     pub fn view<T: Receivable, D: Dimension>(
         mut view: ArrayViewMut<'a, T, D>,
-    ) -> Result<Unpacker<'a>, OutOfRange> {
-        let refused = OutOfRange { lowest: i64::MIN, highest: i64::MAX, origin: 0, available: 0 };
+    ) -> Result<Unpacker<'a>, OutOfRangeError> {
+        let refused = OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin: 0, available: 0 };
         let datatype = Datatype::of_view(&view.view()).map_err(|_| refused)?;
-        if datatype.needs_check() {
+        if datatype.needs_validation() {
             return Err(refused);
         }
         // SAFETY: the type names the elements of the view alone, which it borrows exclusively, and any bytes may be stored

@@ -1,7 +1,7 @@
 //! Whether a layout takes a slice apart into whole elements.
 
 use crate::node::Node;
-use crate::{Datatype, Envelope};
+use crate::{Datatype, TypeEnvelope};
 use std::collections::HashSet;
 
 impl Datatype {
@@ -55,27 +55,27 @@ impl Whole<'_> {
     }
 
     /// Whether the inner types of a constructor are made of elements, and it places them where elements may start.
-    fn takes(&mut self, constructor: &Envelope) -> bool {
+    fn takes(&mut self, constructor: &TypeEnvelope) -> bool {
         match constructor {
-            Envelope::Primitive(_) | Envelope::Pair { .. } => false,
+            TypeEnvelope::Primitive(_) | TypeEnvelope::Pair { .. } => false,
             // These count in extents of the inner type, which are multiples of the step.
-            Envelope::Contiguous { inner, .. }
-            | Envelope::Vector { inner, .. }
-            | Envelope::Indexed { inner, .. }
-            | Envelope::IndexedBlock { inner, .. }
-            | Envelope::Subarray { inner, .. }
-            | Envelope::Darray { inner, .. }
-            | Envelope::Dup { inner }
+            TypeEnvelope::Contiguous { inner, .. }
+            | TypeEnvelope::Vector { inner, .. }
+            | TypeEnvelope::Indexed { inner, .. }
+            | TypeEnvelope::IndexedBlock { inner, .. }
+            | TypeEnvelope::Subarray { inner, .. }
+            | TypeEnvelope::Darray { inner, .. }
+            | TypeEnvelope::Dup { inner }
             // Moves nothing; the new extent is looked at where it counts.
-            | Envelope::Resized { inner, .. } => self.makes(inner),
-            Envelope::HVector { stride_bytes, inner, .. } => self.fits(*stride_bytes) && self.makes(inner),
-            Envelope::HIndexed { blocks, inner } => {
+            | TypeEnvelope::Resized { inner, .. } => self.makes(inner),
+            TypeEnvelope::HVector { stride_bytes, inner, .. } => self.fits(*stride_bytes) && self.makes(inner),
+            TypeEnvelope::HIndexed { blocks, inner } => {
                 blocks.iter().all(|(_, at)| self.fits(*at)) && self.makes(inner)
             }
-            Envelope::HIndexedBlock { displacements, inner, .. } => {
+            TypeEnvelope::HIndexedBlock { displacements, inner, .. } => {
                 displacements.iter().all(|at| self.fits(*at)) && self.makes(inner)
             }
-            Envelope::Structure { fields } => {
+            TypeEnvelope::Structure { fields } => {
                 fields.iter().all(|(len, at, inner)| *len == 0 || self.fits(*at) && self.makes(inner))
             }
         }
@@ -92,19 +92,20 @@ fn is_same(one: &Datatype, other: &Datatype) -> bool {
         return true;
     }
     match (&one.node().envelope, &other.node().envelope) {
-        (Envelope::Primitive(one), Envelope::Primitive(other)) => one == other,
-        (Envelope::Contiguous { count, inner }, Envelope::Contiguous { count: number, inner: other }) => {
-            count == number && is_same(inner, other)
-        }
-        (Envelope::Structure { fields }, Envelope::Structure { fields: others }) => {
+        (TypeEnvelope::Primitive(one), TypeEnvelope::Primitive(other)) => one == other,
+        (
+            TypeEnvelope::Contiguous { count, inner },
+            TypeEnvelope::Contiguous { count: number, inner: other },
+        ) => count == number && is_same(inner, other),
+        (TypeEnvelope::Structure { fields }, TypeEnvelope::Structure { fields: others }) => {
             let alike = |((len, at, inner), (number, place, other)): (&(_, _, _), &(_, _, _))| {
                 len == number && at == place && is_same(inner, other)
             };
             fields.len() == others.len() && fields.iter().zip(others.iter()).all(alike)
         }
         (
-            Envelope::Resized { lb, extent, inner },
-            Envelope::Resized { lb: start, extent: len, inner: other },
+            TypeEnvelope::Resized { lb, extent, inner },
+            TypeEnvelope::Resized { lb: start, extent: len, inner: other },
         ) => lb == start && extent == len && is_same(inner, other),
         _ => false,
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use mpj_devices::config::{Config, GROUPS, all};
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Buf, Channel, Doorbell, Engine, Group, Hub, JobKey, Leave, Mode, NioDriver, Pattern, Registry, Roster,
+    Buf, Channel, Coalesce, Doorbell, Engine, Group, Hub, JobKey, Mode, NioDriver, Pattern, Registry, Roster,
     Site, SmDriver, Source, Target,
 };
 
@@ -26,7 +26,7 @@ impl Rank {
         let source = unsafe { Source::new(Buf::slice(bytes), None) };
         let started = self
             .engine
-            .send(&self.channel, self.other, 1, source.unwrap(), Mode::Standard, Leave::Now)
+            .send(&self.channel, self.other, 1, source.unwrap(), Mode::Standard, Coalesce::No)
             .unwrap();
         self.engine.wait(started).unwrap();
     }
@@ -91,7 +91,7 @@ fn main() {
     let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
     let drivers = Registry::empty().with(SmDriver::new(hub)).with(NioDriver::new(key));
-    let registry = drivers.only(&[&device]).unwrap();
+    let registry = drivers.select(&[&device]).unwrap();
     std::thread::scope(|scope| {
         for rank in 0..2 {
             let (registry, config, board, roster) =

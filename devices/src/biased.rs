@@ -25,7 +25,7 @@ use crate::sync::{self, thread_local};
 /// Whose the locks of one engine are.
 #[derive(Debug)]
 pub struct Bias {
-    /// The number of the thread that they are biased to, [`FADING`] or [`SHARED`].
+    /// The number of the thread that they are biased to, [`REVOKING`] or [`SHARED`].
     owner: AtomicU64,
     light: Light,
 }
@@ -33,9 +33,9 @@ pub struct Bias {
 /// All threads take real locks.
 const SHARED: u64 = 0;
 /// As [`SHARED`], but the former owner may not have heard of it.
-const FADING: u64 = 1;
+const REVOKING: u64 = 1;
 /// No processor keeps a store to itself for so long.
-const DRAINED: Duration = Duration::from_millis(1);
+const STORE_BUFFER_DRAIN: Duration = Duration::from_millis(1);
 /// The number of the first thread.
 const FIRST: u64 = 2;
 
@@ -71,20 +71,20 @@ impl Bias {
 
     /// Takes the bias away: whoever holds a lock by it can be seen to when this returns.
     #[inline]
-    fn end(&self) {
+    fn revoke(&self) {
         // SYNC bias (acquire)
         if self.owner.load(Ordering::Acquire) != SHARED {
-            self.fade();
+            self.revoke_slow();
         }
     }
 
     #[cold]
-    fn fade(&self) {
-        let fade = |owner| (owner != SHARED).then_some(FADING);
+    fn revoke_slow(&self) {
+        let fade = |owner| (owner != SHARED).then_some(REVOKING);
         if self.owner.fetch_update(Ordering::SeqCst, Ordering::Acquire, fade).is_ok() {
-            if !fence::heavy() {
+            if !fence::heavy_fence() {
                 // What the owner has stored is seen by all long before this has passed.
-                std::thread::sleep(DRAINED);
+                std::thread::sleep(STORE_BUFFER_DRAIN);
             }
             // SYNC bias (release): who sees it need not fence.
             self.owner.store(SHARED, Ordering::Release);
@@ -166,7 +166,7 @@ impl<T> Mutex<T> {
     #[cold]
     fn lock_slowly(&self) -> MutexGuard<'_, T> {
         let lock = sync::lock(&self.lock);
-        self.bias.end();
+        self.bias.revoke();
         let mut round = 0;
         // SYNC bias-held (acquire)
         while self.held.load(Ordering::Acquire) {
@@ -183,7 +183,7 @@ impl<T> Mutex<T> {
             return None;
         }
         let lock = sync::try_lock(&self.lock)?;
-        self.bias.end();
+        self.bias.revoke();
         // SYNC bias-held (acquire)
         let is_free = !self.held.load(Ordering::Acquire);
         is_free.then_some(MutexGuard { mutex: self, value: PhantomData, lock: Some(lock) })

@@ -68,7 +68,7 @@ pub enum BufError {
         count: usize,
     },
     /// The bytes of a chain are no whole number of items.
-    Ragged {
+    PartialItem {
         /// The bytes of the chain.
         bytes: usize,
         /// The packed bytes of one item.
@@ -84,7 +84,7 @@ impl fmt::Display for BufError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BufError::TooLarge { count } => write!(f, "{count} items are more bytes than can be counted"),
-            BufError::Ragged { bytes, item } => {
+            BufError::PartialItem { bytes, item } => {
                 write!(f, "the chain has {bytes} bytes, which are no whole number of items of {item} bytes")
             }
             BufError::Chain => f.write_str("a chain can be sent, and not received into"),
@@ -122,7 +122,7 @@ impl Buf {
 
     /// Describes items in a block of a pool, the first at byte `at` of it.
     pub fn in_block(block: &impl RawBuffer, at: usize, count: usize, datatype: impl Into<Datatype>) -> Self {
-        Buf::new(block.as_ptr().as_ptr().wrapping_add(at), count, datatype).in_region(block.registrable())
+        Buf::new(block.as_ptr().as_ptr().wrapping_add(at), count, datatype).in_region(block.region())
     }
 
     /// Says in which region of a pool the items lie, if they lie in one: that of their block, which is there as long as the
@@ -201,7 +201,7 @@ impl Buf {
         let Origin::Region(RegionRef(region)) = self.origin else { return None };
         // SAFETY: the caller's promise.
         let region = unsafe { region.as_ref() };
-        let (first, end) = self.datatype.bounds(self.count).ok()?;
+        let (first, end) = self.datatype.byte_bounds(self.count).ok()?;
         // What reaches out of it is registered on its own. Addresses and bounds are far from the ends of an `i128`.
         let [base, start] = [self.base.addr(), region.base.addr().get()].map(|addr| addr as i128);
         let is_inside =
@@ -233,7 +233,7 @@ impl Buf {
     /// Returns the packed bytes of all items.
     ///
     /// # Errors
-    /// [`BufError::TooLarge`], [`BufError::Ragged`]; [`BufError::InPlace`], as another buffer says how many.
+    /// [`BufError::TooLarge`], [`BufError::PartialItem`]; [`BufError::InPlace`], as another buffer says how many.
     #[inline]
     pub fn bytes(&self) -> Result<usize, BufError> {
         if matches!(self.origin, Origin::Chain(_) | Origin::InPlace) {
@@ -250,7 +250,7 @@ impl Buf {
         match self.datatype.packed_size(self.count) {
             _ if bytes > isize::MAX as usize => Err(BufError::TooLarge { count: self.count }),
             Ok(whole) if whole == bytes => Ok(bytes),
-            _ => Err(BufError::Ragged { bytes, item }),
+            _ => Err(BufError::PartialItem { bytes, item }),
         }
     }
 
@@ -331,11 +331,11 @@ impl Chain {
     }
 
     /// Returns what `len` bytes from `position` on lie in, as far as there are so many.
-    pub(crate) fn cut(&self, position: usize, len: usize) -> Cut<'_> {
+    pub(crate) fn cut(&self, position: usize, len: usize) -> ChainRange<'_> {
         let first = self.0.partition_point(|link| link.end <= position);
         let begin = first.checked_sub(1).map_or(0, |before| self.0[before].end);
         let len = len.min(self.bytes().saturating_sub(position));
-        Cut { links: &self.0[first..], skip: position - begin, len }
+        ChainRange { links: &self.0[first..], skip: position - begin, len }
     }
 }
 
@@ -347,14 +347,14 @@ impl fmt::Debug for Chain {
 
 /// The segments of a part of a chain, none of them empty.
 #[derive(Clone)]
-pub(crate) struct Cut<'a> {
+pub(crate) struct ChainRange<'a> {
     links: &'a [Link],
     /// Bytes of the first that do not belong to it, fewer than it has.
     skip: usize,
     len: usize,
 }
 
-impl Cut<'_> {
+impl ChainRange<'_> {
     /// Returns the sum of the lengths.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -362,7 +362,7 @@ impl Cut<'_> {
     }
 }
 
-impl Iterator for Cut<'_> {
+impl Iterator for ChainRange<'_> {
     type Item = ChainSegment;
 
     fn next(&mut self) -> Option<ChainSegment> {

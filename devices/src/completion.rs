@@ -17,7 +17,7 @@ use crate::sync::cell::UnsafeCell;
 use crate::sync::thread_local;
 
 pub use receive::Receive;
-pub(crate) use receive::Receiving;
+pub(crate) use receive::RecvCompleter;
 
 /// What an operation came to: the envelope of the message, or why there is none.
 pub type Outcome = Result<Envelope, Fault>;
@@ -34,13 +34,13 @@ pub enum Started {
 /// The cell between the two handles; a line of its own, as they are used on different cores.
 ///
 /// # Invariants
-/// 1. The [`Ender`] stores `ended` once, and does not touch the node after that. The node is the [`Completion`]'s to give
+/// 1. The [`Completer`] stores `ended` once, and does not touch the node after that. The node is the [`Completion`]'s to give
 ///    back, or, if that goes before the end, the list's of the [abandoned](abandon).
 /// 2. `outcome` is written before `ended` is stored, and read only after it was seen.
 /// 3. `target` is there as long as a [`Receiving`] of the node is, which alone uses it.
 #[repr(align(64))]
 struct Node {
-    ended: AtomicBool,
+    is_complete: AtomicBool,
     outcome: UnsafeCell<MaybeUninit<Outcome>>,
     target: UnsafeCell<MaybeUninit<Target>>,
 }
@@ -62,7 +62,7 @@ impl Node {
     #[inline]
     fn has_ended(&self) -> bool {
         // SYNC completion (acquire)
-        self.ended.load(Ordering::Acquire)
+        self.is_complete.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -75,7 +75,7 @@ impl Node {
     fn new() -> Box<Node> {
         let outcome = UnsafeCell::new(MaybeUninit::uninit());
         let target = UnsafeCell::new(MaybeUninit::uninit());
-        Box::new(Node { ended: AtomicBool::new(false), outcome, target })
+        Box::new(Node { is_complete: AtomicBool::new(false), outcome, target })
     }
 
     /// Drops the outcome.
@@ -91,10 +91,10 @@ impl Node {
     ///
     /// # Safety
     /// Nobody else uses it, and its outcome is dropped.
-    unsafe fn keep(node: NonNull<Node>) {
+    unsafe fn recycle(node: NonNull<Node>) {
         // SAFETY: it was leaked by `take`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
-        node.ended = AtomicBool::new(false);
+        node.is_complete = AtomicBool::new(false);
         let _ = SPARES.try_with(|spares| {
             let mut spares = spares.borrow_mut();
             if spares.len() < SPARE {
@@ -114,18 +114,18 @@ unsafe impl Sync for Completion {}
 
 /// The right, and the duty, to end an operation. Dropped without an outcome it ends the operation as abandoned, so that
 /// nobody waits for ever.
-pub(crate) struct Ender(NonNull<Node>);
+pub(crate) struct Completer(NonNull<Node>);
 
 // SAFETY: `Node` is `Send` and `Sync`.
-unsafe impl Send for Ender {}
+unsafe impl Send for Completer {}
 // SAFETY: as above.
-unsafe impl Sync for Ender {}
+unsafe impl Sync for Completer {}
 
 /// Makes the two handles of a new operation.
 #[inline]
-pub(crate) fn pair() -> (Ender, Completion) {
+pub(crate) fn pair() -> (Completer, Completion) {
     let node = Node::take();
-    (Ender(node), Completion(node))
+    (Completer(node), Completion(node))
 }
 
 impl Completion {
@@ -167,12 +167,12 @@ impl Drop for Completion {
     #[inline]
     fn drop(&mut self) {
         if !self.node().has_ended() {
-            return abandon(Abandoned(self.0));
+            return detach(Abandoned(self.0));
         }
         // SAFETY: invariant 1: the ender is gone, the node is ours; invariant 2: the outcome was written.
         unsafe { self.node().drop_outcome() };
         // SAFETY: as above.
-        unsafe { Node::keep(self.0) };
+        unsafe { Node::recycle(self.0) };
     }
 }
 
@@ -190,7 +190,7 @@ static ABANDONED: std::sync::Mutex<(Vec<Abandoned>, usize)> = std::sync::Mutex::
 const FEW: usize = 64;
 
 #[cold]
-fn abandon(node: Abandoned) {
+fn detach(node: Abandoned) {
     let mut guard = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
     let (nodes, limit) = &mut *guard;
     nodes.push(node);
@@ -213,7 +213,7 @@ fn reclaim() {
         // SAFETY: invariants 1 and 2, as in the drop of a completion.
         unsafe { ended.drop_outcome() };
         // SAFETY: as above; it leaves the list.
-        unsafe { Node::keep(*node) };
+        unsafe { Node::recycle(*node) };
         false
     });
     let mut guard = lock();
@@ -221,10 +221,10 @@ fn reclaim() {
     guard.1 = FEW.max(2 * guard.0.len());
 }
 
-impl Ender {
+impl Completer {
     /// Ends the operation. The caller has dropped the source or target before.
     #[inline]
-    pub(crate) fn end(self, outcome: Outcome) {
+    pub(crate) fn complete(self, outcome: Outcome) {
         ManuallyDrop::new(self).put(|| outcome);
     }
 
@@ -234,7 +234,7 @@ impl Ender {
     }
 
     /// Whether this is the other handle of `completion`.
-    pub(crate) fn ends(&self, completion: &Completion) -> bool {
+    pub(crate) fn is_for(&self, completion: &Completion) -> bool {
         self.0 == completion.0
     }
 
@@ -246,11 +246,11 @@ impl Ender {
         // SAFETY: invariant 2: the end has not been stored, so that nobody reads.
         node.outcome.with_mut(|place| unsafe { place.write(MaybeUninit::new(outcome())) });
         // SYNC completion (release)
-        node.ended.store(true, Ordering::Release);
+        node.is_complete.store(true, Ordering::Release);
     }
 }
 
-impl Drop for Ender {
+impl Drop for Completer {
     fn drop(&mut self) {
         self.put(|| Err(Fault::Cancelled));
     }
@@ -262,7 +262,7 @@ impl fmt::Debug for Completion {
     }
 }
 
-impl fmt::Debug for Ender {
+impl fmt::Debug for Completer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Ender")
     }
@@ -284,8 +284,8 @@ mod tests {
         let cause: Arc<str> = "a test".into();
         for _ in 0..3 * SPARE {
             let (ender, completion) = pair();
-            assert!(ender.ends(&completion) && completion.outcome().is_none());
-            ender.end(dead(&cause));
+            assert!(ender.is_for(&completion) && completion.outcome().is_none());
+            ender.complete(dead(&cause));
             assert_eq!(completion.outcome(), Some(&dead(&cause)));
         }
         assert_eq!(Arc::strong_count(&cause), 1, "every outcome was dropped");
@@ -296,7 +296,7 @@ mod tests {
         let cause: Arc<str> = "a test".into();
         let (ender, completion) = pair();
         drop(completion);
-        ender.end(dead(&cause));
+        ender.complete(dead(&cause));
         reclaim();
         assert_eq!(Arc::strong_count(&cause), 1);
         let (ender, completion) = pair();
@@ -308,9 +308,9 @@ mod tests {
     fn handles_on_two_threads() {
         let cause: Arc<str> = "a test".into();
         thread::scope(|scope| {
-            let (enders, taken) = std::sync::mpsc::sync_channel::<Ender>(64);
+            let (enders, taken) = std::sync::mpsc::sync_channel::<Completer>(64);
             let other = Arc::clone(&cause);
-            scope.spawn(move || taken.into_iter().for_each(|ender| ender.end(dead(&other))));
+            scope.spawn(move || taken.into_iter().for_each(|ender| ender.complete(dead(&other))));
             for round in 0..if cfg!(miri) { 100 } else { 20_000 } {
                 let (ender, completion) = pair();
                 enders.send(ender).expect("the other thread goes on");
@@ -335,14 +335,14 @@ mod tests {
             let (ender, completion) = pair();
             drop(completion);
             if round % 2 == 0 {
-                ender.end(dead(&cause))
+                ender.complete(dead(&cause))
             } else {
                 open.push(ender)
             }
             // Other tests have theirs in the list, too.
             assert!(Arc::strong_count(&cause) <= 2 + 2 * FEW.max(2 * open.len()), "round {round}");
         }
-        open.into_iter().for_each(|ender| ender.end(dead(&cause)));
+        open.into_iter().for_each(|ender| ender.complete(dead(&cause)));
         reclaim();
         assert_eq!(Arc::strong_count(&cause), 1);
     }

@@ -25,7 +25,7 @@ pub use crate::trace::{TRACE, TRACE_EVENTS};
 pub use crate::wait::{SPIN, YIELD};
 pub use file::CONF;
 pub use parameter::{Choice, Number, Parameter, Text, Value};
-pub use spelling::{Names, near};
+pub use spelling::{Names, closest_name};
 
 /// What the names of all variables of ours begin with.
 pub const PREFIX: &str = "MPJ_";

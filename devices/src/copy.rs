@@ -27,19 +27,19 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     match len {
         0 => (),
         // SAFETY: the caller's promise; `len` is at least the unit, and at most twice that.
-        1 => unsafe { ends::<1>(from, to, len) },
+        1 => unsafe { copy_two_overlapping::<1>(from, to, len) },
         // SAFETY: as above.
-        2..=3 => unsafe { ends::<2>(from, to, len) },
+        2..=3 => unsafe { copy_two_overlapping::<2>(from, to, len) },
         // SAFETY: as above.
-        4..=7 => unsafe { ends::<4>(from, to, len) },
+        4..=7 => unsafe { copy_two_overlapping::<4>(from, to, len) },
         // SAFETY: as above.
-        8..=16 => unsafe { ends::<8>(from, to, len) },
+        8..=16 => unsafe { copy_two_overlapping::<8>(from, to, len) },
         // SAFETY: as above.
-        17..=32 => unsafe { ends::<16>(from, to, len) },
+        17..=32 => unsafe { copy_two_overlapping::<16>(from, to, len) },
         // SAFETY: as above.
-        33..=64 => unsafe { ends::<32>(from, to, len) },
+        33..=64 => unsafe { copy_two_overlapping::<32>(from, to, len) },
         // SAFETY: as above.
-        65..=128 => unsafe { ends::<64>(from, to, len) },
+        65..=128 => unsafe { copy_two_overlapping::<64>(from, to, len) },
         // SAFETY: the caller's promise.
         _ => unsafe { std::ptr::copy(from, to, len) },
     }
@@ -50,7 +50,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// # Safety
 /// As [`copy`], and `N <= len`.
 #[inline(always)]
-unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn copy_two_overlapping<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     type Unit<const N: usize> = MaybeUninit<[u8; N]>;
     let (end_from, end_to) = (from.wrapping_add(len - N), to.wrapping_add(len - N));
     // SAFETY: the caller's promise; any bytes are a unit, at any address. Both are read before one is written.

@@ -5,7 +5,7 @@
 //! merges or splits them, and does not look into them. [`Device`] is `&self` throughout and shared by all threads; the
 //! two ends that carry state per message are values with one owner each, so that no device needs a lock of its own:
 //!
-//! * a [`Link`] is the sending end to one peer and lives in that peer's outbox, under the outbox's lock;
+//! * a [`Endpoint`] is the sending end to one peer and lives in that peer's outbox, under the outbox's lock;
 //! * the [`Inlet`] is the receiving end for all peers and lives in the engine's turn, under the turn's lock.
 
 mod body;
@@ -19,19 +19,21 @@ use std::time::Duration;
 use mpj_pool::{Access, Region, RegisterError, Storage, StorageError};
 
 use crate::config::Config;
-pub use crate::layout::{Keep, Pieces};
+pub use crate::layout::{KeepAlive, Pieces};
 use crate::site::Site;
 use crate::sys::{self, BorrowedFd};
-pub use body::{Body, Fill, Packed};
+pub use body::{Body, Packed, PackedBody};
 pub use inlet::{Inlet, Landing, Sink};
-pub use link::Link;
-pub use memory::{KEY_MAX, Memory, Moved, Part, Quiet, Reach, Registration, RemoteKey, Token, View};
+pub use link::Endpoint;
+pub use memory::{
+    KEY_MAX, MemoryDesc, MemoryPart, OpStatus, OpToken, QuiesceStatus, Reach, Registration, RemoteKey, View,
+};
 
 /// The longest head of a frame in bytes: what fits in a cache line beside the ring's own 8 bytes.
 pub const HEAD_MAX: usize = 56;
 
-/// The longest time that a device keeps a frame back of its own accord: see [`Link::post_more`].
-pub const HELD: Duration = Duration::from_millis(1);
+/// The longest time that a device keeps a frame back of its own accord: see [`Endpoint::post_more`].
+pub const MAX_COALESCE_DELAY: Duration = Duration::from_millis(1);
 
 /// A process of the job, by its rank in the world.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,33 +57,42 @@ pub struct Affinity(pub u32);
 #[derive(Clone, Debug)]
 pub struct Caps {
     /// Bodies up to this many bytes go eagerly, copied through the device.
-    pub eager: usize,
+    pub eager_limit: usize,
     /// The longest body of one frame in bytes, at least `eager`.
-    pub fragment: usize,
-    /// For which bodies [`Link::get`] pays, if it works: the receiver moves them from the sender's memory. A device that
+    pub max_send_size: usize,
+    /// For which bodies [`Endpoint::get`] pays, if it works: the receiver moves them from the sender's memory. A device that
     /// has moved the bytes when the call returns holds up who wants to send to that peer: `most` bounds for how long.
     pub get: Option<Reach>,
-    /// For which bodies [`Link::put`] pays, if it works: the sender moves them to the receiver's memory. No protocol of
+    /// For which bodies [`Endpoint::put`] pays, if it works: the sender moves them to the receiver's memory. No protocol of
     /// the engine uses it yet.
     pub put: Option<Reach>,
-    /// For which bodies [`Link::post_lent`] pays, if it works: they are sent from where they lie.
-    pub lend: Option<Reach>,
-    /// Whether [`Link::get`] and [`Link::put`] move memory of any layout, and chains; otherwise they are used for one run
+    /// For which bodies [`Endpoint::post_zcopy`] pays, if it works: they are sent from where they lie.
+    pub zcopy: Option<Reach>,
+    /// Whether [`Endpoint::get`] and [`Endpoint::put`] move memory of any layout, and chains; otherwise they are used for one run
     /// alone.
-    pub layouts: bool,
-    /// Whether they, and [`Link::post_lent`], want their own end of a move registered, and from how many bytes on it pays to
+    pub noncontiguous: bool,
+    /// Whether they, and [`Endpoint::post_zcopy`], want their own end of a move registered, and from how many bytes on it pays to
     /// register memory that lies in no region of a pool, for one operation. Shorter bodies go through a block of the global
-    /// pool, but by [`Path::ZeroCopy`](crate::Path::ZeroCopy); and so do those of a layout that is not moved.
-    pub registers: Option<usize>,
-    /// Whether peers can [look at](Link::view) memory that this rank [lends](Device::lend), where it lies.
-    pub views: bool,
+    /// pool, but by [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy); and so do those of a layout that is not moved.
+    pub register_from: Option<usize>,
+    /// Whether peers can [look at](Endpoint::view) memory that this rank [lends](Device::export), where it lies.
+    pub exports: bool,
 }
 
 impl Caps {
     /// What a device can do that moves frames and no memory.
     pub const fn frames(eager: usize, fragment: usize) -> Self {
         let (get, put, lend) = (None, None, None);
-        Caps { eager, fragment, get, put, lend, layouts: false, registers: None, views: false }
+        Caps {
+            eager_limit: eager,
+            max_send_size: fragment,
+            get,
+            put,
+            zcopy: lend,
+            noncontiguous: false,
+            register_from: None,
+            exports: false,
+        }
     }
 }
 
@@ -93,7 +104,7 @@ pub enum PostError {
     /// The link is broken for good, or the peer has broken the protocol: it is as good as dead.
     Broken(String),
     /// What a key names was taken back by its owner: nothing was moved, and the link is fine.
-    Withdrawn,
+    Revoked,
     /// The device cannot do this at all; see [`Caps`].
     Unsupported,
 }
@@ -170,12 +181,12 @@ pub struct Opened {
 ///
 /// # Safety
 /// Of the device, and of the links that [`connect`](Self::connect) makes:
-/// * [`Link::get`] answers [`Moved::Done`] only when all bytes are written. Until it has, or until
-///   [`Sink::moved`] is called with its token, it writes those bytes and nothing else; afterwards, and after an error,
-///   nothing. [`Link::put`] and [`Link::post_lent`] read theirs as long, and no longer.
-/// * Where [`quiesce`](Self::quiesce) has answered [`Quiet::Now`], and from the call of [`Sink::quiet`] on, the peer
+/// * [`Endpoint::get`] answers [`OpStatus::Done`] only when all bytes are written. Until it has, or until
+///   [`Sink::completed`] is called with its token, it writes those bytes and nothing else; afterwards, and after an error,
+///   nothing. [`Endpoint::put`] and [`Endpoint::post_zcopy`] read theirs as long, and no longer.
+/// * Where [`quiesce`](Self::quiesce) has answered [`QuiesceStatus::Done`], and from the call of [`Sink::quiesced`] on, the peer
 ///   writes no memory by any key that was packed for it, and receives nothing of it: a copy under way fails with
-///   [`PostError::Withdrawn`]. A view that the peer took before makes the message [received](Self::is_received). The peer may go
+///   [`PostError::Revoked`]. A view that the peer took before makes the message [received](Self::is_received). The peer may go
 ///   on to read, where that is another process's doing and harms nobody.
 /// * When the links, the inlet and then the device have been dropped, nothing of all this is read or written any more.
 #[expect(unsafe_code, reason = "messages are delivered from memory that a device says it has written")]
@@ -192,11 +203,11 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Returns how good it is for that peer, or `None` if it cannot reach it.
     fn affinity(&self, peer: &Address) -> Option<Affinity>;
 
-    /// Starts a connection and returns at once; [`Link::post`] answers [`PostError::Again`] until it stands.
+    /// Starts a connection and returns at once; [`Endpoint::post`] answers [`PostError::Again`] until it stands.
     ///
     /// # Errors
     /// An address that makes no sense, or no resources for one more peer.
-    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError>;
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError>;
 
     /// Makes memory known to the device, for keys or for this process's own end of a move.
     ///
@@ -213,7 +224,7 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     #[expect(unsafe_code, reason = "the device and peers reach the memory later")]
     unsafe fn register(
         &self,
-        _memory: &Memory,
+        _memory: &MemoryDesc,
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
@@ -228,20 +239,20 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Makes sure that a peer does not reach registered memory any more by a key that was packed for it, before the
     /// memory goes back without the peer's word that it is done; returns at once.
     ///
-    /// A peer that tries afterwards is told [`PostError::Withdrawn`]. To a peer that lives nothing else happens; the
-    /// connection to one that has [died or left](Link::forget) may be broken for it.
-    fn quiesce(&self, _peer: PeerId, _memory: &Registration, _op: Token) -> Quiet {
-        Quiet::Now
+    /// A peer that tries afterwards is told [`PostError::Revoked`]. To a peer that lives nothing else happens; the
+    /// connection to one that has [died or left](Endpoint::peer_gone) may be broken for it.
+    fn quiesce(&self, _peer: PeerId, _memory: &Registration, _op: OpToken) -> QuiesceStatus {
+        QuiesceStatus::Done
     }
 
     /// Returns what makes memory that peers can look at where it lies, if there is such memory; it may be used for longer than
     /// the device.
-    fn storage(&self) -> Option<MakeStorage> {
+    fn exportable_storage(&self) -> Option<MakeStorage> {
         None
     }
 
-    /// Lends memory of [such a storage](Self::storage) to a peer, which may [look at it](Link::view) where it lies, or
-    /// [get](Link::get) from it. `None` if the memory lies elsewhere, or too much is lent.
+    /// Lends memory of [such a exportable_storage](Self::exportable_storage) to a peer, which may [look at it](Endpoint::view) where it lies, or
+    /// [get](Endpoint::get) from it. `None` if the memory lies elsewhere, or too much is lent.
     ///
     /// The registration has a key as others have. It keeps `keep` for as long as the peer looks at the memory, also when it was
     /// dropped before that: who drops it may go on to use the memory if nobody else has a copy of `keep`.
@@ -249,7 +260,7 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// # Safety
     /// The memory is initialised, and as long as there is a copy of `keep` it stays there and nobody writes to it.
     #[expect(unsafe_code, reason = "peers read the memory later")]
-    unsafe fn lend(&self, _memory: &Memory, _keep: &Keep) -> Option<Registration> {
+    unsafe fn export(&self, _memory: &MemoryDesc, _keep: &KeepAlive) -> Option<Registration> {
         None
     }
 

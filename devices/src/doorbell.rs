@@ -53,11 +53,11 @@ impl Doorbell {
         self.event.signal();
     }
 
-    /// Sleeps until a ring, until `also` becomes readable, or for `limit`. `ready` is asked once after it is known that the
+    /// Sleeps until a ring, until `also` becomes readable, or for `credit_limit`. `ready` is asked once after it is known that the
     /// owner sleeps: if it says yes there is no sleep.
     pub fn sleep(&self, also: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {
         self.asleep.store(1, Ordering::Relaxed);
-        fence::heavy();
+        fence::heavy_fence();
         if !ready() {
             self.event.wait(also, limit);
         }

@@ -17,7 +17,7 @@ pub enum Content {
 impl Content {
     /// Returns what so many packed bytes of items of a type are.
     pub fn of(datatype: &Datatype, bytes: usize) -> Self {
-        match datatype.homogeneous() {
+        match datatype.single_primitive() {
             Some(primitive) => Content::Of(primitive, bytes / primitive.size()),
             None => Content::Mixed(bytes),
         }
@@ -79,7 +79,7 @@ pub enum Fault {
         rank: Option<u32>,
     },
     /// The sender took its message back after it had matched, and before its body had come: its call has failed.
-    Withdrawn {
+    SendCancelled {
         /// Its rank in the world.
         rank: u32,
     },
@@ -124,7 +124,7 @@ pub enum Fault {
     /// There are as many communicators as can be told apart.
     TooManyChannels,
     /// The channel has been joined before, and not been left.
-    Joined {
+    AlreadyJoined {
         /// Its context.
         context: u64,
     },
@@ -154,7 +154,7 @@ impl fmt::Display for Fault {
             Fault::Refused { rank } => {
                 write!(f, "rank {rank} has left the communicator and has not received the message")
             }
-            Fault::Withdrawn { rank } => {
+            Fault::SendCancelled { rank } => {
                 write!(f, "rank {rank} took its message back: the call it was sent by has failed there")
             }
             Fault::Abandoned { rank, dead, cause } => {
@@ -179,7 +179,7 @@ impl fmt::Display for Fault {
             Fault::TooManyChannels => {
                 write!(f, "too many communicators at once: 32,768 is the limit; free some")
             }
-            Fault::Joined { context } => {
+            Fault::AlreadyJoined { context } => {
                 write!(f, "channel {context:#x} has been joined already: leave it first")
             }
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::compiler_fence;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sys::membarrier;
 
-/// Returns whether a compiler fence is enough here, because [`heavy`] on the other side makes this thread fence, too. In a
+/// Returns whether a compiler fence is enough here, because [`heavy_fence`] on the other side makes this thread fence, too. In a
 /// model both sides fence fully.
 pub(crate) fn is_asymmetric() -> bool {
     if cfg!(loom) {
@@ -39,7 +39,7 @@ impl Light {
 
 /// The sleeper's side, after it has raised its flag and before its last look. Returns whether the others have fenced, too, if
 /// they need to: a kernel that once has promised may refuse later, as when a program forbids itself system calls.
-pub(crate) fn heavy() -> bool {
+pub(crate) fn heavy_fence() -> bool {
     let all = is_asymmetric() && membarrier::run();
     if !all {
         fence(Ordering::SeqCst);

@@ -17,43 +17,43 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// What a frame says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     /// The sender's number `channel` stands for the context `hash`, where the sender has rank `tag`.
     Bind = 1,
     /// A message with its body.
     Eager = 2,
-    /// The same, to be answered by [`Kind::Done`] when matched.
+    /// The same, to be answered by [`Kind::Fin`] when matched.
     EagerSync = 3,
     /// A message of `extra` bytes whose body waits at the sender as operation `op`. The frame's own body, if it has one,
     /// is the key by which the receiver may get it.
-    Ready = 4,
+    Rts = 4,
     /// The receiver wants the body of `op`, as data for its operation `extra`.
-    Clear = 5,
+    Cts = 5,
     /// A piece of the body for the receiver's operation `op`, at byte `extra`.
     Data = 6,
     /// The receiver is done with the sender's operation `op`.
-    Done = 7,
+    Fin = 7,
     /// `extra` bytes of eager room: `op` 0: the receiver grants them, again or anew. 1: it asks for as many back. 2: the sender
     /// returns them.
     Credit = 8,
     /// Of context `hash`, as either side may have left the channel: `extra` 0: the body that the receiver's operation
     /// `op` waits for was taken back by its sender. 1: nobody will receive the message `op` that was announced.
     /// `count` is 1 + the first rank that the sender of this frame knows to have died, or 0.
-    Gone = 9,
+    Nack = 9,
 }
 
-impl Kind {
+impl FrameKind {
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         Some(match code {
-            1 => Kind::Bind,
-            2 => Kind::Eager,
-            3 => Kind::EagerSync,
-            4 => Kind::Ready,
-            5 => Kind::Clear,
-            6 => Kind::Data,
-            7 => Kind::Done,
-            8 => Kind::Credit,
-            9 => Kind::Gone,
+            1 => FrameKind::Bind,
+            2 => FrameKind::Eager,
+            3 => FrameKind::EagerSync,
+            4 => FrameKind::Rts,
+            5 => FrameKind::Cts,
+            6 => FrameKind::Data,
+            7 => FrameKind::Fin,
+            8 => FrameKind::Credit,
+            9 => FrameKind::Nack,
             _ => return None,
         })
     }
@@ -62,13 +62,13 @@ impl Kind {
 /// What every head starts with: one word, so that who copies the head does not wait for its parts to be written.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
 #[repr(transparent)]
-pub(crate) struct Short(U64);
+pub(crate) struct ShortHead(U64);
 
-impl Short {
+impl ShortHead {
     #[inline]
-    pub(crate) fn new(kind: Kind, code: u8, channel: u16, tag: i32) -> Self {
+    pub(crate) fn new(kind: FrameKind, code: u8, channel: u16, tag: i32) -> Self {
         let tag = u64::from(tag.cast_unsigned());
-        Short(U64::new(kind as u64 | u64::from(code) << 8 | u64::from(channel) << 16 | tag << 32))
+        ShortHead(U64::new(kind as u64 | u64::from(code) << 8 | u64::from(channel) << 16 | tag << 32))
     }
 
     #[inline]
@@ -96,38 +96,38 @@ impl Short {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
 #[repr(C)]
 pub(crate) struct Head {
-    pub(crate) short: Short,
+    pub(crate) short: ShortHead,
     pub(crate) hash: U64,
     pub(crate) count: U64,
     pub(crate) op: U64,
     pub(crate) extra: U64,
 }
 
-const SHORT: usize = size_of::<Short>();
+const SHORT: usize = size_of::<ShortHead>();
 const LONG: usize = size_of::<Head>();
 /// The longest body that shares a cache line with a short head: no eager limit is below it.
-pub(crate) const SHORT_BODY: usize = crate::ring::INLINE - SHORT;
+pub(crate) const MAX_INLINE_BODY: usize = crate::ring::INLINE - SHORT;
 
 const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MAX);
 
 impl Head {
-    pub(crate) fn new(kind: Kind, code: u8, channel: u16, tag: i32) -> Self {
-        Head { short: Short::new(kind, code, channel, tag), ..Head::default() }
+    pub(crate) fn new(kind: FrameKind, code: u8, channel: u16, tag: i32) -> Self {
+        Head { short: ShortHead::new(kind, code, channel, tag), ..Head::default() }
     }
 
     /// Reads a head that came from a peer: every byte of it may be anything.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<(Kind, Self)> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<(FrameKind, Self)> {
         let head = match bytes.len() {
-            SHORT => Head { short: Short::read_from_bytes(bytes).ok()?, ..Head::default() },
+            SHORT => Head { short: ShortHead::read_from_bytes(bytes).ok()?, ..Head::default() },
             LONG => Head::read_from_bytes(bytes).ok()?,
             _ => return None,
         };
-        Some((Kind::from_code(head.short.kind())?, head))
+        Some((FrameKind::from_code(head.short.kind())?, head))
     }
 
     /// Returns the bytes to send: the short form if nothing is lost by it.
     pub(crate) fn bytes(&self) -> &[u8] {
-        if self.short.kind() == Kind::Eager as u8 && self.short.code() != 0 {
+        if self.short.kind() == FrameKind::Eager as u8 && self.short.code() != 0 {
             self.short.as_bytes()
         } else {
             self.as_bytes()
@@ -150,10 +150,10 @@ mod tests {
     /// Peers depend on these bytes: they must not follow the byte order of this processor.
     #[test]
     fn heads_have_the_documented_bytes() {
-        let short = Head::new(Kind::Eager, 7, 0x0102, -2);
+        let short = Head::new(FrameKind::Eager, 7, 0x0102, -2);
         assert_eq!(short.bytes(), [2, 7, 2, 1, 0xfe, 0xff, 0xff, 0xff]);
         let [hash, count, op, extra] = [0x0102, 3, 4, 5 << 32].map(U64::new);
-        let long = Head { hash, count, op, extra, ..Head::new(Kind::Ready, 0, 6, 0x0304) };
+        let long = Head { hash, count, op, extra, ..Head::new(FrameKind::Rts, 0, 6, 0x0304) };
         let words = [0x0000_0304_0006_0004, 0x0102, 3, 4, 5 << 32];
         assert_eq!(long.bytes(), words.map(u64::to_le_bytes).as_flattened());
         for head in [short, long] {

@@ -2,7 +2,7 @@
 
 /// Asks for the line at `place`, which may be anywhere, with the right to write it.
 #[inline(always)]
-pub(crate) fn will_write(place: *const u8) {
+pub(crate) fn prefetch_write(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint, whatever the address; processors that do not know it do nothing.
     unsafe {

@@ -17,17 +17,17 @@ thread_local! {
 
 /// What keeps this thread from dropping what users have given away, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Hold(());
+pub(crate) struct DeferDrops(());
 
-impl Hold {
+impl DeferDrops {
     #[inline]
     pub(crate) fn begin() -> Self {
         HOLDS.set(HOLDS.get() + 1);
-        Hold(())
+        DeferDrops(())
     }
 }
 
-impl Drop for Hold {
+impl Drop for DeferDrops {
     #[inline]
     fn drop(&mut self) {
         HOLDS.set(HOLDS.get() - 1);
@@ -35,12 +35,12 @@ impl Drop for Hold {
 }
 
 /// Drops what a user has given away: at once, or, while this thread makes progress for its rank, when it has done so. A
-/// [`Keep`](crate::Keep) whose own drop runs code of others calls it.
+/// [`KeepAlive`](crate::KeepAlive) whose own drop runs code of others calls it.
 ///
 /// A panic of a drop that was put off is told by the panic hook and goes no further: the call that is under way then has nothing
 /// to do with it.
-pub fn let_go<T: Send + 'static>(value: T) {
-    if !is_holding() {
+pub fn drop_deferred<T: Send + 'static>(value: T) {
+    if !is_deferring() {
         return drop(value);
     }
     let mut value = Some(value);
@@ -50,7 +50,7 @@ pub fn let_go<T: Send + 'static>(value: T) {
 }
 
 /// Drops what a panic has thrown, which may be anything of a user's: its own drop may panic, and goes no further either.
-pub fn let_go_of_panic(thrown: Box<dyn Any + Send>) {
+pub fn drop_panic_payload(thrown: Box<dyn Any + Send>) {
     // What that throws may do so again, and is kept.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
         std::mem::forget(again);
@@ -59,27 +59,27 @@ pub fn let_go_of_panic(thrown: Box<dyn Any + Send>) {
 
 /// Has what users have given away dropped when the thread goes on, and not while `f` runs.
 #[doc(hidden)]
-pub fn holding<T>(f: impl FnOnce() -> T) -> T {
-    let _hold = Hold::begin();
+pub fn with_deferred_drops<T>(f: impl FnOnce() -> T) -> T {
+    let _hold = DeferDrops::begin();
     f()
 }
 
 /// Whether this thread holds something.
 #[inline]
-pub(crate) fn is_holding() -> bool {
+pub(crate) fn is_deferring() -> bool {
     HOLDS.get() > 0
 }
 
 /// Whether this thread has put something off that it is not about to drop.
 #[inline]
-pub(crate) fn is_due() -> bool {
+pub(crate) fn has_deferred() -> bool {
     ANY.get() && !DROPS.get()
 }
 
 /// Drops what this thread has put off, if it holds nothing.
 #[inline]
-pub(crate) fn let_all_go() {
-    if ANY.get() && !is_holding() {
+pub(crate) fn run_deferred_drops() {
+    if ANY.get() && !is_deferring() {
         drop_all();
     }
 }
@@ -93,7 +93,7 @@ fn drop_all() {
     while let Ok(Some(value)) = LATER.try_with(|later| later.borrow_mut().pop()) {
         // The hook has told of a panic.
         if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            let_go_of_panic(thrown);
+            drop_panic_payload(thrown);
         }
     }
     ANY.set(false);
@@ -120,19 +120,19 @@ mod tests {
     fn a_drop_waits_until_nothing_is_held_and_its_panic_hurts_nobody() {
         let drops = Arc::new(AtomicU32::new(0));
         let count = || drops.load(Ordering::Relaxed);
-        let outer = Hold::begin();
+        let outer = DeferDrops::begin();
         {
-            let _inner = Hold::begin();
+            let _inner = DeferDrops::begin();
             for panics in [false, true, false] {
-                let_go(Counted(Arc::clone(&drops), panics));
+                drop_deferred(Counted(Arc::clone(&drops), panics));
             }
         }
-        let_all_go();
-        assert!(count() == 0 && is_due());
+        run_deferred_drops();
+        assert!(count() == 0 && has_deferred());
         drop(outer);
-        let_all_go();
-        assert!(count() == 3 && !is_due());
-        let_go(Counted(Arc::clone(&drops), false));
+        run_deferred_drops();
+        assert!(count() == 3 && !has_deferred());
+        drop_deferred(Counted(Arc::clone(&drops), false));
         assert_eq!(count(), 4);
     }
 }

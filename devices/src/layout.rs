@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub use envelope::Envelope;
 pub use pieces::Pieces;
 pub use source::Source;
-pub(crate) use staging::{Stage, Stages};
+pub(crate) use staging::{BounceBuffer, Stages};
 pub use target::Target;
 
 /// Keeps an owned buffer alive for as long as an operation needs it.
-pub type Keep = Arc<dyn Any + Send + Sync>;
+pub type KeepAlive = Arc<dyn Any + Send + Sync>;

@@ -24,10 +24,10 @@
 //! # Adding a device
 //! Frames, which every device moves:
 //! 1. Copy [`stub`] and fill in [`Caps`]: the suite posts bodies of exactly these limits.
-//! 2. [`Link::post`] either takes the whole frame or answers [`PostError::Again`], and rings the peer's doorbell.
-//!    Where a frame alone costs much, [`Link::post_more`] may keep it back for [a short time](device::HELD).
+//! 2. [`Endpoint::post`] either takes the whole frame or answers [`PostError::Again`], and rings the peer's doorbell.
+//!    Where a frame alone costs much, [`Endpoint::post_more`] may keep it back for [a short time](device::MAX_COALESCE_DELAY).
 //! 3. [`Inlet::progress`] hands frames to the [`Sink`], one peer's frames in order. Where it makes a system call for that,
-//!    [`Inlet::asks_system`] says so.
+//!    [`Inlet::needs_syscall`] says so.
 //! 4. When room comes back after an `Again`, ring this rank's own doorbell: the outbox is flushed by whoever waits. Who polls
 //!    tries again by itself, and who is about to sleep posts once more after the fence of its doorbell: only what is refused
 //!    then needs the ring.
@@ -43,15 +43,15 @@
 //!    lives in the operation's record.
 //! 9. [`Device::pack_key`] packs what the peer needs in up to 128 bytes, which travel in the body of the announcement. What
 //!    comes back as a key is a peer's bytes: a key that makes no sense is [`PostError::Broken`], one whose memory
-//!    was taken back [`PostError::Withdrawn`]. Never look for a key's memory without checking offset and length.
-//! 10. A move is [`Done`](device::Moved::Done), or [`Started`](device::Moved::Started) and then told once by
-//!     [`Sink::moved`] with its token: after its last byte, in any order, and also after [`Link::forget`] and the peer's
+//!    was taken back [`PostError::Revoked`]. Never look for a key's memory without checking offset and length.
+//! 10. A move is [`Done`](device::OpStatus::Done), or [`Started`](device::OpStatus::InProgress) and then told once by
+//!     [`Sink::completed`] with its token: after its last byte, in any order, and also after [`Endpoint::peer_gone`] and the peer's
 //!     death. A move that is not told holds the memory until the device is dropped.
 //! 11. A move that ends wakes the rank: by its doorbell, or by the descriptor of [`Device::arm`].
 //! 12. [`Device::quiesce`] is asked before memory goes back without the peer's word. It must not end the connection to a
-//!     peer that lives: have the device of the peer answer, and say [`Quiet::Later`](device::Quiet::Later) meanwhile.
+//!     peer that lives: have the device of the peer answer, and say [`QuiesceStatus::InProgress`](device::QuiesceStatus::InProgress) meanwhile.
 //! 13. No lock is held in [`Inlet::progress`] that a call of the device or of a link takes: the sink makes such calls.
-//! 14. A device that hands over bodies in parts ends the one under way when it is told to [`Inlet::bury`] its peer.
+//! 14. A device that hands over bodies in parts ends the one under way when it is told to [`Inlet::abort_body`] its peer.
 //! 15. A registration keeps open what it needs of the device: it may be dropped after it. When links, inlet and device are
 //!     dropped, nothing is read or written any more.
 //!
@@ -114,27 +114,27 @@ mod wait;
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};
 pub use completion::{Completion, Outcome, Receive, Started};
 pub use device::{
-    Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink,
+    Address, Affinity, Caps, Device, Driver, Endpoint, Inlet, OpenError, Opened, PeerId, PostError, Sink,
 };
 pub use doorbell::Doorbell;
 pub use engine::{
-    Calls, Cards, Channel, Count, Driven, Engine, Leave, Lent, Local, Message, Mode, RankPool, Sent, Stats,
-    Taken, Traffic, WORLD, Wait, Waiting,
+    BlockedThread, Calls, Cards, Channel, Coalesce, Count, Engine, LocalTraffic, Matched, MatchedMessage,
+    Mode, ProgressTask, RankPool, Sent, Stats, Traffic, ViewedMessage, WORLD, WaitReason,
 };
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};
 pub use hosts::{HostId, HostRanks, Hosts, HostsError};
 pub use ibvdev::IbvDriver;
-pub use later::{holding, let_go, let_go_of_panic};
-pub use layout::{Envelope, Keep, Source, Target};
-pub use liveness::{Carrier, End, Event, Roster};
-pub use matching::{ANY_SOURCE, ANY_TAG, Early, Pattern};
+pub use later::{drop_deferred, drop_panic_payload, with_deferred_drops};
+pub use layout::{Envelope, KeepAlive, Source, Target};
+pub use liveness::{Broadcaster, Exit, ExitEvent, Roster};
+pub use matching::{ANY_SOURCE, ANY_TAG, Pattern, UnexpectedCounts};
 pub use niodev::NioDriver;
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub use niodev::strangers;
-pub use path::Path;
+pub use path::DataPath;
 pub use registry::{Openings, Registry};
 pub use shmdev::{Segment, SegmentError, ShmDriver};
-pub use site::{JobKey, Lane, Site, Then};
+pub use site::{Callback, JobKey, Lane, Site};
 pub use smdev::{Hub, SmDriver};

@@ -13,9 +13,9 @@ use crate::doorbell::Doorbell;
 
 /// How a rank's part in the job ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum End {
-    /// It is closing, but in these contexts: there it still takes part in operations that it [drives](crate::Engine::drive).
-    Finishing(Arc<[u64]>),
+pub enum Exit {
+    /// It is closing, but in these contexts: there it still takes part in operations that it [drives](crate::Engine::spawn).
+    ClosingExcept(Arc<[u64]>),
     /// It will post no more receives and start no more messages; those it has started are with its devices.
     Closing,
     /// It has left in good order, and all it sent has arrived.
@@ -24,55 +24,55 @@ pub enum End {
     Died(Arc<str>),
 }
 
-impl End {
+impl Exit {
     /// Whether the rank posts no more receives in a context, and starts no more messages there, though it is alive.
-    pub(crate) fn is_closing(&self, context: u64) -> bool {
+    pub(crate) fn is_closing_in(&self, context: u64) -> bool {
         match self {
-            End::Finishing(contexts) => !contexts.contains(&context),
-            End::Closing | End::Left => true,
-            End::Died(_) => false,
+            Exit::ClosingExcept(contexts) => !contexts.contains(&context),
+            Exit::Closing | Exit::Left => true,
+            Exit::Died(_) => false,
         }
     }
 
     /// Ends are told of a rank in the order of these numbers, and none twice.
-    fn degree(&self) -> u8 {
+    fn order(&self) -> u8 {
         match self {
-            End::Finishing(_) => 0,
-            End::Closing => 1,
-            End::Left | End::Died(_) => 2,
+            Exit::ClosingExcept(_) => 0,
+            Exit::Closing => 1,
+            Exit::Left | Exit::Died(_) => 2,
         }
     }
 }
 
 /// One rank's end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct ExitEvent {
     /// The rank in the world.
     pub rank: u32,
     /// What happened.
-    pub end: End,
+    pub exit: Exit,
 }
 
 /// Whether the account of a death says that it follows from that of `rank`.
-fn follows(end: &End, rank: u32) -> bool {
-    matches!(end, End::Died(cause) if cause.contains(&format!("rank {rank} has died")))
+fn follows(end: &Exit, rank: u32) -> bool {
+    matches!(end, Exit::Died(cause) if cause.contains(&format!("rank {rank} has died")))
 }
 
 /// Carries what this process finds out to the other processes.
-pub trait Carrier: Send + Sync + fmt::Debug {
+pub trait Broadcaster: Send + Sync + fmt::Debug {
     /// Passes on an event that was reported here; returns whether it is to be known here at once.
     ///
-    /// If not it comes back by [`Roster::hear`], after what everybody has to know first: one death entails others, and
+    /// If not it comes back by [`Roster::learn`], after what everybody has to know first: one death entails others, and
     /// all shall name the first.
-    fn carry(&self, event: &Event) -> bool;
+    fn broadcast(&self, event: &ExitEvent) -> bool;
 
-    /// Asks the other processes' ranks for their good ends, which come by [`Roster::hear`] when there are any: deaths come
+    /// Asks the other processes' ranks for their good ends, which come by [`Roster::learn`] when there are any: deaths come
     /// unasked. Returns at once; to ask again before the answer has come is to ask once.
     fn ask(&self);
 
     /// Passes on that a call of `rank`, which is one of this process, fails because of rank `first`, which has said that it has
     /// failed, or refuses a message: if both end by it, `first` is the cause. Returns at once.
-    fn told(&self, rank: u32, first: u32);
+    fn reported_causes(&self, rank: u32, first: u32);
 }
 
 /// What is known of the ranks' ends, in the order it became known.
@@ -82,12 +82,12 @@ pub struct Roster {
     has_death: AtomicBool,
     events: Mutex<Events>,
     bells: Mutex<Vec<Arc<Doorbell>>>,
-    carrier: OnceLock<Arc<dyn Carrier>>,
+    carrier: OnceLock<Arc<dyn Broadcaster>>,
 }
 
 #[derive(Debug, Default)]
 struct Events {
-    all: Vec<Event>,
+    all: Vec<ExitEvent>,
     /// By rank, the place of what is known of it last.
     last: HashMap<u32, usize>,
     /// The places of the deaths.
@@ -98,18 +98,18 @@ struct Events {
 
 impl Events {
     /// Whether this can still be said of a rank: one that is closing may leave or die, and then nothing more.
-    fn is_news(&self, rank: u32, end: &End) -> bool {
-        let last = self.last.get(&rank).map(|at| &self.all[*at].end);
-        last.is_none_or(|last| last.degree() < end.degree())
+    fn is_news(&self, rank: u32, end: &Exit) -> bool {
+        let last = self.last.get(&rank).map(|at| &self.all[*at].exit);
+        last.is_none_or(|last| last.order() < end.order())
     }
 
     /// Keeps an event if it is news; returns whether it was.
-    fn push(&mut self, event: Event) -> bool {
-        if !self.is_news(event.rank, &event.end) {
+    fn push(&mut self, event: ExitEvent) -> bool {
+        if !self.is_news(event.rank, &event.exit) {
             return false;
         }
         self.last.insert(event.rank, self.all.len());
-        if let End::Died(_) = event.end {
+        if let Exit::Died(_) = event.exit {
             self.deaths.push(self.all.len());
         }
         self.all.push(event);
@@ -120,7 +120,7 @@ impl Events {
 impl Roster {
     /// Returns how many events there are; a relaxed load, for every turn of a waiting loop.
     #[inline]
-    pub fn known(&self) -> usize {
+    pub fn event_count(&self) -> usize {
         // SYNC roster-known (acquire)
         self.known.load(Ordering::Acquire)
     }
@@ -131,21 +131,21 @@ impl Roster {
     }
 
     /// Returns the events after the first `seen`.
-    pub fn since(&self, seen: usize) -> Vec<Event> {
+    pub fn since(&self, seen: usize) -> Vec<ExitEvent> {
         let events = self.events();
         events.all.get(seen..).unwrap_or(&[]).to_vec()
     }
 
     /// Makes a rank's end known, here and by the carrier elsewhere, and wakes everybody if it is a death.
-    pub fn report(&self, rank: u32, end: End) {
-        let event = Event { rank, end };
-        if self.is_news(&event) && self.carrier.get().is_none_or(|carrier| carrier.carry(&event)) {
-            self.hear(event);
+    pub fn report(&self, rank: u32, end: Exit) {
+        let event = ExitEvent { rank, exit: end };
+        if self.is_news(&event) && self.carrier.get().is_none_or(|carrier| carrier.broadcast(&event)) {
+            self.learn(event);
         }
     }
 
-    fn is_news(&self, event: &Event) -> bool {
-        self.events().is_news(event.rank, &event.end)
+    fn is_news(&self, event: &ExitEvent) -> bool {
+        self.events().is_news(event.rank, &event.exit)
     }
 
     fn events(&self) -> MutexGuard<'_, Events> {
@@ -153,36 +153,36 @@ impl Roster {
     }
 
     /// Makes an end known that was reported elsewhere, and wakes everybody if it is a death.
-    pub fn hear(&self, event: Event) {
+    pub fn learn(&self, event: ExitEvent) {
         {
             let mut events = self.events();
             if !events.push(event.clone()) {
                 return;
             }
-            self.note(&events);
+            self.publish(&events);
         }
         // Others' loggers are called without the lock.
-        if let End::Died(cause) = event.end {
+        if let Exit::Died(cause) = event.exit {
             log::info!("rank {}: {cause}", event.rank);
             self.wake();
         }
     }
 
     /// Makes known that all of these ranks have died, except those whose end is known already.
-    pub fn report_lost(&self, ranks: impl IntoIterator<Item = u32>, cause: &str) {
+    pub fn report_died(&self, ranks: impl IntoIterator<Item = u32>, cause: &str) {
         let cause: Arc<str> = cause.into();
         {
             let mut events = self.events();
             for rank in ranks {
-                events.push(Event { rank, end: End::Died(Arc::clone(&cause)) });
+                events.push(ExitEvent { rank, exit: Exit::Died(Arc::clone(&cause)) });
             }
-            self.note(&events);
+            self.publish(&events);
         }
         self.wake();
     }
 
     /// Lets those know who look without the lock.
-    fn note(&self, events: &Events) {
+    fn publish(&self, events: &Events) {
         self.has_death.store(!events.deaths.is_empty(), Ordering::Relaxed);
         // SYNC roster-known (release)
         self.known.store(events.all.len(), Ordering::Release);
@@ -194,12 +194,12 @@ impl Roster {
     }
 
     /// Passes every event that is reported here from now on to `carrier`; the first one given stays.
-    pub fn forward(&self, carrier: Arc<dyn Carrier>) {
+    pub fn set_broadcaster(&self, carrier: Arc<dyn Broadcaster>) {
         let _ = self.carrier.set(carrier);
     }
 
     /// Asks for the good ends that were reported elsewhere; returns at once.
-    pub fn ask(&self) {
+    pub fn request_exits(&self) {
         if let Some(carrier) = self.carrier.get() {
             carrier.ask();
         }
@@ -207,12 +207,12 @@ impl Roster {
 
     /// Takes note, here and elsewhere, that a call of `rank` fails because rank `first` has failed or does not go on with it;
     /// returns at once.
-    pub fn told(&self, rank: u32, first: u32) {
+    pub fn report_cause(&self, rank: u32, first: u32) {
         let before = self.events().told.insert(rank, first);
         if before != Some(first)
             && let Some(carrier) = self.carrier.get()
         {
-            carrier.told(rank, first);
+            carrier.reported_causes(rank, first);
         }
     }
 
@@ -222,13 +222,13 @@ impl Roster {
     }
 
     /// Returns the first death, if any.
-    pub fn first_death(&self) -> Option<Event> {
+    pub fn first_death(&self) -> Option<ExitEvent> {
         self.first_death_among(|_| true)
     }
 
-    /// Returns the death that the others follow from: the first, or, if its rank was [told](Self::told) of another one that
+    /// Returns the death that the others follow from: the first, or, if its rank was [told](Self::report_cause) of another one that
     /// has died, too, that one's.
-    pub fn cause(&self) -> Option<Event> {
+    pub fn cause(&self) -> Option<ExitEvent> {
         let events = self.events();
         let death_of =
             |rank: u32| events.deaths.iter().map(|at| &events.all[*at]).find(|death| death.rank == rank);
@@ -236,7 +236,7 @@ impl Roster {
         // As often as there are deaths: two may name each other.
         for _ in &events.deaths {
             match events.told.get(&cause.rank).and_then(|first| death_of(*first)) {
-                Some(death) if !follows(&death.end, cause.rank) => cause = death,
+                Some(death) if !follows(&death.exit, cause.rank) => cause = death,
                 _ => break,
             }
         }
@@ -244,7 +244,7 @@ impl Roster {
     }
 
     /// Returns the first death of a rank that `counts`: the others may follow from it.
-    pub fn first_death_among(&self, counts: impl Fn(u32) -> bool) -> Option<Event> {
+    pub fn first_death_among(&self, counts: impl Fn(u32) -> bool) -> Option<ExitEvent> {
         let events = self.events();
         events.deaths.iter().map(|at| &events.all[*at]).find(|death| counts(death.rank)).cloned()
     }
@@ -257,35 +257,35 @@ mod tests {
     #[test]
     fn a_rank_that_is_closing_ends_once_more() {
         let roster = Roster::default();
-        let died = |why: &str| End::Died(why.into());
-        let finishing = || End::Finishing([7].into());
+        let died = |why: &str| Exit::Died(why.into());
+        let finishing = || Exit::ClosingExcept([7].into());
         let said = [
             (3, finishing()),
             (3, finishing()),
-            (3, End::Closing),
+            (3, Exit::Closing),
             (3, finishing()),
             (1, died("first")),
-            (3, End::Closing),
+            (3, Exit::Closing),
             (3, died("second")),
-            (3, End::Left),
-            (1, End::Left),
-            (2, End::Left),
-            (2, End::Closing),
+            (3, Exit::Left),
+            (1, Exit::Left),
+            (2, Exit::Left),
+            (2, Exit::Closing),
             (2, died("too late")),
         ];
         said.into_iter().for_each(|(rank, end)| roster.report(rank, end));
-        roster.report_lost(1..5, "the launcher is gone");
+        roster.report_died(1..5, "the launcher is gone");
         let lost = died("the launcher is gone");
         let known = [
             (3, finishing()),
-            (3, End::Closing),
+            (3, Exit::Closing),
             (1, died("first")),
             (3, died("second")),
-            (2, End::Left),
+            (2, Exit::Left),
             (4, lost),
         ];
-        let known = known.map(|(rank, end)| Event { rank, end });
-        assert_eq!((roster.since(0), roster.known()), (known.to_vec(), known.len()));
+        let known = known.map(|(rank, end)| ExitEvent { rank, exit: end });
+        assert_eq!((roster.since(0), roster.event_count()), (known.to_vec(), known.len()));
         assert_eq!(roster.since(3), known[3..]);
         assert_eq!(roster.first_death(), Some(known[2].clone()));
         assert_eq!(roster.first_death_among(|rank| rank > 1), Some(known[3].clone()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::{Config, near};
+use crate::config::{Config, closest_name};
 use crate::device::{Driver, OpenError, Opened};
 use crate::site::Site;
 
@@ -18,7 +18,7 @@ pub struct Openings {
     /// The devices, in order.
     pub opened: Vec<Opened>,
     /// The devices that could not be opened, and why.
-    pub refused: Vec<OpenError>,
+    pub failed: Vec<OpenError>,
 }
 
 impl Registry {
@@ -53,7 +53,7 @@ impl Registry {
     ///
     /// # Errors
     /// A name that no device has, with the names there are.
-    pub fn only(self, names: &[impl AsRef<str>]) -> Result<Self, OpenError> {
+    pub fn select(self, names: &[impl AsRef<str>]) -> Result<Self, OpenError> {
         let find = |name: &_| {
             let name: &str = AsRef::as_ref(name);
             let unknown = || OpenError { device: "", why: self.unknown(name) };
@@ -67,7 +67,7 @@ impl Registry {
         let mut longer = known.iter().copied().filter(|known| name.len() > 1 && known.starts_with(name));
         // `nio` is one, `s` may be several.
         let short = longer.next().filter(|_| longer.next().is_none());
-        let meant = short.or_else(|| near(&name.to_lowercase(), known.iter().copied()));
+        let meant = short.or_else(|| closest_name(&name.to_lowercase(), known.iter().copied()));
         let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
         format!("no device is named '{name}'{meant}; there are {}", known.join(", "))
     }
@@ -87,7 +87,7 @@ impl Registry {
     /// # Errors
     /// What each device said, if none could be opened.
     pub fn open(&self, site: &Site, config: &Config) -> Result<Openings, OpenError> {
-        let mut openings = Openings { opened: Vec::new(), refused: Vec::new() };
+        let mut openings = Openings { opened: Vec::new(), failed: Vec::new() };
         for driver in &self.drivers {
             match driver.open(site, config) {
                 Ok(opened) => {
@@ -96,12 +96,12 @@ impl Registry {
                 }
                 Err(error) => {
                     log::info!("rank {}: not opened: {error}", site.rank);
-                    openings.refused.push(error);
+                    openings.failed.push(error);
                 }
             }
         }
         if openings.opened.is_empty() {
-            let why: Vec<String> = openings.refused.iter().map(ToString::to_string).collect();
+            let why: Vec<String> = openings.failed.iter().map(ToString::to_string).collect();
             let why = format!("no device could be opened: {}", why.join("; "));
             return Err(OpenError { device: "", why });
         }
@@ -136,10 +136,10 @@ mod tests {
         let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
         let registry = Registry::empty().with(StubDriver).without("far", "it is far away");
         assert_eq!(registry.names(), ["stub", "far"]);
-        let Openings { opened, refused } = registry.open(&site, &Config::default()).unwrap();
+        let Openings { opened, failed: refused } = registry.open(&site, &Config::default()).unwrap();
         assert_eq!((opened.len(), refused.len()), (1, 1));
         assert_eq!(refused[0].to_string(), "far: it is far away");
-        let none = registry.clone().only(&["far"]).unwrap().open(&site, &Config::default()).unwrap_err();
+        let none = registry.clone().select(&["far"]).unwrap().open(&site, &Config::default()).unwrap_err();
         assert_eq!(none.why, "no device could be opened: far: it is far away");
     }
 
@@ -154,7 +154,7 @@ mod tests {
             ("nio", "no device is named 'nio' (did you mean niodev?); there are"),
             ("s", "no device is named 's'; there are"),
         ] {
-            let why = registry.clone().only(&["niodev", name]).unwrap_err().why;
+            let why = registry.clone().select(&["niodev", name]).unwrap_err().why;
             assert!(why.starts_with(said), "{why}");
         }
     }
@@ -164,6 +164,6 @@ mod tests {
         let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
         let registry = Registry::empty().without("stub", "nobody needs it").with(StubDriver);
         assert_eq!(registry.names(), ["stub"]);
-        assert!(registry.open(&site, &Config::default()).unwrap().refused.is_empty());
+        assert!(registry.open(&site, &Config::default()).unwrap().failed.is_empty());
     }
 }

@@ -14,7 +14,7 @@ pub struct Site {
     /// The number of ranks in the world.
     pub size: u32,
     /// The ranks on this host, this one among them: they share its cores.
-    pub local: u32,
+    pub ranks_on_host: u32,
     /// Which of the rank's lanes a device is opened for.
     pub lane: Lane,
     /// The doorbell of this rank.
@@ -41,12 +41,12 @@ impl Site {
     /// Returns the place of rank `rank` of `size`, all of which share a host. What is opened there directly is best used by the
     /// thread that calls this; an engine that is opened there, by the one that opens it.
     pub fn new(rank: u32, size: u32, bell: Arc<Doorbell>) -> Self {
-        Site { rank, size, local: size, lane: Lane::ONLY, bell, bias: Bias::new() }
+        Site { rank, size, ranks_on_host: size, lane: Lane::ONLY, bell, bias: Bias::new() }
     }
 }
 
 /// What is called with an answer of the start-up service, once, on any thread; or dropped if there will be none.
-pub type Then<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
+pub type Callback<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
 
 /// The identity of a job and the secret its ranks share.
 #[derive(Clone, PartialEq, Eq)]

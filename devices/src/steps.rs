@@ -6,46 +6,46 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[cfg_attr(not(feature = "conformance"), expect(unreachable_pub, reason = "tests see it, and no others"))]
-pub enum Step {
+pub enum KillPoint {
     /// An eager message is with the device.
     EagerSent,
     /// An eager message has met its receive.
     EagerMatched,
     /// A long message has been announced.
-    Announced,
+    RtsSent,
     /// An announcement has arrived, and nothing has been answered.
-    AnnouncementSeen,
+    RtsReceived,
     /// The body has been asked for.
-    Cleared,
+    CtsSent,
     /// A piece of the body is with the device.
     PieceSent,
     /// A piece of the body has landed.
     PieceLanded,
     /// The sender has been told that its message was matched.
-    Confirmed,
+    FinSent,
     /// The rank has begun to close.
     Closing,
 }
 
 #[cfg(feature = "conformance")]
-impl Step {
+impl KillPoint {
     /// All steps.
-    pub const ALL: [Step; 9] = [
-        Step::EagerSent,
-        Step::EagerMatched,
-        Step::Announced,
-        Step::AnnouncementSeen,
-        Step::Cleared,
-        Step::PieceSent,
-        Step::PieceLanded,
-        Step::Confirmed,
-        Step::Closing,
+    pub const ALL: [KillPoint; 9] = [
+        KillPoint::EagerSent,
+        KillPoint::EagerMatched,
+        KillPoint::RtsSent,
+        KillPoint::RtsReceived,
+        KillPoint::CtsSent,
+        KillPoint::PieceSent,
+        KillPoint::PieceLanded,
+        KillPoint::FinSent,
+        KillPoint::Closing,
     ];
 }
 
 /// Notes that `rank` has reached a step.
 #[cfg(all(debug_assertions, feature = "conformance"))]
-pub(crate) fn reach(step: Step, rank: u32) {
+pub(crate) fn reach(step: KillPoint, rank: u32) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering};
     static ARMED: OnceLock<Option<(String, u32, u32)>> = OnceLock::new();
@@ -68,4 +68,4 @@ pub(crate) fn reach(step: Step, rank: u32) {
 /// Notes nothing.
 #[cfg(not(all(debug_assertions, feature = "conformance")))]
 #[inline(always)]
-pub(crate) fn reach(_step: Step, _rank: u32) {}
+pub(crate) fn reach(_step: KillPoint, _rank: u32) {}

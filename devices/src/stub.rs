@@ -2,7 +2,9 @@
 //! What it may have besides, to move memory, is told in the [crate's checklist](crate#adding-a-device).
 
 use crate::config::Config;
-use crate::device::{Address, Affinity, Caps, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, Sink};
+use crate::device::{
+    Address, Affinity, Caps, Device, Driver, Endpoint, Inlet, OpenError, Opened, PeerId, Sink,
+};
 use crate::site::Site;
 
 const NAME: &str = "stub";
@@ -49,7 +51,7 @@ unsafe impl Device for Stub {
         None
     }
 
-    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
+    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         Err(OpenError {
             device: NAME,
             why: format!("the stub does not reach {peer:?}: choose a real device"),

@@ -49,10 +49,10 @@ pub(crate) struct Policy {
 }
 
 /// A yield that takes this long has let somebody else run; one that has not takes a fifth of it.
-const SWITCH: Duration = Duration::from_micros(1);
+const CONTEXT_SWITCH: Duration = Duration::from_micros(1);
 
 /// Waits that do not poll after the core was found to be shared: so few polls in vain are left that they cost little.
-const PATIENT: u32 = 64;
+const SPIN_SKIPS: u32 = 64;
 
 /// A yield that takes this long has let a program run that does not wait for anything.
 const SLICE: Duration = Duration::from_micros(500);
@@ -61,7 +61,7 @@ const SLICE: Duration = Duration::from_micros(500);
 const WARY: u32 = 1024;
 
 /// Looks in vain between two yields: at first, and after many yields that let nobody run.
-const LOOKS: (u32, u32) = (32, 1024);
+const EMPTY_POLLS: (u32, u32) = (32, 1024);
 
 impl Policy {
     /// With more ranks than cores a rank that polls keeps the one it waits for from running: it yields at once.
@@ -77,21 +77,21 @@ impl Policy {
             shared: AtomicU32::new(0),
             is_kept: AtomicBool::new(false),
             vain: AtomicU32::new(0),
-            due: AtomicU32::new(LOOKS.0),
+            due: AtomicU32::new(EMPTY_POLLS.0),
         }
     }
 
     /// Takes note of a single look that found something.
     #[inline]
-    pub(crate) fn found(&self) {
+    pub(crate) fn note_hit(&self) {
         self.vain.store(0, Ordering::Relaxed);
     }
 
     /// Takes note of a single look that found nothing, and yields if there were many.
     #[inline]
-    pub(crate) fn looked_in_vain(&self) {
+    pub(crate) fn note_empty_poll(&self) {
         if self.is_due() {
-            self.give_way();
+            self.yield_core();
         }
     }
 
@@ -103,17 +103,17 @@ impl Policy {
     }
 
     #[cold]
-    fn give_way(&self) {
+    fn yield_core(&self) {
         let began = Instant::now();
         std::thread::yield_now();
-        self.gave_way(began.elapsed());
+        self.adapt(began.elapsed());
     }
 
     /// Decides after how many more looks in vain the next yield is due, by how long the last one took.
-    fn gave_way(&self, yielded: Duration) {
-        let (few, many) = LOOKS;
+    fn adapt(&self, yielded: Duration) {
+        let (few, many) = EMPTY_POLLS;
         let more = (2 * self.due.load(Ordering::Relaxed)).clamp(few, many);
-        self.due.store(if yielded >= SWITCH { 1 } else { more }, Ordering::Relaxed);
+        self.due.store(if yielded >= CONTEXT_SWITCH { 1 } else { more }, Ordering::Relaxed);
         self.vain.store(0, Ordering::Relaxed);
     }
 
@@ -134,10 +134,10 @@ impl Policy {
 
     /// Takes note of how long a yield took.
     fn note(&self, yielded: Duration) {
-        if yielded >= SWITCH && !self.spin.is_zero() {
+        if yielded >= CONTEXT_SWITCH && !self.spin.is_zero() {
             let is_kept = yielded >= SLICE;
             self.is_kept.store(is_kept, Ordering::Relaxed);
-            self.shared.store(if is_kept { WARY } else { PATIENT }, Ordering::Relaxed);
+            self.shared.store(if is_kept { WARY } else { SPIN_SKIPS }, Ordering::Relaxed);
         }
     }
 }
@@ -231,10 +231,10 @@ mod tests {
         let policy = Policy::new(&Config::default(), 1);
         let polls = || !Waiter::new(&policy).spin.is_zero();
         assert!(polls());
-        policy.note(SWITCH / 5);
+        policy.note(CONTEXT_SWITCH / 5);
         assert!(polls(), "nobody else ran");
-        policy.note(SWITCH * 5);
-        for wait in 0..PATIENT {
+        policy.note(CONTEXT_SWITCH * 5);
+        for wait in 0..SPIN_SKIPS {
             assert!(!polls(), "wait {wait}");
         }
         assert!(polls(), "it is tried again");
@@ -242,22 +242,22 @@ mod tests {
 
     /// Looks in vain so often, with yields that take so long, and returns how many there were.
     fn yields(policy: &Policy, looks: u32, each: Duration) -> u32 {
-        let yields = || policy.is_due().then(|| policy.gave_way(each)).is_some();
+        let yields = || policy.is_due().then(|| policy.adapt(each)).is_some();
         (0..looks).map(|_| u32::from(yields())).sum()
     }
 
     #[test]
     fn who_only_tests_yields_seldom_while_nobody_else_runs_and_each_time_when_somebody_does() {
         let policy = Policy::new(&Config::default(), 1);
-        assert_eq!(yields(&policy, LOOKS.0 - 1, SWITCH / 5), 0);
-        assert_eq!(yields(&policy, 1, SWITCH / 5), 1);
-        assert!(yields(&policy, 100_000, SWITCH / 5) <= 100_000 / LOOKS.1 + 6);
-        let busy = yields(&policy, 100_000, SWITCH);
-        assert!(busy >= 100_000 - LOOKS.1, "{busy}");
-        assert_eq!(yields(&policy, LOOKS.0 + 1, SWITCH / 5), 2, "the core is its own again");
+        assert_eq!(yields(&policy, EMPTY_POLLS.0 - 1, CONTEXT_SWITCH / 5), 0);
+        assert_eq!(yields(&policy, 1, CONTEXT_SWITCH / 5), 1);
+        assert!(yields(&policy, 100_000, CONTEXT_SWITCH / 5) <= 100_000 / EMPTY_POLLS.1 + 6);
+        let busy = yields(&policy, 100_000, CONTEXT_SWITCH);
+        assert!(busy >= 100_000 - EMPTY_POLLS.1, "{busy}");
+        assert_eq!(yields(&policy, EMPTY_POLLS.0 + 1, CONTEXT_SWITCH / 5), 2, "the core is its own again");
         for _ in 0..100 {
-            assert_eq!(yields(&policy, LOOKS.0 - 1, SWITCH / 5), 0, "there is news between");
-            policy.found();
+            assert_eq!(yields(&policy, EMPTY_POLLS.0 - 1, CONTEXT_SWITCH / 5), 0, "there is news between");
+            policy.note_hit();
         }
     }
 
@@ -272,7 +272,7 @@ mod tests {
         }
         assert_eq!(policy.times(), (policy.spin, policy.awake), "it is tried again");
         policy.note(SLICE);
-        policy.note(SWITCH);
+        policy.note(CONTEXT_SWITCH);
         assert_eq!(policy.times(), (Duration::ZERO, policy.awake), "others give the core back");
     }
 
@@ -281,8 +281,8 @@ mod tests {
         let mut config = Config::default();
         config.set(&SPIN, 0).expect("in its range");
         let policy = Policy::new(&config, 1);
-        for _ in 0..3 * PATIENT {
-            policy.note(SWITCH * 5);
+        for _ in 0..3 * SPIN_SKIPS {
+            policy.note(CONTEXT_SWITCH * 5);
             assert!(Waiter::new(&policy).spin.is_zero());
         }
     }

@@ -33,7 +33,7 @@ fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
     let choose = |all: Registry| {
         let threads = all.get(SmDriver::NAME).cloned().unwrap();
         let late = |name, seed| LateDriver::new(name, Arc::clone(&threads), seed);
-        all.with(late("late", 2)).with(late("later", 77)).only(&[device]).unwrap()
+        all.with(late("late", 2)).with(late("later", 77)).select(&[device]).unwrap()
     };
     let (_shared, _alone);
     if MEASURE_MEMORY.contains(&case.name) {

@@ -11,7 +11,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use mpj_datatypes::Datatype;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Case, Member, run_threads, unavailable};
-use mpj_devices::{Buf, Leave, Mode, Pattern, Source, Target, Traffic};
+use mpj_devices::{Buf, Coalesce, Mode, Pattern, Source, Target, Traffic};
 use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Region};
 
 /// Long enough to go by any device without a copy.
@@ -38,7 +38,7 @@ fn run(device: &str, case: &'static Case) {
 }
 
 fn start(device: &str, case: &'static Case) {
-    run_threads(|all| all.only(&[device]).unwrap(), &Config::default(), case.ranks[0], case);
+    run_threads(|all| all.select(&[device]).unwrap(), &Config::default(), case.ranks[0], case);
 }
 
 /// Pages of this process, mapped until it is dropped.
@@ -111,7 +111,8 @@ fn exchange(m: &Member, bytes: &mut [u8], region: Option<&Region>, round: u8) {
     if m.rank == 0 {
         // SAFETY: the bytes are borrowed for longer than the operation, which is waited for.
         let source = unsafe { Source::new(buf, None) }.unwrap();
-        let sent = m.engine.send(&m.world, 1, round.into(), source, Mode::Standard, Leave::Soon).unwrap();
+        let sent =
+            m.engine.send(&m.world, 1, round.into(), source, Mode::Standard, Coalesce::Allowed).unwrap();
         m.engine.wait(sent).unwrap();
     } else {
         // SAFETY: as above, and nobody looks at them meanwhile.
@@ -160,7 +161,7 @@ fn pooled(m: &Member) {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let mut block = pool.alloc(LEN).unwrap();
     let bytes = filled(&mut block);
-    let region = block.registrable();
+    let region = block.region();
     exchange(m, bytes, region, 1);
     let registers = m.engine.stats().devices[0].0 == "ibvdev";
     let first = traffic(m);
@@ -204,7 +205,7 @@ fn apart(m: &Member) {
     if m.rank == 0 {
         // SAFETY: the bytes are borrowed for longer than the operation, which is waited for.
         let source = unsafe { Source::new(buf, None) }.unwrap();
-        let sent = m.engine.send(&m.world, 1, 4, source, Mode::Standard, Leave::Soon).unwrap();
+        let sent = m.engine.send(&m.world, 1, 4, source, Mode::Standard, Coalesce::Allowed).unwrap();
         m.engine.wait(sent).unwrap();
     } else {
         // SAFETY: as above, and nobody looks at them meanwhile.
@@ -349,12 +350,12 @@ fn locked(m: &Member) {
         exchange(m, pages.bytes(), None, round);
     }
     let bytes = filled(&mut block);
-    exchange(m, bytes, block.registrable(), 5);
+    exchange(m, bytes, block.region(), 5);
     assert_eq!(traffic(m).registered, registered);
     m.barrier();
     before.map(limit_locked);
     m.barrier();
-    exchange(m, bytes, block.registrable(), 6);
+    exchange(m, bytes, block.region(), 6);
     assert_eq!(traffic(m).registered.number, registered.number + 1);
     m.barrier();
 }
@@ -398,7 +399,7 @@ fn met_late(m: &Member) {
                 if m.rank == 0 {
                     // SAFETY: the bytes outlive the operation, which is waited for.
                     let source = unsafe { Source::new(buf, None) }.unwrap();
-                    m.engine.send(&m.world, 1, 2, source, Mode::Standard, Leave::Soon).unwrap()
+                    m.engine.send(&m.world, 1, 2, source, Mode::Standard, Coalesce::Allowed).unwrap()
                 } else {
                     // SAFETY: as above.
                     let target = unsafe { Target::new(buf, None) }.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpj_devices::config::Config;
-use mpj_devices::device::{Landing, Token};
+use mpj_devices::device::{Landing, OpToken};
 use mpj_devices::{Doorbell, Driver, JobKey, NioDriver, Opened, PeerId, Sink, Site};
 use rustix::process::{Resource, Rlimit};
 
@@ -25,15 +25,15 @@ unsafe impl Sink for Losses {
 
     fn landed(&mut self, _from: PeerId) {}
 
-    fn lost(&mut self, from: PeerId, why: &str) {
+    fn peer_lost(&mut self, from: PeerId, why: &str) {
         self.0.push((from.0, why.to_owned()));
     }
 
-    fn moved(&mut self, op: Token, _: Result<(), String>) {
+    fn completed(&mut self, op: OpToken, _: Result<(), String>) {
         panic!("nothing was started: {op:?}");
     }
 
-    fn quiet(&mut self, op: Token) {
+    fn quiesced(&mut self, op: OpToken) {
         panic!("nothing was asked: {op:?}");
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 
-use mpj::boot::wire::{Ending, Frames, LIMIT, Speaker, ToLauncher, ToProcess, Welcome, frame};
+use mpj::boot::wire::{
+    FrameDecoder, LIMIT, ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit, encode_frame,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -25,7 +27,7 @@ where
 {
     let mut wire = Vec::new();
     for _ in 0..input.below(6) {
-        let mut bytes = frame(&choose(input)).expect("a short message");
+        let mut bytes = encode_frame(&choose(input)).expect("a short message");
         for _ in 0..input.below(3) {
             let at = input.below(bytes.len());
             bytes[at] = input.byte();
@@ -36,7 +38,7 @@ where
         wire.extend(bytes);
     }
     wire.extend(input.bytes(40));
-    let mut frames = Frames::default();
+    let mut frames = FrameDecoder::default();
     let mut rest = wire.as_slice();
     while !rest.is_empty() {
         let (now, later) = rest.split_at(rest.len().min(1 + input.below(80)));
@@ -48,8 +50,8 @@ where
             match next {
                 Ok(None) => break,
                 Ok(Some(message)) => {
-                    let mut again = Frames::default();
-                    again.push(&frame(&message).expect("no longer than it was"));
+                    let mut again = FrameDecoder::default();
+                    again.push(&encode_frame(&message).expect("no longer than it was"));
                     assert_eq!(again.next::<T>(), Ok(Some(message)));
                 }
                 Err(malformed) => {
@@ -65,12 +67,12 @@ fn text(input: &mut Input<'_>) -> String {
     "é".repeat(input.below(20))
 }
 
-fn ending(input: &mut Input<'_>) -> Ending {
+fn ending(input: &mut Input<'_>) -> WireExit {
     match input.below(4) {
-        0 => Ending::Closing,
-        3 => Ending::Finishing((0..input.below(5)).map(|_| input.edge()).collect()),
-        1 => Ending::Left,
-        _ => Ending::Died(text(input)),
+        0 => WireExit::Closing,
+        3 => WireExit::ClosingExcept((0..input.below(5)).map(|_| input.edge()).collect()),
+        1 => WireExit::Left,
+        _ => WireExit::Died(text(input)),
     }
 }
 
@@ -83,26 +85,26 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
             secret: input.array(),
             hosts: (0..input.below(4)).map(|_| (input.edge() as u32, input.edge() as u32)).collect(),
             first: input.edge() as u32,
-            here: input.edge() as u32,
+            ranks_here: input.edge() as u32,
             devices: input.flag().then(|| (0..input.below(4)).map(|_| text(input)).collect()),
             segment: input.flag(),
         }),
         1 => ToProcess::Ended { rank: id as u32, end: ending(input) },
         2 if input.flag() => ToProcess::Value { id, value: Err(text(input)) },
         2 => ToProcess::Value { id, value: Ok(input.bytes(50).to_vec()) },
-        _ => ToProcess::Fenced { id, met: done(input) },
+        _ => ToProcess::FenceDone { id, met: done(input) },
     }
 }
 
 fn to_launcher(input: &mut Input<'_>) -> ToLauncher {
     let (id, rank) = (input.edge(), input.edge() as u32);
     match input.below(7) {
-        0 => ToLauncher::Hello(Speaker { version: id as u32, of: text(input) }),
+        0 => ToLauncher::Hello(ProtocolVersion { version: id as u32, of: text(input) }),
         1 => ToLauncher::Put { rank, key: text(input), value: input.bytes(50).to_vec() },
         2 => ToLauncher::Get { id, rank, key: text(input) },
         3 => ToLauncher::Fence { id },
         4 => ToLauncher::Ended { rank, end: ending(input) },
-        5 => ToLauncher::Lost { rank, cause: text(input) },
+        5 => ToLauncher::PeerLost { rank, cause: text(input) },
         _ => ToLauncher::Abort { rank, code: id as i32, why: text(input) },
     }
 }

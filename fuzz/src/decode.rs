@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mpj_buffer::codec::{MAX_DEPTH, MAX_EMPTY};
+use mpj_buffer::codec::{MAX_DEPTH, MAX_ZERO_SIZED};
 use mpj_buffer::{Buffer, Codec, CodecError, Fixed, Postcard, RawVec};
 use serde::{Deserialize, Serialize};
 
@@ -72,12 +72,12 @@ fn one<C: Codec>(shape: usize, bytes: &[u8]) {
 fn again<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
     let (decoded, most) = allocated::most(|| C::decode::<T>(bytes));
     // A byte may become a `Shape` of 64 bytes in a vector that is being moved to one twice as large.
-    let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_EMPTY as usize;
+    let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_ZERO_SIZED as usize;
     assert!(most <= bound, "{most} bytes of memory for {} bytes", bytes.len());
     let value = match decoded {
         Ok(value) => value,
         Err(CodecError::TooDeep { limit }) => return assert_eq!(limit, MAX_DEPTH),
-        Err(CodecError::TooManyEmpty { limit }) => return assert_eq!(limit, MAX_EMPTY),
+        Err(CodecError::TooManyEmpty { limit }) => return assert_eq!(limit, MAX_ZERO_SIZED),
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
     let first = encoded::<C, T>(&value);

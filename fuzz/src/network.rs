@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use mpj_devices::device::{Landing, Token};
+use mpj_devices::device::{Landing, OpToken};
 use mpj_devices::strangers::{Answer, Connection, Talk};
 use mpj_devices::{PeerId, Sink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
@@ -79,13 +79,13 @@ unsafe impl Sink for Keeper {
         self.frames.push((head, body));
     }
 
-    fn lost(&mut self, _from: PeerId, _why: &str) {}
+    fn peer_lost(&mut self, _from: PeerId, _why: &str) {}
 
-    fn moved(&mut self, op: Token, _: Result<(), String>) {
+    fn completed(&mut self, op: OpToken, _: Result<(), String>) {
         panic!("nothing was started: {op:?}");
     }
 
-    fn quiet(&mut self, op: Token) {
+    fn quiesced(&mut self, op: OpToken) {
         panic!("nothing was asked: {op:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Types of any size.
 
 use mpj_datatypes::{
-    Datatype, Distributed, Distribution, Order, Packer, Primitive, Run, TypeError, Unpacker,
+    ArrayOrder, Datatype, DistributedDim, Distribution, Packer, Primitive, Run, TypeError, Unpacker,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -41,7 +41,7 @@ fn level(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<Da
         let number = input.edge().cast_signed();
         if input.flag() { number.wrapping_neg() } else { number }
     };
-    let order = if input.flag() { Order::C } else { Order::Fortran };
+    let order = if input.flag() { ArrayOrder::C } else { ArrayOrder::Fortran };
     match input.below(13) {
         0 => inner.contiguous(big(input)),
         1 => inner.vector(big(input), big(input), far(input) as isize),
@@ -92,7 +92,7 @@ fn level(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<Da
     }
 }
 
-fn distributed(input: &mut Input<'_>) -> Distributed {
+fn distributed(input: &mut Input<'_>) -> DistributedDim {
     let (size, processes) = (input.edge() as usize, input.edge() as usize);
     let how = match input.below(4) {
         0 => Distribution::Block,
@@ -100,14 +100,14 @@ fn distributed(input: &mut Input<'_>) -> Distributed {
         2 => Distribution::Cyclic(input.edge() as usize),
         _ => Distribution::Whole,
     };
-    Distributed { size, processes, how }
+    DistributedDim { size, processes, distribution: how }
 }
 
 fn questions(datatype: &Datatype, input: &mut Input<'_>) {
     let count = input.edge() as usize;
-    assert!(datatype.size() <= isize::MAX as usize && datatype.elements() <= datatype.size() as u64);
+    assert!(datatype.size() <= isize::MAX as usize && datatype.element_count() <= datatype.size() as u64);
     let _ = (datatype.lb(), datatype.extent(), datatype.true_lb(), datatype.true_extent());
-    let bounds = datatype.bounds(count);
+    let bounds = datatype.byte_bounds(count);
     let packed = datatype.packed_size(count);
     if let (Ok((low, high)), Ok(packed)) = (bounds, packed) {
         assert!(low <= high && (packed == 0) == (low == high), "{low}..{high} holds {packed}");
@@ -120,10 +120,10 @@ fn questions(datatype: &Datatype, input: &mut Input<'_>) {
         let leaves = input.edge();
         if let Some(bytes) = datatype.bytes_of(count, leaves) {
             assert!(bytes <= packed);
-            assert_eq!(datatype.leaves_in(count, bytes), Some(leaves));
+            assert_eq!(datatype.element_count_in(count, bytes), Some(leaves));
             assert!(datatype.signature_prefix(count, leaves).is_some());
         }
-        let _ = datatype.leaves_in(count, input.edge() as usize);
+        let _ = datatype.element_count_in(count, input.edge() as usize);
         let _ = datatype.items_in(input.edge() as usize);
     } else {
         assert_eq!(datatype.runs(count).next(), None);
@@ -146,6 +146,6 @@ fn questions(datatype: &Datatype, input: &mut Input<'_>) {
     }
     if let Ok(mut unpacker) = Unpacker::new(datatype, &mut memory, origin, count) {
         let len = unpacker.remaining().min(512);
-        assert_eq!(unpacker.feed(&[1; 512][..len]), Ok(len));
+        assert_eq!(unpacker.unpack_from(&[1; 512][..len]), Ok(len));
     }
 }

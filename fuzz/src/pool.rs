@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpj_pool::{
-    Block, Buddy, Buddy1, Buddy2, Growth, Heap, Magazine, Pages, Pool, RawBuffer, Shared, Shortage, Storage,
-    StorageError, Unpooled,
+    AllocErrorKind, Block, Buddy, Buddy1, Buddy2, Growth, Heap, Magazine, Pages, Pool, RawBuffer,
+    SharedStorage, Storage, StorageError, Unpooled,
 };
 
 use crate::contracts::{self, Extents, check, check_block, fill};
@@ -16,13 +16,22 @@ const MIB: usize = 1 << 20;
 /// keeps its bytes, nothing overlaps, and the pool's own check agrees.
 pub fn pool(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let small = Growth::default().first(4096).largest(128 << 10).limit(MIB);
+    let small = Growth::default().first_region(4096).largest(128 << 10).limit(MIB);
     match input.below(8) {
         0 => walk(Magazine::growing(small, Heap::create), input),
         1 => walk(Buddy::growing(small, Heap::create), input),
-        2 => walk(Buddy::growing(Growth::default().first(64 << 10).limit(2 * MIB), Pages::create), input),
-        3 => walk(Buddy1::growing(Growth::default().first(64 << 10).limit(2 * MIB), Heap::create), input),
-        4 => walk(Buddy2::growing(Growth::default().first(64 << 10).limit(2 * MIB), Heap::create), input),
+        2 => walk(
+            Buddy::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Pages::create),
+            input,
+        ),
+        3 => walk(
+            Buddy1::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Heap::create),
+            input,
+        ),
+        4 => walk(
+            Buddy2::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Heap::create),
+            input,
+        ),
         5 => walk(Unpooled::new(4 * MIB, Heap::create), input),
         6 => {
             // Memory that runs out, as the bits say.
@@ -35,7 +44,7 @@ pub fn pool(bytes: &[u8]) {
             walk(Magazine::growing(small, source), input);
         }
         _ => {
-            let segment = Shared::create(MIB).expect("memory");
+            let segment = SharedStorage::create(MIB).expect("memory");
             walk(Magazine::fixed(segment).expect("a segment of this size"), input);
         }
     }
@@ -92,12 +101,12 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
                         seed += 1;
                     }
                     Err(error) => {
-                        let why = matches!(error.why, Shortage::Storage(_) | Shortage::TooLarge);
-                        let empty = error.live == 0 && P::Block::GIVES_BACK;
+                        let why = matches!(error.kind, AllocErrorKind::Storage(_) | AllocErrorKind::TooLarge);
+                        let empty = error.live_bytes == 0 && P::Block::GIVES_BACK;
                         assert!(!empty || why, "{error} on an empty pool");
                         assert_eq!(error.requested, len);
                         assert!(
-                            !matches!(error.why, Shortage::TooLarge) || len > pool.max_block(),
+                            !matches!(error.kind, AllocErrorKind::TooLarge) || len > pool.max_block(),
                             "{error}"
                         );
                     }
@@ -151,7 +160,7 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
         }
         let stats = pool.stats();
         assert_eq!(stats.live_blocks, live.len() as u64);
-        assert_eq!(stats.live_granted, live.iter().map(|(block, _)| block.capacity() as u64).sum::<u64>());
+        assert_eq!(stats.live_bytes, live.iter().map(|(block, _)| block.capacity() as u64).sum::<u64>());
     }
     pool.validate().expect("a sound pool");
     // The rest outlives the pool.

@@ -104,7 +104,7 @@ fn feed(mut bytes: &[u8], ways: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
             }
         }
     }
-    (got, if receiver.is_midway() { End::Midway } else { End::Whole })
+    (got, if receiver.has_partial_message() { End::Midway } else { End::Whole })
 }
 
 /// A socket that does not block.

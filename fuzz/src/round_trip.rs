@@ -23,7 +23,7 @@ pub fn round_trip(bytes: &[u8]) {
     // A pool may give more than it was asked for.
     let capacity = (block.capacity() - start) / 16 * 16;
     let mut buffer =
-        Buffer::with_room(block, room).map_err(|refused| refused.error).expect("room for a header");
+        Buffer::with_headroom(block, room).map_err(|refused| refused.error).expect("room for a header");
     let mut model = Model { capacity, len: 16, open: None, turned: false };
     let mut written = Vec::new();
     for _ in 0..40 {
@@ -294,10 +294,10 @@ impl Operation {
             Self::NewSection(1) => buffer.section::<f64>(),
             Self::NewSection(2) => buffer.section::<char>(),
             Self::NewSection(3) => buffer.object_section(),
-            Self::NewSection(4) => buffer.section_in::<u32>(FOREIGN),
-            Self::NewSection(5) => buffer.section_in::<f64>(FOREIGN),
-            Self::NewSection(6) => buffer.section_in::<char>(FOREIGN),
-            Self::NewSection(_) => buffer.section_in::<u8>(FOREIGN),
+            Self::NewSection(4) => buffer.section_with_order::<u32>(FOREIGN),
+            Self::NewSection(5) => buffer.section_with_order::<f64>(FOREIGN),
+            Self::NewSection(6) => buffer.section_with_order::<char>(FOREIGN),
+            Self::NewSection(_) => buffer.section_with_order::<u8>(FOREIGN),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Messages with wrong fields.
 
-use mpj_buffer::{Buffer, ByteOrder, Fixed, Kind, ReadError, Reading};
+use mpj_buffer::{Buffer, ByteOrder, ElementKind, Fixed, ReadError, Reading};
 use mpj_pool::{DefaultBlock, Pool};
 
 use crate::format::{self, Message};
@@ -156,20 +156,20 @@ fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     while let Some(section) = buffer.peek() {
         let foreign = section.byte_order != ByteOrder::NATIVE;
         match section.kind {
-            Kind::I8 => elements!(foreign, i8, 0),
-            Kind::U8 => elements!(foreign, u8, 0),
-            Kind::I16 => elements!(foreign, i16, 0),
-            Kind::U16 => elements!(foreign, u16, 0),
-            Kind::I32 => elements!(foreign, i32, 0),
-            Kind::U32 => elements!(foreign, u32, 0),
-            Kind::I64 => elements!(foreign, i64, 0),
-            Kind::U64 => elements!(foreign, u64, 0),
-            Kind::I128 => elements!(foreign, i128, 0),
-            Kind::U128 => elements!(foreign, u128, 0),
-            Kind::F32 => elements!(foreign, f32, 0.0),
-            Kind::F64 => elements!(foreign, f64, 0.0),
-            Kind::Bool => elements!(foreign, bool, false),
-            Kind::Char => elements!(foreign, char, ' '),
+            ElementKind::I8 => elements!(foreign, i8, 0),
+            ElementKind::U8 => elements!(foreign, u8, 0),
+            ElementKind::I16 => elements!(foreign, i16, 0),
+            ElementKind::U16 => elements!(foreign, u16, 0),
+            ElementKind::I32 => elements!(foreign, i32, 0),
+            ElementKind::U32 => elements!(foreign, u32, 0),
+            ElementKind::I64 => elements!(foreign, i64, 0),
+            ElementKind::U64 => elements!(foreign, u64, 0),
+            ElementKind::I128 => elements!(foreign, i128, 0),
+            ElementKind::U128 => elements!(foreign, u128, 0),
+            ElementKind::F32 => elements!(foreign, f32, 0.0),
+            ElementKind::F64 => elements!(foreign, f64, 0.0),
+            ElementKind::Bool => elements!(foreign, bool, false),
+            ElementKind::Char => elements!(foreign, char, ' '),
             _ => {
                 let read = [
                     buffer.view_object_with::<Fixed, &str>().is_ok(),

@@ -8,10 +8,10 @@ use std::sync::{Arc, LazyLock};
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{Member, Pinboard, Receiving, Sending};
 use mpj_devices::{
-    Buf, Completion, Doorbell, End, Engine, Event, Fault, HostId, Hosts, Keep, Leave, Lent, Mode, Pattern,
-    Receive, Registry, Roster, Segment, ShmDriver, Site, Source, Started, Target,
+    Buf, Coalesce, Completion, Doorbell, Engine, Exit, ExitEvent, Fault, HostId, Hosts, KeepAlive, Mode,
+    Pattern, Receive, Registry, Roster, Segment, ShmDriver, Site, Source, Started, Target, ViewedMessage,
 };
-use mpj_pool::{Pool, Shared, SharedView, Written};
+use mpj_pool::{FilledBlock, Pool, SegmentView, SharedStorage};
 
 use crate::input::Input;
 
@@ -43,7 +43,7 @@ struct Rank {
     /// Messages in blocks, what has become of those that cannot be looked at, and what is looked at.
     loans: Vec<Completion>,
     others: Vec<Completion>,
-    looks: Vec<Lent>,
+    looks: Vec<ViewedMessage>,
 }
 
 impl Rank {
@@ -54,15 +54,15 @@ impl Rank {
     /// Starts a message in a block, of as many bytes as `seed` says.
     fn lend(&mut self, to: u32, seed: u8) -> Result<(), Fault> {
         let member = &self.member;
-        let mut block = Written::new(member.engine.pool().alloc(len_of(seed)).expect("a block"));
-        block.push(&body(seed, len_of(seed))).expect("it is as long");
+        let mut block = FilledBlock::new(member.engine.pool().alloc(len_of(seed)).expect("a block"));
+        block.extend_from_slice(&body(seed, len_of(seed))).expect("it is as long");
         let block = Arc::new(block);
         let (keep, buf) =
-            (Arc::clone(&block) as Keep, Buf::slice((*block).as_ref()).in_region(block.registrable()));
+            (Arc::clone(&block) as KeepAlive, Buf::slice((*block).as_ref()).in_region(block.registrable()));
         // SAFETY: `keep` keeps the block, and nobody has it otherwise.
         let source = unsafe { Source::new(buf, Some(keep)) }.expect("whole items");
         drop(block);
-        match member.engine.send(&member.world, to, LENT, source, Mode::Standard, Leave::Soon)? {
+        match member.engine.send(&member.world, to, LENT, source, Mode::Standard, Coalesce::Allowed)? {
             Started::Pending(completion) => self.loans.push(completion),
             Started::Done(_) => (),
         }
@@ -94,13 +94,13 @@ fn len_of(seed: u8) -> usize {
     70_000 + usize::from(seed)
 }
 
-fn is_whole(lent: &Lent) -> bool {
+fn is_whole(lent: &ViewedMessage) -> bool {
     lent.bytes().first().is_some_and(|seed| lent.bytes() == body(*seed, len_of(*seed)))
 }
 
 struct Scene {
     ranks: [Rank; 2],
-    view: SharedView,
+    view: SegmentView,
     /// Where desks and contacts are, and the rings and the words of the loans of each rank.
     desks: Range<usize>,
     rings: Vec<[Range<usize>; 2]>,
@@ -142,7 +142,7 @@ fn scene() -> Scene {
         }
     });
     let (desks, rings) = memory.words();
-    Scene { ranks, view: Shared::attach(fd()).expect("the same memory"), desks, rings }
+    Scene { ranks, view: SharedStorage::attach(fd()).expect("the same memory"), desks, rings }
 }
 
 fn body(seed: u8, len: usize) -> Vec<u8> {
@@ -170,7 +170,7 @@ impl Scene {
             7 => ring.start + input.below(ring.len() / 8) * 8,
             _ => loans.start + input.below(LOANS) * 8,
         };
-        let word = self.view.at(at, 8).expect("inside").cast::<AtomicU64>();
+        let word = self.view.ptr_at(at, 8).expect("inside").cast::<AtomicU64>();
         // SAFETY: `at` vouches for the word, which is aligned; the others use it as atomics, or copy it.
         let word = unsafe { word.as_ref() };
         let old = word.load(Ordering::Relaxed);
@@ -285,9 +285,9 @@ pub fn segment(bytes: &[u8]) {
         scene.pass(10 * PASSES);
     }
     for (me, rank) in scene.ranks.iter().enumerate() {
-        for Event { rank, end } in rank.roster.since(0) {
+        for ExitEvent { rank, exit: end } in rank.roster.since(0) {
             assert!(touched && rank as usize != me, "rank {me} says that rank {rank} ended: {end:?}");
-            assert!(matches!(end, End::Died(why) if !why.is_empty()));
+            assert!(matches!(end, Exit::Died(why) if !why.is_empty()));
         }
         if !touched {
             assert!(rank.sends.iter().all(Sending::has_ended), "a send hangs");
@@ -295,7 +295,7 @@ pub fn segment(bytes: &[u8]) {
             assert!(rank.receives.iter().all(|(_, _, receive)| receive.has_ended()), "a receive hangs");
         }
         // Whatever became of it, the other's end is the end of all.
-        rank.roster.report(1 - me as u32, End::Died("its part is over".into()));
+        rank.roster.report(1 - me as u32, Exit::Died("its part is over".into()));
     }
     scene.pass(PASSES);
     for Rank { member, sends, receives, loans, others, .. } in scene.ranks {

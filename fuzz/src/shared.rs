@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use mpj_devices::Segment;
 use mpj_devices::config::Config;
-use mpj_pool::{Shared, StorageError};
+use mpj_pool::{SharedStorage, StorageError};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::input::Input;
@@ -49,7 +49,7 @@ pub fn shared(bytes: &[u8]) {
         }
         return;
     }
-    match Shared::attach(fd) {
+    match SharedStorage::attach(fd) {
         Err(error) => {
             assert!(!good && !error.to_string().is_empty(), "{error}");
             let short = len <= HEADER as u64 && seals == SEALS;
@@ -60,9 +60,9 @@ pub fn shared(bytes: &[u8]) {
             assert_eq!((view.epoch(), view.size() > 0), (word(&header, 24), true));
             let (offset, count) = (input.edge() as usize, input.edge() as usize);
             let inside = offset as u128 + count as u128 <= view.size() as u128;
-            assert_eq!(view.at(offset, count).is_some(), inside);
+            assert_eq!(view.ptr_at(offset, count).is_some(), inside);
             for at in [0, view.size() - 1] {
-                let byte = view.at(at, 1).expect("inside");
+                let byte = view.ptr_at(at, 1).expect("inside");
                 // SAFETY: `at` vouches for the byte, and nobody else has the file.
                 unsafe { byte.write_volatile(7) };
                 // SAFETY: as above.

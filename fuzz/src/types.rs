@@ -1,7 +1,8 @@
 //! Type trees beside a list of their bytes.
 
 use mpj_datatypes::{
-    Datatype, Distributed, Distribution, Envelope, Order, Packer, Primitive, Run, Signature, Unpacker,
+    ArrayOrder, Datatype, DistributedDim, Distribution, Packer, Primitive, Run, Signature, TypeEnvelope,
+    Unpacker,
 };
 
 use crate::input::Input;
@@ -74,7 +75,7 @@ fn tree(input: &mut Input<'_>, depth: usize) -> Spec {
     if kind == 2 {
         return Spec::Pair(primitive(input), primitive(input));
     }
-    let order = |input: &mut Input<'_>| if input.flag() { Order::C } else { Order::Fortran };
+    let order = |input: &mut Input<'_>| if input.flag() { ArrayOrder::C } else { ArrayOrder::Fortran };
     let some = |input: &mut Input<'_>| input.below(15);
     let blocks =
         |input: &mut Input<'_>| (0..some(input)).map(|_| (input.below(3), input.within(-30, 60))).collect();
@@ -125,29 +126,29 @@ fn tree(input: &mut Input<'_>, depth: usize) -> Spec {
     }
 }
 
-fn distributed(input: &mut Input<'_>) -> Distributed {
+fn distributed(input: &mut Input<'_>) -> DistributedDim {
     let (size, processes) = (1 + input.below(6), 1 + input.below(3));
     match input.below(4) {
-        0 => Distributed {
+        0 => DistributedDim {
             size,
             processes,
-            how: Distribution::BlockOf(size.div_ceil(processes) + input.below(3)),
+            distribution: Distribution::BlockOf(size.div_ceil(processes) + input.below(3)),
         },
-        1 => Distributed { size, processes, how: Distribution::Block },
-        2 => Distributed { size, processes, how: Distribution::Cyclic(1 + input.below(3)) },
-        _ => Distributed { size, processes: 1, how: Distribution::Whole },
+        1 => DistributedDim { size, processes, distribution: Distribution::Block },
+        2 => DistributedDim { size, processes, distribution: Distribution::Cyclic(1 + input.below(3)) },
+        _ => DistributedDim { size, processes: 1, distribution: Distribution::Whole },
     }
 }
 
 fn facts(datatype: &Datatype, one: &Model, count: usize, model: &Model) {
     let (low, high) = one.touched();
     assert_eq!(datatype.size(), one.bytes().len());
-    assert_eq!(datatype.elements(), one.leaves.len() as u64);
+    assert_eq!(datatype.element_count(), one.leaves.len() as u64);
     assert_eq!((datatype.true_lb(), datatype.true_extent()), (low, high - low));
     assert_eq!((datatype.lb(), datatype.extent()), (one.lb(), one.extent()));
     assert_eq!(datatype.signature(), one.signature());
-    assert_eq!(datatype.needs_check(), one.leaves.iter().any(|leaf| leaf.1.needs_check()));
-    assert_eq!(datatype.bounds(count), Ok(model.touched()));
+    assert_eq!(datatype.needs_validation(), one.leaves.iter().any(|leaf| leaf.1.needs_check()));
+    assert_eq!(datatype.byte_bounds(count), Ok(model.touched()));
     assert_eq!(datatype.packed_size(count), Ok(model.bytes().len()));
     let dense = (0..3 * datatype.size() as i64).eq(one.items(3).bytes());
     let exact = datatype.lb() == 0 && datatype.extent() == datatype.size() as i64;
@@ -173,21 +174,21 @@ fn rebuilt(datatype: &Datatype) -> Datatype {
     let inside = |inner: &mut Datatype| *inner = rebuilt(inner);
     let mut envelope = datatype.envelope();
     match &mut envelope {
-        Envelope::Primitive(_) | Envelope::Pair { .. } => {}
-        Envelope::Structure { fields } => {
+        TypeEnvelope::Primitive(_) | TypeEnvelope::Pair { .. } => {}
+        TypeEnvelope::Structure { fields } => {
             *fields = fields.iter().map(|(n, by, inner)| (*n, *by, rebuilt(inner))).collect();
         }
-        Envelope::Contiguous { inner, .. }
-        | Envelope::Vector { inner, .. }
-        | Envelope::HVector { inner, .. }
-        | Envelope::Indexed { inner, .. }
-        | Envelope::HIndexed { inner, .. }
-        | Envelope::IndexedBlock { inner, .. }
-        | Envelope::HIndexedBlock { inner, .. }
-        | Envelope::Subarray { inner, .. }
-        | Envelope::Darray { inner, .. }
-        | Envelope::Dup { inner }
-        | Envelope::Resized { inner, .. } => inside(inner),
+        TypeEnvelope::Contiguous { inner, .. }
+        | TypeEnvelope::Vector { inner, .. }
+        | TypeEnvelope::HVector { inner, .. }
+        | TypeEnvelope::Indexed { inner, .. }
+        | TypeEnvelope::HIndexed { inner, .. }
+        | TypeEnvelope::IndexedBlock { inner, .. }
+        | TypeEnvelope::HIndexedBlock { inner, .. }
+        | TypeEnvelope::Subarray { inner, .. }
+        | TypeEnvelope::Darray { inner, .. }
+        | TypeEnvelope::Dup { inner }
+        | TypeEnvelope::Resized { inner, .. } => inside(inner),
         other => panic!("unknown constructor {other:?}"),
     }
     envelope.build().expect("the arguments of a type that exists")
@@ -236,13 +237,13 @@ fn copies(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_
     let mut rest = packed.as_slice();
     for chunk in chunks.into_iter().rev().cycle() {
         let (now, later) = rest.split_at(chunk.min(rest.len()));
-        assert_eq!(unpacker.feed(now), Ok(now.len()));
+        assert_eq!(unpacker.unpack_from(now), Ok(now.len()));
         rest = later;
         if rest.is_empty() {
             break;
         }
     }
-    assert_eq!((unpacker.remaining(), unpacker.feed(&[0]).map_err(|long| long.room)), (0, Err(0)));
+    assert_eq!((unpacker.remaining(), unpacker.unpack_from(&[0]).map_err(|long| long.capacity)), (0, Err(0)));
     assert_eq!(memory, wanted);
 }
 
@@ -254,7 +255,7 @@ fn portable(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<
     for (_, primitive) in &model.leaves {
         let (leaf, later) = rest.split_at_mut(primitive.size());
         if cfg!(target_endian = "little") {
-            leaf.chunks_mut(primitive.swapped()).for_each(<[u8]>::reverse);
+            leaf.chunks_mut(primitive.swap_width()).for_each(<[u8]>::reverse);
         }
         rest = later;
     }
@@ -277,18 +278,18 @@ fn prefixes(datatype: &Datatype, count: usize, model: &Model) {
     let leaves = model.leaves.len();
     for (i, leaf) in model.leaves.iter().enumerate() {
         if i < 40 || i + 8 > leaves {
-            assert_eq!(datatype.leaves_in(count, bytes), Some(i as u64));
+            assert_eq!(datatype.element_count_in(count, bytes), Some(i as u64));
             assert_eq!(datatype.bytes_of(count, i as u64), Some(bytes));
             assert_eq!(datatype.signature_prefix(count, i as u64), Some(signature));
             for inside in 1..leaf.1.size() {
-                assert_eq!(datatype.leaves_in(count, bytes + inside), None);
+                assert_eq!(datatype.element_count_in(count, bytes + inside), None);
             }
         }
         bytes += leaf.1.size();
         signature = signature.concat(Signature::of(leaf.1));
     }
-    assert_eq!(datatype.leaves_in(count, bytes), Some(leaves as u64));
-    assert_eq!(datatype.leaves_in(count, bytes + 1), None);
+    assert_eq!(datatype.element_count_in(count, bytes), Some(leaves as u64));
+    assert_eq!(datatype.element_count_in(count, bytes + 1), None);
     assert_eq!(datatype.bytes_of(count, leaves as u64 + 1), None);
     assert_eq!(datatype.signature_prefix(count, leaves as u64 + 1), None);
     if datatype.size() > 0 {
@@ -337,7 +338,7 @@ fn across(from: (&Datatype, usize, &Model), to: (&Datatype, usize, &Model), inpu
     let mut packer = Packer::new(from.0, &data, origin, from.1).expect("inside");
     packer.fill_bytes(&mut vec![0; skip]);
     let mut unpacker = Unpacker::new(to.0, &mut memory, to_origin, to.1).expect("inside");
-    unpacker.feed(&vec![7; fed]).expect("inside");
+    unpacker.unpack_from(&vec![7; fed]).expect("inside");
     let n = packer.remaining().min(unpacker.remaining());
     assert_eq!(packer.transpack(&mut unpacker), n);
     assert_eq!((packer.position(), unpacker.position()), (skip + n, fed + n));

@@ -9,7 +9,7 @@
 
 use std::process::ExitCode;
 
-use mpj::{Datatype, Launch, Order, Piece, Pieces, View, World};
+use mpj::{ArrayOrder, Datatype, Launch, SplitViews, View, ViewSpec, World};
 
 /// The points of the plate, in both directions.
 const POINTS: usize = 60;
@@ -66,30 +66,30 @@ impl Block {
     }
 
     /// The ghosts, which are written, and the edges, which are read: above, below, left, right.
-    fn halo(&self) -> mpj::Result<Pieces<f64>> {
+    fn halo(&self) -> mpj::Result<SplitViews<f64>> {
         let [rows, columns] = self.size;
         let width = self.width();
         let row = Datatype::of::<f64>().contiguous(columns)?;
         let column = Datatype::of::<f64>().vector(rows, 1, width as isize)?;
         let point = |row: usize, column: usize| row * width + column;
         let ghosts = [
-            Piece::new(point(0, 1), &row, 1),
-            Piece::new(point(rows + 1, 1), &row, 1),
-            Piece::new(point(1, 0), &column, 1),
-            Piece::new(point(1, columns + 1), &column, 1),
+            ViewSpec::new(point(0, 1), &row, 1),
+            ViewSpec::new(point(rows + 1, 1), &row, 1),
+            ViewSpec::new(point(1, 0), &column, 1),
+            ViewSpec::new(point(1, columns + 1), &column, 1),
         ];
         let edges = [
-            Piece::new(point(1, 1), &row, 1),
-            Piece::new(point(rows, 1), &row, 1),
-            Piece::new(point(1, 1), &column, 1),
-            Piece::new(point(1, columns), &column, 1),
+            ViewSpec::new(point(1, 1), &row, 1),
+            ViewSpec::new(point(rows, 1), &row, 1),
+            ViewSpec::new(point(1, 1), &column, 1),
+            ViewSpec::new(point(1, columns), &column, 1),
         ];
-        Ok(Pieces::new(self.points.len(), &ghosts, &edges)?)
+        Ok(SplitViews::new(self.points.len(), &ghosts, &edges)?)
     }
 
     /// Gets the neighbours' edges into the ghosts; nothing is copied on the way but by the messages.
-    fn exchange(&mut self, world: &World, halo: &Pieces<f64>) -> mpj::Result<()> {
-        let (mut ghosts, edges) = halo.of(&mut self.points)?;
+    fn exchange(&mut self, world: &World, halo: &SplitViews<f64>) -> mpj::Result<()> {
+        let (mut ghosts, edges) = halo.split(&mut self.points)?;
         world.scope(|s| {
             let mut receives = Vec::new();
             for (ghost, from) in ghosts.iter_mut().zip(self.neighbours) {
@@ -130,7 +130,7 @@ fn step(points: &[f64], next: &mut [f64], [rows, columns]: [usize; 2]) {
 /// Puts the blocks together at rank 0: each is sent as it lies, without its ghosts, and received where it belongs.
 fn collect(world: &World, block: &Block) -> mpj::Result<Vec<f64>> {
     let inner = |size: [usize; 2], of: [usize; 2], start: [usize; 2]| {
-        Datatype::of::<f64>().subarray(&of, &size, &start, Order::C)
+        Datatype::of::<f64>().subarray(&of, &size, &start, ArrayOrder::C)
     };
     let mine = inner(block.size, block.size.map(|points| points + 2), [1, 1])?;
     let mine = View::new(&block.points, 0, &mine, 1)?;
@@ -144,9 +144,9 @@ fn collect(world: &World, block: &Block) -> mpj::Result<Vec<f64>> {
         let Block { size, start, .. } = Block::of(rank, world.size());
         types.push(inner(size, [POINTS; 2], start)?);
     }
-    let places: Vec<Piece> = types.iter().map(|place| Piece::new(0, place, 1)).collect();
-    let places = Pieces::new(plate.len(), &places, &[])?;
-    let (mut places, _) = places.of(&mut plate)?;
+    let places: Vec<ViewSpec> = types.iter().map(|place| ViewSpec::new(0, place, 1)).collect();
+    let places = SplitViews::new(plate.len(), &places, &[])?;
+    let (mut places, _) = places.split(&mut plate)?;
     world.scope(|s| {
         s.isend(&mine, 0, 1)?;
         let mut receives = Vec::new();

@@ -4,7 +4,8 @@
 //! value that makes no sense, or a name that is nearly one of these, is an error then.
 
 pub use mpj_devices::config::{
-    Choice, Config, ConfigError, GROUPS, Group, Names, Number, PREFIX, Parameter, Text, Value, all, near,
+    Choice, Config, ConfigError, GROUPS, Group, Names, Number, PREFIX, Parameter, Text, Value, all,
+    closest_name,
 };
 
 use crate::boot::LAUNCHER;

@@ -4,17 +4,17 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_datatypes::{InvalidValue, OutOfRange, Overlap, TooLong, TypeError};
+use mpj_datatypes::{InvalidValueError, OutOfRangeError, OverlapError, TooLongError, TypeError};
 use mpj_devices::{BufError, Fault, OpenError};
 use mpj_pool::AllocError;
 
-use crate::view::{OutOfSlice, PieceError};
+use crate::view::{SplitViewsError, ViewError};
 
 /// The error classes of MPI; the numbers are those of the MPI 5.0 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 #[non_exhaustive]
-pub enum Class {
+pub enum ErrorClass {
     /// A buffer that cannot be used.
     Buffer = 1,
     /// A count that is too large or does not fit the other arguments.
@@ -52,7 +52,7 @@ pub enum Class {
 /// ```
 /// # mpj::threads(1, |world| {
 /// let error = world.send(&[1.0f64], 5, 0).unwrap_err();
-/// assert_eq!(error.class(), mpj::Class::Rank);
+/// assert_eq!(error.class(), mpj::ErrorClass::Rank);
 /// assert_eq!(error.to_string(), "send: rank 5 is outside the communicator of 1 rank");
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
@@ -63,7 +63,7 @@ pub struct Error {
 
 #[derive(Clone, PartialEq, Eq)]
 struct Inner {
-    class: Class,
+    class: ErrorClass,
     call: &'static str,
     why: Why,
 }
@@ -89,31 +89,36 @@ pub(crate) fn followed(failure: &str) -> Option<u32> {
 }
 
 impl Error {
-    pub(crate) fn new(class: Class, call: &'static str, why: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn new(class: ErrorClass, call: &'static str, why: impl Into<Arc<str>>) -> Self {
         Error { inner: Box::new(Inner { class, call, why: Why::Text(why.into()) }) }
     }
 
     /// What a call fails with because rank `first` of the world has failed, in its words.
     #[cold]
-    pub(crate) fn told(class: Class, call: &'static str, why: impl Into<Arc<str>>, first: u32) -> Self {
+    pub(crate) fn from_remote(
+        class: ErrorClass,
+        call: &'static str,
+        why: impl Into<Arc<str>>,
+        first: u32,
+    ) -> Self {
         Error { inner: Box::new(Inner { class, call, why: Why::Told(why.into(), first) }) }.noted()
     }
 
     #[cold]
     pub(crate) fn fault(call: &'static str, fault: Fault) -> Self {
         let class = match &fault {
-            Fault::Truncated { .. } => Class::Truncate,
-            Fault::TypeMismatch { .. } | Fault::InvalidValue { .. } => Class::Type,
+            Fault::Truncated { .. } => ErrorClass::Truncate,
+            Fault::TypeMismatch { .. } | Fault::InvalidValue { .. } => ErrorClass::Type,
             Fault::Dead { .. }
             | Fault::Left { .. }
             | Fault::Abandoned { .. }
             | Fault::Refused { .. }
-            | Fault::Unreachable { .. } => Class::ProcAborted,
-            Fault::Cancelled => Class::Request,
-            Fault::Freed | Fault::Joined { .. } => Class::Comm,
-            Fault::NoMemory { .. } | Fault::TooManyMessages { .. } => Class::NoMem,
+            | Fault::Unreachable { .. } => ErrorClass::ProcAborted,
+            Fault::Cancelled => ErrorClass::Request,
+            Fault::Freed | Fault::AlreadyJoined { .. } => ErrorClass::Comm,
+            Fault::NoMemory { .. } | Fault::TooManyMessages { .. } => ErrorClass::NoMem,
             // `Withdrawn`, `TooManyChannels`, and what a later engine may say.
-            _ => Class::Other,
+            _ => ErrorClass::Other,
         };
         Error { inner: Box::new(Inner { class, call, why: Why::Fault(fault) }) }.noted()
     }
@@ -139,14 +144,14 @@ impl Error {
     #[cold]
     pub(crate) fn buf(call: &'static str, error: BufError) -> Self {
         let class = match error {
-            BufError::TooLarge { .. } | BufError::Ragged { .. } => Class::Count,
-            _ => Class::Buffer,
+            BufError::TooLarge { .. } | BufError::PartialItem { .. } => ErrorClass::Count,
+            _ => ErrorClass::Buffer,
         };
         Error::new(class, call, error.to_string())
     }
 
     /// Returns the MPI class.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> ErrorClass {
         self.inner.class
     }
 
@@ -220,7 +225,7 @@ macro_rules! refused {
     ($($why:ty => $class:ident, $call:literal;)*) => {$(
         impl From<$why> for Error {
             fn from(why: $why) -> Self {
-                Error::new(Class::$class, $call, why.to_string())
+                Error::new(ErrorClass::$class, $call, why.to_string())
             }
         }
     )*};
@@ -228,18 +233,18 @@ macro_rules! refused {
 
 refused! {
     TypeError => Type, "datatype";
-    Overlap => Type, "datatype";
-    OutOfSlice => Buffer, "view";
-    PieceError => Buffer, "pieces";
-    OutOfRange => Buffer, "pack";
-    TooLong => Truncate, "unpack";
-    InvalidValue => Type, "unpack";
+    OverlapError => Type, "datatype";
+    ViewError => Buffer, "view";
+    SplitViewsError => Buffer, "pieces";
+    OutOfRangeError => Buffer, "pack";
+    TooLongError => Truncate, "unpack";
+    InvalidValueError => Type, "unpack";
     AllocError => NoMem, "alloc";
 }
 
 impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
-        Error::new(Class::Other, "start", error.to_string())
+        Error::new(ErrorClass::Other, "start", error.to_string())
     }
 }
 

@@ -20,13 +20,13 @@
 //! * [`World`] is all ranks; it derefs to an [`Intracomm`], which has messages, collectives, `dup` and `split`.
 //! * Buffers are slices, arrays, `Vec`s and single values: of primitives, and of structures with
 //!   [`#[derive(mpj::Datatype)]`](derive@Datatype) ([`SendBuf`], [`RecvBuf`]).
-//! * Parts of a slice, such as the columns of a matrix, are [`View`]s by a [`struct@Datatype`]; [`Pieces`] are several of
+//! * Parts of a slice, such as the columns of a matrix, are [`View`]s by a [`struct@Datatype`]; [`SplitViews`] are several of
 //!   one slice at once, for a halo exchange in place (`examples/halo.rs`).
 //! * A [`buffer::Buffer`] holds sections of primitives and serde values; it is sent as any buffer is, and received by
 //!   [`recv_buffer`](Intracomm::recv_buffer). [`Slices`] are several slices as one message.
-//! * A message in memory of [`World::slice`] or [`World::pool`] need not be copied for a rank on the same host: it reads
+//! * A message in memory of [`World::alloc_slice`] or [`World::pool`] need not be copied for a rank on the same host: it reads
 //!   it where it lies ([`recv_block`](Intracomm::recv_block)). By which way others go, through blocks or without copies, is the
-//!   library's choice, or the user's: [`Path`], for a job (`mpjrun --path`), a communicator ([`Intracomm::by_path`]) or a call.
+//!   library's choice, or the user's: [`DataPath`], for a job (`mpjrun --path`), a communicator ([`Intracomm::with_path`]) or a call.
 //! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope); several
 //!   are waited for by [`wait_all`], [`wait_any`] and their like, also if they differ ([`Waitable::watch`]).
 //! * Collectives may be started, and waited for in any order ([`Intracomm::ibarrier`]); whoever waits drives them.
@@ -46,10 +46,10 @@
 //! | `Datatype` | [`struct@Datatype`]: all constructors of MPI, not only those of mpiJava; `OBJECT` is [`send_object`](Intracomm::send_object) | |
 //! | `Op`, `User_function` | [`Op`], [`UserOp`] | |
 //! | `Request`, `Status` | [`Request`], [`ScopedSend`], [`ScopedRecv`], [`Status`] | |
-//! | `Prequest` | beyond mpiJava, collectives: [`Prepared`] | not yet: persistent requests of messages |
+//! | `Prequest` | beyond mpiJava, collectives: [`PersistentRequest`] | not yet: persistent requests of messages |
 //! | `Group` | [`raw::Comm::group`] tells who is in it | not yet: making groups, and communicators of them |
 //! | `Intercomm`, `Cartcomm`, `Graphcomm`, `CartParms`, `GraphParms`, `ShiftParms` | | not yet |
-//! | `MPIException` | [`Error`] with its [`Class`] | |
+//! | `MPIException` | [`Error`] with its [`ErrorClass`] | |
 //!
 //! Jobs run on one host, as threads or as the processes that `mpjrun` starts.
 //!
@@ -148,33 +148,33 @@ pub mod datatypes {
     pub use mpj_datatypes_derive::MpjDatatype as Datatype;
 }
 
-pub use comm::{Intracomm, Lent, LentBlock, LentBuffer, Matched};
+pub use comm::{Intracomm, Message, ReadOnlyBlock, ReceivedBlock, ReceivedBuffer};
 pub use datatypes::Datatype;
 pub use endpoint::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
-pub use error::{BoxError, Class, Error, Result};
+pub use error::{BoxError, Error, ErrorClass, Result};
 pub use mpj_attr::test;
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
 pub use mpj_buffer as buffer;
 #[cfg(feature = "bytemuck")]
-pub use mpj_datatypes::Pod;
+pub use mpj_datatypes::PodElement;
 #[doc(hidden)]
 pub use mpj_datatypes::derived;
 pub use mpj_datatypes::{
-    Distributed, Distribution, Equivalent, Order, Packer, Primitive, Receivable, TypeError, Unpacker,
+    ArrayOrder, DistributedDim, Distribution, Equivalent, Packer, Primitive, Receivable, TypeError, Unpacker,
 };
 /// Devices, matching and protocols, and the types of [`boot`] and [`raw`]: the crate
 /// `mpj-devices`.
 pub use mpj_devices as devices;
-pub use mpj_devices::{Fault, Path, Stats};
+pub use mpj_devices::{DataPath, Fault, Stats};
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
 pub use request::{
-    Failed, Prepared, Request, Running, Scope, ScopedRecv, ScopedSend, Waitable, Watch, test_all, test_any,
-    test_some, wait_all, wait_any, wait_some,
+    ActiveRequest, PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend,
+    Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;
 pub use types::{PoolSlice, RecvBuf, SendBuf};
-pub use view::{OutOfSlice, Piece, PieceError, PieceId, Pieces, Slices, View, ViewMut};
+pub use view::{Slices, SplitViews, SplitViewsError, View, ViewError, ViewId, ViewMut, ViewSpec};
 pub use world::{World, wtick, wtime};

@@ -45,7 +45,7 @@ pub enum Op {
     Bor,
     /// Bitwise exclusive or.
     Bxor,
-    /// The user's own: see [`Op::user`] and [`Op::from_fn`].
+    /// The user's own: see [`Op::user`] and [`Op::from_raw_fn`].
     User(UserOp),
 }
 
@@ -59,28 +59,28 @@ pub struct UserOp {
 #[derive(Clone)]
 enum Function {
     /// On items of one type.
-    Typed { fold: Given<Fold>, name: &'static str, datatype: Datatype },
+    Typed { fold: DeferDrop<Fold>, name: &'static str, datatype: Datatype },
     /// On items of any, which it is told.
-    Erased(Given<Erased>),
+    Erased(DeferDrop<Erased>),
 }
 
 /// A function that the user has given away. What it has captured is the user's: it is dropped where that may take long, or
 /// panic, by whoever has the last copy.
-struct Given<F: ?Sized + Send + Sync + 'static>(ManuallyDrop<Arc<F>>);
+struct DeferDrop<F: ?Sized + Send + Sync + 'static>(ManuallyDrop<Arc<F>>);
 
-impl<F: ?Sized + Send + Sync + 'static> Given<F> {
+impl<F: ?Sized + Send + Sync + 'static> DeferDrop<F> {
     fn new(function: Arc<F>) -> Self {
-        Given(ManuallyDrop::new(function))
+        DeferDrop(ManuallyDrop::new(function))
     }
 }
 
-impl<F: ?Sized + Send + Sync + 'static> Clone for Given<F> {
+impl<F: ?Sized + Send + Sync + 'static> Clone for DeferDrop<F> {
     fn clone(&self) -> Self {
-        Given(self.0.clone())
+        DeferDrop(self.0.clone())
     }
 }
 
-impl<F: ?Sized + Send + Sync + 'static> Deref for Given<F> {
+impl<F: ?Sized + Send + Sync + 'static> Deref for DeferDrop<F> {
     type Target = F;
 
     fn deref(&self) -> &F {
@@ -88,23 +88,23 @@ impl<F: ?Sized + Send + Sync + 'static> Deref for Given<F> {
     }
 }
 
-impl<F: ?Sized + Send + Sync + 'static> Drop for Given<F> {
+impl<F: ?Sized + Send + Sync + 'static> Drop for DeferDrop<F> {
     fn drop(&mut self) {
         // SAFETY: it is taken here alone, and not touched again.
-        mpj_devices::let_go(unsafe { ManuallyDrop::take(&mut self.0) });
+        mpj_devices::drop_deferred(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }
 
-type Fold = dyn Fn(*const u8, *mut u8, usize, Order) + Send + Sync;
+type Fold = dyn Fn(*const u8, *mut u8, usize, OperandOrder) + Send + Sync;
 type Erased = dyn Fn(*const u8, *mut u8, usize, &Datatype) + Send + Sync;
 
 /// Which operand the incoming items are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Order {
+pub(crate) enum OperandOrder {
     /// `into = from ∘ into`.
-    FromLeft,
+    IncomingFirst,
     /// `into = into ∘ from`.
-    FromRight,
+    IncomingLast,
 }
 
 impl fmt::Debug for UserOp {
@@ -127,7 +127,7 @@ impl Op {
         let datatype = T::datatype();
         let padded: Option<Vec<Run>> =
             (datatype.size() != size_of::<T>()).then(|| datatype.runs(1).collect());
-        let fold = move |from: *const u8, into: *mut u8, count: usize, order: Order| {
+        let fold = move |from: *const u8, into: *mut u8, count: usize, order: OperandOrder| {
             let padded = padded.as_deref();
             for at in 0..count {
                 let offset = at * size_of::<T>();
@@ -137,8 +137,8 @@ impl Op {
                 // SAFETY: as above.
                 let old: T = unsafe { take(into, padded) };
                 let new = match order {
-                    Order::FromLeft => function(&from, &old),
-                    Order::FromRight => function(&old, &from),
+                    OperandOrder::IncomingFirst => function(&from, &old),
+                    OperandOrder::IncomingLast => function(&old, &from),
                 };
                 // SAFETY: as above.
                 unsafe { put(&new, into, padded) };
@@ -146,7 +146,7 @@ impl Op {
         };
         let name = std::any::type_name::<T>();
         Op::User(UserOp {
-            function: Function::Typed { fold: Given::new(Arc::new(fold)), name, datatype },
+            function: Function::Typed { fold: DeferDrop::new(Arc::new(fold)), name, datatype },
             commutative,
         })
     }
@@ -161,7 +161,7 @@ impl Op {
     ///
     /// ```
     /// # mpj::threads(3, |world| {
-    /// let first = mpj::Op::from_fn(false, |from, into, len, datatype| {
+    /// let first = mpj::Op::from_raw_fn(false, |from, into, len, datatype| {
     ///     for byte in 0..len * datatype.size() {
     ///         // SAFETY: the items of both lie there, as bytes without gaps.
     ///         unsafe { *into.add(byte) = *from.add(byte) };
@@ -172,11 +172,11 @@ impl Op {
     /// assert_eq!(got, [10; 2]);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
-    pub fn from_fn(
+    pub fn from_raw_fn(
         commutative: bool,
         function: impl Fn(*const u8, *mut u8, usize, &Datatype) + Send + Sync + 'static,
     ) -> Op {
-        Op::User(UserOp { function: Function::Erased(Given::new(Arc::new(function))), commutative })
+        Op::User(UserOp { function: Function::Erased(DeferDrop::new(Arc::new(function))), commutative })
     }
 
     /// Returns whether the order of operands does not matter.
@@ -205,7 +205,7 @@ impl Op {
     }
 
     /// Returns why the operation is not defined for items of a datatype, if so.
-    pub(crate) fn refuses(&self, datatype: &Datatype) -> Option<String> {
+    pub(crate) fn unsupported_reason(&self, datatype: &Datatype) -> Option<String> {
         if let Op::User(user) = self {
             let Function::Typed { name, datatype: own, .. } = &user.function else { return None };
             // Same elements in the same places: the function is given items as they lie in memory.
@@ -213,13 +213,13 @@ impl Op {
             let same = own.signature() == datatype.signature()
                 && own.extent() == datatype.extent()
                 && own.runs(1).eq(datatype.runs(1))
-                && (!own.needs_check() || own.has_same_elements(datatype));
-            let of = || datatype.homogeneous().map_or("mixed elements", Primitive::name);
+                && (!own.needs_validation() || own.has_same_elements(datatype));
+            let of = || datatype.single_primitive().map_or("mixed elements", Primitive::name);
             return (!same).then(|| {
                 format!("the operation is one on {name}, and the datatype is another, of {}", of())
             });
         }
-        let Some(primitive) = datatype.homogeneous() else {
+        let Some(primitive) = datatype.single_primitive() else {
             return Some(format!("{self:?} is not defined for a mixed datatype"));
         };
         (!defined(self, primitive)).then(|| format!("{self:?} is not defined for {}", primitive.name()))
@@ -239,12 +239,12 @@ impl Op {
         into: *mut u8,
         count: usize,
         datatype: &Datatype,
-        order: Order,
+        order: OperandOrder,
     ) -> Result<(), AllocError> {
         if let Op::User(user) = self {
             match &user.function {
                 Function::Typed { fold, .. } => fold(from, into, count, order),
-                Function::Erased(function) if user.commutative || order == Order::FromLeft => {
+                Function::Erased(function) if user.commutative || order == OperandOrder::IncomingFirst => {
                     function(from, into, count, datatype);
                 }
                 // SAFETY: the caller's contract.
@@ -254,7 +254,7 @@ impl Op {
             }
             return Ok(());
         }
-        let Some(primitive) = datatype.homogeneous() else { return Ok(()) };
+        let Some(primitive) = datatype.single_primitive() else { return Ok(()) };
         let size = primitive.size();
         for run in datatype.runs(count) {
             let offset = run.offset as isize;
@@ -323,7 +323,7 @@ unsafe fn from_right(
 ) -> Result<(), AllocError> {
     let extent = datatype.extent();
     let part = PART.checked_div(extent.unsigned_abs() as usize).unwrap_or(count).clamp(1, count.max(1));
-    let (low, high) = datatype.bounds(part).expect("items that lie in memory have bounds");
+    let (low, high) = datatype.byte_bounds(part).expect("items that lie in memory have bounds");
     let block = mpj_pool::global().alloc((high - low) as usize)?;
     let copy = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
     for at in (0..count).step_by(part) {

@@ -52,7 +52,7 @@ impl Status {
     ///
     /// # Panics
     /// If the message came from nobody ([`PROC_NULL`](crate::PROC_NULL)).
-    pub fn rank(&self) -> usize {
+    pub fn source_rank(&self) -> usize {
         self.source().expect("the message came from nobody")
     }
 

@@ -11,7 +11,7 @@ use crate::run::watch::Watch;
 use crate::world::World;
 
 /// What a test function may return.
-pub trait Outcome {
+pub trait TestResult {
     /// Turns it into a result with a printable error.
     ///
     /// # Errors
@@ -19,20 +19,20 @@ pub trait Outcome {
     fn into_result(self) -> Result<(), String>;
 }
 
-impl Outcome for () {
+impl TestResult for () {
     fn into_result(self) -> Result<(), String> {
         Ok(())
     }
 }
 
-impl<E: fmt::Debug> Outcome for Result<(), E> {
+impl<E: fmt::Debug> TestResult for Result<(), E> {
     fn into_result(self) -> Result<(), String> {
         self.map_err(|e| format!("{e:?}"))
     }
 }
 
 /// How long a test may take that does not say so itself.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Says it for all tests: `MPJ_TEST_TIMEOUT=10min cargo test`.
 pub(crate) const TEST_TIMEOUT: Text = Text {
@@ -71,7 +71,7 @@ const fn parse(text: &str) -> Option<Duration> {
 ///
 /// # Panics
 /// If it is no time: when the test is compiled.
-pub const fn limit(text: &str) -> Duration {
+pub const fn parse_timeout(text: &str) -> Duration {
     match parse(text) {
         Some(limit) if !limit.is_zero() => limit,
         _ => panic!("timeout: expected a time such as \"500ms\", \"10s\" or \"2min\""),
@@ -81,17 +81,17 @@ pub const fn limit(text: &str) -> Duration {
 /// Runs a test as `ranks` thread ranks; one such test at a time, since they share the machine's cores.
 ///
 /// # Panics
-/// If a rank panics or returns an error, or the test takes longer than `limit`: the test has failed. The panic is at the line of
+/// If a rank panics or returns an error, or the test takes longer than `parse_timeout`: the test has failed. The panic is at the line of
 /// the caller.
 #[track_caller]
-pub fn run<O: Outcome>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
+pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let outcome = config::from_env().map_err(|error| error.to_string()).and_then(|config| {
         // No limit is no time.
         let limit =
             if config.is_set(&TEST_TIMEOUT) { parse(config.text(&TEST_TIMEOUT)) } else { Some(limit) };
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        watched(ranks, limit, test)
+        run_with_timeout(ranks, limit, test)
     });
     if let Err(error) = outcome {
         panic!("{error}");
@@ -99,7 +99,7 @@ pub fn run<O: Outcome>(ranks: usize, limit: Duration, test: impl Fn(World) -> O 
 }
 
 /// Runs a test on threads that can be left behind: one that computes for ever cannot be ended.
-fn watched<O: Outcome>(
+fn run_with_timeout<O: TestResult>(
     ranks: usize,
     limit: Option<Duration>,
     test: impl Fn(World) -> O + Send + Sync + 'static,

@@ -18,11 +18,11 @@ use crate::raw::Buf;
 /// * slices, arrays and `Vec`s of [`Equivalent`] elements: primitives, arrays of them, and structures with
 ///   `#[derive(Datatype)]`;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
-/// * parts of a slice: [`View`](crate::View)s, or [`Pieces`](crate::Pieces) of one;
+/// * parts of a slice: [`View`](crate::View)s, or [`SplitViews`](crate::SplitViews) of one;
 /// * several slices, one after the other: [`Slices`](crate::Slices), to send;
 /// * a committed [`Buffer`](crate::buffer::Buffer), to send; what comes of it is received by
 ///   [`recv_buffer`](crate::Intracomm::recv_buffer);
-/// * the bytes [`Written`](crate::pool::Written) to a block of a pool, or a [`PoolSlice`] of items there;
+/// * the bytes of a [`FilledBlock`](crate::pool::FilledBlock), or a [`PoolSlice`] of items in a block of a pool;
 /// * with a [feature](crate#features): numbers of `half` and `num-complex`, structures that `bytemuck` vouches for, arrays
 ///   of `ndarray` and views of them, `Bytes` and `BytesMut`;
 /// * a `Box`, `Arc` or reference of any of these.
@@ -82,7 +82,7 @@ use crate::raw::Buf;
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// Items that are more bytes than can be counted are refused with [`Class::Count`](crate::Class::Count).
+/// Items that are more bytes than can be counted are refused with [`ErrorClass::Count`](crate::ErrorClass::Count).
 ///
 /// # Safety
 /// The items that the [`Buf`] describes are initialised and stay where they are for as long as `self` is neither moved
@@ -210,7 +210,7 @@ single!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64
 
 #[cfg(feature = "bytemuck")]
 // SAFETY: one element, whose bytes are initialised.
-unsafe impl<T> SendBuf for mpj_datatypes::Pod<T>
+unsafe impl<T> SendBuf for mpj_datatypes::PodElement<T>
 where
     Self: Equivalent,
 {
@@ -221,7 +221,7 @@ where
 
 #[cfg(feature = "bytemuck")]
 // SAFETY: one element of a `Receivable` type.
-unsafe impl<T> RecvBuf for mpj_datatypes::Pod<T>
+unsafe impl<T> RecvBuf for mpj_datatypes::PodElement<T>
 where
     Self: Receivable,
 {

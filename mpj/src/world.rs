@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use mpj_datatypes::Equivalent;
 use mpj_devices::config::{Config, Number};
-use mpj_devices::{End, Engine, OpenError, RankPool, Registry, Stats};
+use mpj_devices::{Engine, Exit, OpenError, RankPool, Registry, Stats};
 
 use crate::boot::{Boot, BootCards};
 use crate::collective::tuning::Tuning;
 use crate::comm::Intracomm;
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
 use crate::report::{RankStats, stats_table};
-use crate::run::{Traced, tell};
+use crate::run::{TraceGuard, print_error};
 use crate::types::PoolSlice;
 
 /// Whether a program says what its ranks have moved.
@@ -44,16 +44,16 @@ pub struct World {
 struct Membership {
     world: World,
     /// Dropped last.
-    _traced: Traced,
+    _traced: TraceGuard,
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.world.die("panicked");
+            self.world.report_death("panicked");
         } else {
-            let stats = self.world.leave().map(|stats| BTreeMap::from([(0, stats)]));
-            stats.iter().for_each(|stats| tell(&stats_table(1, stats)));
+            let stats = self.world.finalize().map(|stats| BTreeMap::from([(0, stats)]));
+            stats.iter().for_each(|stats| print_error(&stats_table(1, stats)));
         }
     }
 }
@@ -61,18 +61,18 @@ impl Drop for Membership {
 impl World {
     /// Joins a job.
     pub(crate) fn join(boot: Arc<dyn Boot>, registry: &Registry, config: &Config) -> Result<Self> {
-        let refuse = |why: String| Error::new(Class::Other, "start", why);
+        let refuse = |why: String| Error::new(ErrorClass::Other, "start", why);
         let site = boot.site().map_err(refuse)?;
         let cards = Arc::new(BootCards(Arc::clone(&boot)));
-        let engine = Engine::open(site, registry, config, cards, boot.deaths())?;
-        boot.watch(&engine);
+        let engine = Engine::open(site, registry, config, cards, boot.roster())?;
+        boot.attach_engine(&engine);
         let comm = Intracomm::new(raw::Comm::world(engine, Tuning::new(config))?);
         let tells_stats = config.number(&STATS) != 0;
         Ok(World { comm, boot, tells_stats, _membership: None })
     }
 
     /// Makes the last clone leave the job, and end its trace, when it is dropped.
-    pub(crate) fn leaving_on_drop(self, traced: Traced) -> Self {
+    pub(crate) fn leaving_on_drop(self, traced: TraceGuard) -> Self {
         World { _membership: Some(Arc::new(Membership { world: self.clone(), _traced: traced })), ..self }
     }
 
@@ -127,27 +127,27 @@ impl World {
     ///
     /// ```
     /// # mpj::threads(1, |world| {
-    /// let mut numbers = world.slice(1u32, 1000)?;
+    /// let mut numbers = world.alloc_slice(1u32, 1000)?;
     /// numbers[999] += 6;
     /// assert_eq!(numbers.iter().sum::<u32>(), 1006);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
-    /// [`Class::Count`] if it has more bytes than can be counted, [`Class::NoMem`] if there is no memory for it,
-    /// [`Class::Type`] if items must lie at multiples of more than a page.
-    pub fn slice<T: Equivalent>(&self, value: T, len: usize) -> Result<PoolSlice<T>> {
+    /// [`ErrorClass::Count`] if it has more bytes than can be counted, [`ErrorClass::NoMem`] if there is no memory for it,
+    /// [`ErrorClass::Type`] if items must lie at multiples of more than a page.
+    pub fn alloc_slice<T: Equivalent>(&self, value: T, len: usize) -> Result<PoolSlice<T>> {
         PoolSlice::new(self.pool(), value, len)
     }
 
     /// Returns the devices that could not be opened, and why: a job may go by another one than was thought.
     /// ```
     /// # mpj::threads(2, |world| {
-    /// let refused: Vec<&str> = world.refused_devices().iter().map(|error| error.device).collect();
+    /// let refused: Vec<&str> = world.failed_devices().iter().map(|error| error.device).collect();
     /// assert_eq!(refused, ["shmdev", "ibvdev", "niodev"]); // threads need none
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
-    pub fn refused_devices(&self) -> &[OpenError] {
+    pub fn failed_devices(&self) -> &[OpenError] {
         self.engine().refused()
     }
 
@@ -160,12 +160,12 @@ impl World {
     /// Ends the trace of this rank, if it is traced.
     fn end_trace(&self) {
         if let Err(why) = self.engine().end_trace() {
-            tell(&format_args!("rank {}: {why}", self.rank()));
+            print_error(&format_args!("rank {}: {why}", self.rank()));
         }
     }
 
     /// Leaves the job in good order. Returns what the rank has moved, if the user wants to know and no launcher tells him.
-    pub(crate) fn leave(&self) -> Option<RankStats> {
+    pub(crate) fn finalize(&self) -> Option<RankStats> {
         self.engine().close();
         self.end_trace();
         let stats = self.tells_stats.then(|| RankStats::of(&self.stats()))?;
@@ -177,9 +177,9 @@ impl World {
     }
 
     /// Leaves the job by a failure that the others are told of, unless it only follows another rank's.
-    pub(crate) fn die(&self, cause: &str) {
-        self.boot.deaths().report(self.comm.as_raw().rank(), End::Died(cause.into()));
-        self.engine().give_up(cause);
+    pub(crate) fn report_death(&self, cause: &str) {
+        self.boot.roster().report(self.comm.as_raw().rank(), Exit::Died(cause.into()));
+        self.engine().fail_all_and_wait(cause);
         self.end_trace();
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpj::boot::Local;
+use mpj::boot::ThreadBoot;
 use mpj::{Launch, World};
 
 const MODE: &str = "MPJ_TEST_MODE";
@@ -80,7 +80,7 @@ fn program(mode: &str) -> ExitCode {
             patient(&world)
         }),
         "abort-on" => {
-            let faces = Local::job(4);
+            let faces = ThreadBoot::ranks(4);
             let registry = faces[0].registry();
             // The rank itself goes on to a good end.
             mpj::run_on(faces, &registry, |world| match world.rank() {
@@ -98,14 +98,14 @@ fn program(mode: &str) -> ExitCode {
             if world.rank() == 2 {
                 return Err(pair.send(&[0u8], 5, 0).expect_err("no such rank"));
             }
-            while !world.boot().deaths().has_death() {
+            while !world.boot().roster().has_death() {
                 std::thread::yield_now();
             }
             unwound(&pair)
         }),
         "ring" => mpj::run_with(four, |world| ring(&world)),
         "ring-on" => {
-            let faces = Local::job(3);
+            let faces = ThreadBoot::ranks(3);
             let registry = faces[0].registry();
             mpj::run_on(faces, &registry, |world| ring(&world))
         }
@@ -157,7 +157,7 @@ fn unwound(world: &mpj::Intracomm) -> mpj::Result<()> {
         return world.recv(&mut [0u8], 0, 3).map(drop);
     }
     let big = vec![1u8; 1 << 20].leak();
-    let keep: mpj::raw::Keep = Arc::new(Grenade);
+    let keep: mpj::raw::KeepAlive = Arc::new(Grenade);
     let buf = mpj::raw::Buf::slice(big);
     // SAFETY: the bytes are never freed.
     #[expect(unsafe_code, reason = "the raw face, as only it takes such a buffer")]

@@ -52,7 +52,7 @@ struct Taken {
 }
 
 fn so_far() -> [usize; 3] {
-    let pool = global().stats().requested as usize;
+    let pool = global().stats().requested_bytes as usize;
     [CALLS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed), pool]
 }
 

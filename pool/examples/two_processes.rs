@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-use mpj_pool::{Magazine, Pool, RawBuffer, Shared};
+use mpj_pool::{Magazine, Pool, RawBuffer, SharedStorage};
 
 /// The sender: allocates in the segment, writes, and says where.
 fn main() -> Result<(), Box<dyn Error>> {
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let (Some(fd), Some(epoch)) = (arguments.next(), arguments.next()) {
         return receive(fd.parse()?, epoch.parse()?);
     }
-    let segment = Shared::create(1 << 20)?;
+    let segment = SharedStorage::create(1 << 20)?;
     // SAFETY: the peer inherits this descriptor, and attaches it.
     let fd = unsafe { segment.descriptor() }.try_clone_to_owned()?;
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::empty())?;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let text = b"written once, copied never";
     let mut block = pool.alloc(text.len())?;
     block.as_uninit_mut()[..text.len()].write_copy_of_slice(text);
-    let (_, offset) = block.region().ok_or("shared memory has a key")?;
+    let (_, offset) = block.region_offset().ok_or("shared memory has a key")?;
     let mut pipe = peer.stdin.take().ok_or("piped above")?;
     pipe.write_all(&(offset as u64).to_le_bytes())?;
     pipe.write_all(&(text.len() as u64).to_le_bytes())?;
@@ -44,15 +44,15 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn receive(fd: i32, epoch: u64) -> Result<(), Box<dyn Error>> {
     // SAFETY: the sender says that this descriptor is ours, and nothing else here uses it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let view = Shared::attach(fd)?.expect_epoch(epoch)?;
+    let view = SharedStorage::attach(fd)?.expect_epoch(epoch)?;
     let mut words = [[0; 8]; 2];
     for word in &mut words {
         std::io::stdin().read_exact(word)?;
     }
     let [offset, len] = words.map(|word| u64::from_le_bytes(word) as usize);
-    let at = view.at(offset, len).ok_or("outside of the segment")?;
+    let at = view.ptr_at(offset, len).ok_or("outside of the segment")?;
     let mut copy = vec![0; len];
-    // SAFETY: `at` has checked the range, and the sender does not write there while it waits for us.
+    // SAFETY: `ptr_at` has checked the range, and the sender does not write there while it waits for us.
     unsafe { at.as_ptr().copy_to_nonoverlapping(copy.as_mut_ptr(), len) };
     println!("at +{offset:#x} in segment {epoch:#x}: {}", String::from_utf8_lossy(&copy));
     Ok(())

@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::block::Block;
 use crate::buddy::Map;
-use crate::cache::{self, Budget, Depot, Home, PLAIN, Remains};
+use crate::cache::{self, Budget, DeferredFree, Depot, PLAIN, RegionTag};
 use crate::class::{Class, MAX_ALIGN, MOST, alignment};
-use crate::registration::Known;
-use crate::sync::{Lock, Stock};
-use crate::{AllocError, Growth, MIN_BLOCK, PoolStats, Shortage, Storage, StorageError};
+use crate::registration::RegisteredStorage;
+use crate::sync::{ByteBudget, Lock};
+use crate::{AllocError, AllocErrorKind, Growth, MIN_BLOCK, PoolStats, Storage, StorageError};
 
 mod entry;
 mod kept;
 mod state;
-use entry::{Division, Place};
+use entry::{BlockLocation, Division};
 use state::State;
 
 /// Makes storages of at least so many bytes.
@@ -26,14 +26,14 @@ pub(crate) type MakeStorage<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + 
 #[derive(Debug)]
 #[repr(align(256))]
 pub(crate) struct Region<S: Storage> {
-    pub(crate) storage: Known<S>,
+    pub(crate) storage: RegisteredStorage<S>,
     pub(crate) arena: NonNull<Arena<S>>,
     /// The number of the arena, which no other arena ever has, or `PLAIN`.
     pub(crate) id: u64,
     slot: usize,
 }
 
-const _: () = assert!(align_of::<Region<crate::Pages>>() == Home::ALIGN);
+const _: () = assert!(align_of::<Region<crate::Pages>>() == RegionTag::ALIGN);
 
 impl<S: Storage> Region<S> {
     /// Returns the distance in bytes of an address in this region from its start.
@@ -59,7 +59,7 @@ pub(crate) struct Arena<S: Storage> {
     growth: Growth,
     source: Option<MakeStorage<S>>,
     /// What threads keep and where they leave it, if they do.
-    keeping: Option<Box<Keeping>>,
+    keeping: Option<Box<CacheShared>>,
     /// The greatest block that shares a region with others.
     shared: usize,
     /// The greatest block of all.
@@ -68,26 +68,26 @@ pub(crate) struct Arena<S: Storage> {
 
 /// What an arena has whose blocks are kept by threads.
 #[derive(Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct CacheShared {
     id: u64,
     budget: Budget,
     depot: Depot,
     /// Bytes of large blocks that threads may keep beyond their own budgets, all together.
-    large: Stock,
+    large: ByteBudget,
 }
 
-impl Keeping {
+impl CacheShared {
     /// All threads together may keep large blocks of 1/`SHARE` of the most bytes that shared regions ever had, on top of their
     /// own budgets.
     const SHARE: u64 = 4;
 
     /// Returns what an arena needs whose threads keep `budget` bytes each in small blocks, and the depot as many.
-    pub(crate) fn new(budget: usize) -> Keeping {
-        Keeping {
+    pub(crate) fn new(budget: usize) -> CacheShared {
+        CacheShared {
             id: cache::new_id(),
             budget: Budget { thread: budget, greatest: 0 },
             depot: Depot::new(budget),
-            large: Stock::new(0),
+            large: ByteBudget::new(0),
         }
     }
 }
@@ -97,7 +97,7 @@ impl<S: Storage> Arena<S> {
     pub(crate) fn growing(
         growth: Growth,
         source: MakeStorage<S>,
-        keeping: Option<Keeping>,
+        keeping: Option<CacheShared>,
     ) -> NonNull<Arena<S>> {
         let most = growth.limit.min(MOST) & !(MAX_ALIGN - 1);
         let shared = (growth.largest / 2).min(most);
@@ -115,7 +115,7 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Returns an arena over one storage that never grows.
-    pub(crate) fn fixed(storage: S, keeping: Option<Keeping>) -> Result<NonNull<Arena<S>>, StorageError> {
+    pub(crate) fn fixed(storage: S, keeping: Option<CacheShared>) -> Result<NonNull<Arena<S>>, StorageError> {
         let size = storage.size();
         let leaves = (size / MIN_BLOCK) as u64;
         let most = Map::MAX_LEAVES as usize * MIN_BLOCK;
@@ -138,10 +138,10 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Limits the blocks that threads keep to those that share a region: a block with a region of its own has no class.
-    fn keeping(keeping: Option<Keeping>, shared: usize) -> Option<Box<Keeping>> {
+    fn keeping(keeping: Option<CacheShared>, shared: usize) -> Option<Box<CacheShared>> {
         keeping.map(|keeping| {
             let budget = Budget { greatest: shared, ..keeping.budget };
-            Box::new(Keeping { budget, ..keeping })
+            Box::new(CacheShared { budget, ..keeping })
         })
     }
 
@@ -184,7 +184,7 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Takes a block of a class out of a region that is there. Two pointers come back in registers.
-    fn grant(&self, class: Class, len: usize) -> Option<cache::RawBlock> {
+    fn grant(&self, class: Class, len: usize) -> Option<cache::BlockPtr> {
         self.lock.lock().grant(class, len)
     }
 
@@ -194,7 +194,7 @@ impl<S: Storage> Arena<S> {
     fn alloc_slowly(&self, len: usize) -> Result<Block<S>, AllocError> {
         // A pool whose limit is below a page has nothing even for 0 bytes.
         if len.max(1) > self.most {
-            return Err(self.refuse(len, Shortage::TooLarge));
+            return Err(self.refuse(len, AllocErrorKind::TooLarge));
         }
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let class = self.class(len);
@@ -225,7 +225,7 @@ impl<S: Storage> Arena<S> {
             let division = division.filter(|_| got >= size);
             division.map(|division| (storage, division)).ok_or(StorageError::Size { asked: size, most: got })
         });
-        let (storage, division) = made.map_err(|error| self.refuse(len, Shortage::Storage(error)))?;
+        let (storage, division) = made.map_err(|error| self.refuse(len, AllocErrorKind::Storage(error)))?;
         let mut state = self.lock.lock();
         self.insert(&mut state, storage, division);
         // Before anybody else takes it.
@@ -237,7 +237,7 @@ impl<S: Storage> Arena<S> {
     fn insert(&self, state: &mut State<S>, storage: S, division: Division) {
         let more = state.insert(self.this, self.id(), storage, division);
         if let Some(keeping) = &self.keeping {
-            keeping.large.add(more as u64 / Keeping::SHARE);
+            keeping.large.add(more as u64 / CacheShared::SHARE);
         }
     }
 
@@ -268,11 +268,11 @@ impl<S: Storage> Arena<S> {
         (left >= needed).then_some(wanted.min(left))
     }
 
-    fn full(&self) -> Shortage {
-        Shortage::Full { capacity: self.growth.limit }
+    fn full(&self) -> AllocErrorKind {
+        AllocErrorKind::Full { capacity: self.growth.limit }
     }
 
-    fn refuse(&self, requested: usize, why: Shortage) -> AllocError {
+    fn refuse(&self, requested: usize, why: AllocErrorKind) -> AllocError {
         let live = self.lock.lock().ledger().live_granted();
         AllocError::new(requested, self.most, live as usize, why)
     }
@@ -285,13 +285,13 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// This is a live block of an arena of this type, and is not used again.
     #[inline]
-    pub(crate) unsafe fn give(block: cache::RawBlock) {
+    pub(crate) unsafe fn free_to_region(block: cache::BlockPtr) {
         // SAFETY: the caller's promise.
         let (arena, place) = unsafe { Self::place_of(block) };
         // SAFETY: the block is live, so the arena lives (invariant 1) until the lock is opened below.
         let lock = unsafe { &(*arena.as_ptr()).lock };
         let mut state = lock.lock();
-        let surplus = state.take_back(place);
+        let surplus = state.free_block(place);
         let is_last = state.is_over();
         drop(state);
         drop(surplus);
@@ -305,7 +305,7 @@ impl<S: Storage> Arena<S> {
     ///
     /// # Safety
     /// This is a live block of an arena of this type, and is only used again if this returns none.
-    pub(crate) unsafe fn grow(block: cache::RawBlock, len: usize) -> Option<cache::RawBlock> {
+    pub(crate) unsafe fn grow(block: cache::BlockPtr, len: usize) -> Option<cache::BlockPtr> {
         // SAFETY: the caller's promise.
         let (arena, place) = unsafe { Self::place_of(block) };
         // SAFETY: the block is live, so the arena lives (invariant 1).
@@ -320,11 +320,11 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// This is a block of an arena of this type, live or kept, so that its region lives (invariant 2).
     #[inline]
-    unsafe fn place_of(block: cache::RawBlock) -> (NonNull<Arena<S>>, Place) {
+    unsafe fn place_of(block: cache::BlockPtr) -> (NonNull<Arena<S>>, BlockLocation) {
         let region: NonNull<Region<S>> = block.home.region().cast();
         // SAFETY: the caller's promise.
         let Region { arena, slot, .. } = unsafe { region.as_ref() };
-        (*arena, Place { slot: *slot, base: block.base, class: block.home.class() })
+        (*arena, BlockLocation { slot: *slot, base: block.base, class: block.home.class() })
     }
 
     /// Ends the pool's part: frees what is idle, and the arena too if no block is live.
@@ -352,7 +352,7 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// The pool is gone, and no block is live. This is called once, by whom `is_over` told so.
     #[cold]
-    unsafe fn detach(arena: NonNull<Arena<S>>, _teardown: &mut cache::Teardown) -> Remains {
+    unsafe fn detach(arena: NonNull<Arena<S>>, _teardown: &mut cache::Teardown) -> DeferredFree {
         // SAFETY: `place` made it from a box, and the caller promises that this happens once. Who else knows it are
         // threads that keep blocks, and they look at their flag, under the `Teardown` that this thread holds, before they use it.
         let arena = unsafe { Box::from_raw(arena.as_ptr()) };
@@ -382,7 +382,7 @@ impl<S: Storage> Arena<S> {
 
 impl<S: Storage> fmt::Debug for Arena<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PoolStats { regions, region_bytes, live_blocks, live_granted, .. } = self.stats();
+        let PoolStats { regions, region_bytes, live_blocks, live_bytes: live_granted, .. } = self.stats();
         write!(f, "{live_granted} of {region_bytes} B live in {live_blocks} blocks, {regions} regions")
     }
 }

@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use crate::arena::{Arena, Region};
-use crate::cache::RawBlock;
+use crate::cache::BlockPtr;
 use crate::class::MIN_BLOCK;
 use crate::{RawBuffer, RegionKey, Storage, registration};
 
@@ -29,7 +29,7 @@ use crate::{RawBuffer, RegionKey, Storage, registration};
 /// 2. From `raw.base` on as many bytes as the class has, or the region if there is no class, lie in the region, and are
 ///    granted to this block alone until the arena takes it back. They are at least [`MIN_BLOCK`].
 pub struct Block<S: Storage> {
-    raw: RawBlock,
+    raw: BlockPtr,
     region: PhantomData<NonNull<Region<S>>>,
 }
 
@@ -43,13 +43,13 @@ impl<S: Storage> Block<S> {
     /// The arena of the home of the block, whose storage is of type `S`, has just granted these bytes, and counts them as one
     /// live block.
     #[inline]
-    pub(crate) unsafe fn new(raw: RawBlock) -> Block<S> {
+    pub(crate) unsafe fn new(raw: BlockPtr) -> Block<S> {
         Block { raw, region: PhantomData }
     }
 
     /// Returns what the block is, which is no block any more.
     #[inline]
-    fn into_raw(self) -> RawBlock {
+    fn into_raw(self) -> BlockPtr {
         ManuallyDrop::new(self).raw
     }
 
@@ -60,8 +60,8 @@ impl<S: Storage> Block<S> {
     /// the fast way itself.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
-        let RawBlock { base, home } = self.into_raw();
-        Block { raw: RawBlock { base: black_box(base), home: black_box(home) }, region: PhantomData }
+        let BlockPtr { base, home } = self.into_raw();
+        Block { raw: BlockPtr { base: black_box(base), home: black_box(home) }, region: PhantomData }
     }
 
     /// Makes room for `len` bytes where the block is, if what follows it is free; the bytes in it stay.
@@ -131,12 +131,12 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
         capacity
     }
 
-    fn region(&self) -> Option<(RegionKey, usize)> {
+    fn region_offset(&self) -> Option<(RegionKey, usize)> {
         let region = self.region_of();
         region.storage.key().map(|key| (key, region.offset(self.raw.base)))
     }
 
-    fn registrable(&self) -> Option<&registration::Region> {
+    fn region(&self) -> Option<&registration::Region> {
         Some(self.region_of().storage.as_region())
     }
 }
@@ -149,7 +149,7 @@ impl<S: Storage> Drop for Block<S> {
             self.poison();
         }
         // SAFETY: invariants 1 and 2; this runs once, so the block is live until here and not used afterwards.
-        unsafe { Arena::<S>::keep(self.raw) }
+        unsafe { Arena::<S>::free_to_cache(self.raw) }
     }
 }
 

@@ -6,38 +6,38 @@ use core::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
 
-use crate::strategy::Private;
+use crate::strategy::PrivateStorage;
 use crate::{Block, MAX_ALIGN, Magazine, Pool, RawBuffer};
 
 /// An allocator whose memory comes from a pool, for `allocator_api2::vec::Vec`, `hashbrown::HashMap` and the like.
 ///
 /// A collection does not say which block it gives back, so the handle lies in front of its bytes, in 64 bytes of their
-/// own: that is why only [`Private`] storage will do. Alignments up to 2048 are possible.
+/// own: that is why only [`PrivateStorage`] storage will do. Alignments up to 2048 are possible.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
-/// use mpj_pool::{Growth, InPool, Magazine, Pages, Pool};
+/// use mpj_pool::{Growth, PoolAllocator, Magazine, Pages, Pool};
 ///
 /// let pool = Magazine::growing(Growth::default(), Pages::create);
-/// let mut squares = Vec::new_in(InPool::new(&pool));
+/// let mut squares = Vec::new_in(PoolAllocator::new(&pool));
 /// squares.extend((0..1000u64).map(|n| n * n));
 /// assert_eq!(squares[999], 998_001);
 /// assert_eq!(pool.stats().live_blocks, 1);
 /// drop(squares);
 /// assert_eq!(pool.stats().live_blocks, 0);
 /// ```
-pub struct InPool<'p, S: Private> {
+pub struct PoolAllocator<'p, S: PrivateStorage> {
     pool: &'p Magazine<S>,
 }
 
-impl<'p, S: Private> InPool<'p, S> {
+impl<'p, S: PrivateStorage> PoolAllocator<'p, S> {
     /// The bytes that the handle takes in front of a collection's.
     const HEAD: usize = 64;
 
     /// Returns an allocator on `pool`.
-    pub fn new(pool: &'p Magazine<S>) -> InPool<'p, S> {
+    pub fn new(pool: &'p Magazine<S>) -> PoolAllocator<'p, S> {
         const { assert!(size_of::<Block<S>>() <= Self::HEAD && align_of::<Block<S>>() <= Self::HEAD) };
-        InPool { pool }
+        PoolAllocator { pool }
     }
 
     /// Returns how far behind the start of a block the bytes for `layout` start.
@@ -71,7 +71,7 @@ impl<'p, S: Private> InPool<'p, S> {
 // SAFETY: memory comes from blocks, which neither move nor end before `deallocate` takes their handle; clones are the
 // same pool. Blocks are aligned to the largest power of two ≤ min(length, 4096), so `head + size` bytes with a head of
 // `align` ≤ 2048 are aligned to `align`.
-unsafe impl<S: Private> Allocator for InPool<'_, S> {
+unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let head = Self::head(layout);
         if head > MAX_ALIGN / 2 {
@@ -108,15 +108,15 @@ unsafe impl<S: Private> Allocator for InPool<'_, S> {
     }
 }
 
-impl<S: Private> Clone for InPool<'_, S> {
+impl<S: PrivateStorage> Clone for PoolAllocator<'_, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S: Private> Copy for InPool<'_, S> {}
+impl<S: PrivateStorage> Copy for PoolAllocator<'_, S> {}
 
-impl<S: Private> fmt::Debug for InPool<'_, S> {
+impl<S: PrivateStorage> fmt::Debug for PoolAllocator<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("InPool").field(self.pool).finish()
     }

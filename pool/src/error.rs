@@ -13,15 +13,15 @@ pub struct AllocError {
     /// The most bytes that one request to this pool can get.
     pub limit: usize,
     /// The bytes granted in live blocks when the request failed.
-    pub live: usize,
+    pub live_bytes: usize,
     /// What stood in the way.
-    pub why: Shortage,
+    pub kind: AllocErrorKind,
 }
 
 /// What stood in the way of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Shortage {
+pub enum AllocErrorKind {
     /// The pool can never hold such a block.
     TooLarge,
     /// The pool has reached its limit; it can succeed once others free blocks.
@@ -35,23 +35,23 @@ pub enum Shortage {
 
 impl AllocError {
     /// Describes a failed request to a pool of one's own making.
-    pub const fn new(requested: usize, limit: usize, live: usize, why: Shortage) -> AllocError {
-        AllocError { requested, limit, live, why }
+    pub const fn new(requested: usize, limit: usize, live: usize, why: AllocErrorKind) -> AllocError {
+        AllocError { requested, limit, live_bytes: live, kind: why }
     }
 }
 
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AllocError { requested, limit, live, .. } = *self;
-        match self.why {
-            Shortage::TooLarge => {
+        let AllocError { requested, limit, live_bytes: live, .. } = *self;
+        match self.kind {
+            AllocErrorKind::TooLarge => {
                 write!(f, "block of {requested} bytes asked for, the pool gives {limit} at most")
             }
-            Shortage::Full { capacity } => write!(
+            AllocErrorKind::Full { capacity } => write!(
                 f,
                 "no room for a block of {requested} bytes: {live} of the {capacity} bytes that the pool may have are in use"
             ),
-            Shortage::Storage(_) => {
+            AllocErrorKind::Storage(_) => {
                 write!(f, "no new region for a block of {requested} bytes, {live} bytes are in use")
             }
         }
@@ -60,8 +60,8 @@ impl fmt::Display for AllocError {
 
 impl core::error::Error for AllocError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match &self.why {
-            Shortage::Storage(error) => Some(error),
+        match &self.kind {
+            AllocErrorKind::Storage(error) => Some(error),
             _ => None,
         }
     }

@@ -23,12 +23,12 @@
 //! | [`Pages`] | anonymous pages, huge if the system lets, faulted in when made, the rest of large ones by a thread | by default |
 //! | [`Heap`] | the global allocator, faulted in when touched | for small pools, and under tools that watch the allocator |
 //! | [`Huge`] | huge pages of the system's reserve, or [`Pages`] if it has none | for regions of gigabytes |
-//! | [`File`] | a file with a name; its functions are unsafe | for pools larger than memory, to be found by name |
-//! | [`Shared`] | a sealed memfd that other processes may map | to send blocks to other processes of the host by offset |
+//! | [`FileStorage`] | a file with a name; its functions are unsafe | for pools larger than memory, to be found by name |
+//! | [`SharedStorage`] | a sealed memfd that other processes may map | to send blocks to other processes of the host by offset |
 //!
 //! Yours: implement [`Storage`]; it says what you must promise.
 //!
-//! Any of them can be known to devices: a device registers the [region](RawBuffer::registrable) of a block when it is first
+//! Any of them can be known to devices: a device registers the [region](RawBuffer::region) of a block when it is first
 //! given one, once for all blocks of the region, whatever other devices have made of it ([`Registrations`]).
 //!
 //! # Which pool?
@@ -60,14 +60,14 @@
 //!
 //! ```
 //! use std::sync::mpsc::sync_channel;
-//! use mpj_pool::{Growth, Magazine, Pages, Pool, Written};
+//! use mpj_pool::{Growth, Magazine, Pages, Pool, FilledBlock};
 //!
 //! let pool = Magazine::growing(Growth::default().limit(64 << 20), Pages::create);
-//! let (send, receive) = sync_channel::<Written<_>>(8);
+//! let (send, receive) = sync_channel::<FilledBlock<_>>(8);
 //! let worker = std::thread::spawn(move || receive.iter().map(|message| message.as_ref().len()).sum::<usize>());
 //! for request in 0..100usize {
-//!     let mut message = Written::new(pool.alloc(10_000)?);
-//!     message.push(&request.to_le_bytes())?; // or read from a socket
+//!     let mut message = FilledBlock::new(pool.alloc(10_000)?);
+//!     message.extend_from_slice(&request.to_le_bytes())?; // or read from a socket
 //!     send.send(message)?;
 //! }
 //! drop(send);
@@ -76,12 +76,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Collections in a pool: [`InPool`](crate#features). A block that goes to another process by its offset:
+//! Collections in a pool: [`PoolAllocator`](crate#features). A block that goes to another process by its offset:
 //! `examples/two_processes.rs`.
 //!
 //! # Features
-//! * `allocator-api2`: `InPool`, an allocator for `allocator_api2::vec::Vec` and hashbrown's maps.
-//! * `bytes`: [`Written`] is a `bytes::BufMut` and becomes a `bytes::Bytes` without a copy.
+//! * `allocator-api2`: `PoolAllocator`, an allocator for `allocator_api2::vec::Vec` and hashbrown's maps.
+//! * `bytes`: [`FilledBlock`] is a `bytes::BufMut` and becomes a `bytes::Bytes` without a copy.
 //!
 //! Neither is on by default. `cargo test` turns them on: `cargo test -p mpj-pool`. Nothing here compiles C.
 //!
@@ -91,8 +91,8 @@
 //! | [`Heap`] and every pool | yes | yes | yes |
 //! | [`Pages`] | huge pages if the system lets, faulted in when made | ordinary pages, the first 4 MiB faulted in | as macOS |
 //! | [`Huge`] | huge pages of the reserve | as [`Pages`] | as [`Pages`] |
-//! | [`File`], [`SharedView`] | yes | yes | no |
-//! | [`Shared`] | yes | no | no |
+//! | [`FileStorage`], [`SegmentView`] | yes | yes | no |
+//! | [`SharedStorage`] | yes | no | no |
 //!
 //! Processors of 32 and 64 bits, of either byte order, with atomics of 64 bits or (by `portable-atomic`) without. With 32
 //! bits a block has 1 GiB at most. The tests run on x86-64 under Linux, nearly all of them on i686, too. For macOS, Windows,
@@ -104,7 +104,7 @@
 //!   handle alive and borrowed accordingly.
 //! * What is free is recorded outside of the memory that is handed out, so no write into a block, late, remote or wild,
 //!   can corrupt a pool.
-//! * A [`Shared`] segment is refused unless it is sealed: no peer can truncate it under a reader.
+//! * A [`SharedStorage`] segment is refused unless it is sealed: no peer can truncate it under a reader.
 //! * Peers that map a segment are trusted not to write into blocks that were not sent to them: one user on one host is
 //!   one domain of trust. What they write is still checked by whoever reads it.
 
@@ -136,18 +136,18 @@ use std::sync::OnceLock;
 pub use block::Block;
 pub use class::{MAX_ALIGN, MIN_BLOCK, alignment};
 #[cfg(feature = "allocator-api2")]
-pub use collect::InPool;
-pub use error::{AllocError, Shortage};
+pub use collect::PoolAllocator;
+pub use error::{AllocError, AllocErrorKind};
 pub use raw::{Pool, RawBuffer, RegionKey};
-pub use registration::{Access, Region, RegisterError, Registered, Registrations};
+pub use registration::{Access, Region, RegionRegistration, RegisterError, Registrations};
 pub use stats::PoolStats;
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
-pub use storage::Shared;
+pub use storage::SharedStorage;
 pub use storage::{Backing, Heap, Huge, Pages, Storage, StorageError};
 #[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
-pub use storage::{File, SharedView};
-pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, Private, Unpooled};
-pub use written::{Overflow, Written};
+pub use storage::{FileStorage, SegmentView};
+pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, PrivateStorage, Unpooled};
+pub use written::{FilledBlock, Overflow};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -36,12 +36,12 @@ pub unsafe trait RawBuffer: Send {
     fn capacity(&self) -> usize;
 
     /// Returns the key of the shared region the block lies in, and the block's offset there in bytes.
-    fn region(&self) -> Option<(RegionKey, usize)> {
+    fn region_offset(&self) -> Option<(RegionKey, usize)> {
         None
     }
 
     /// Returns the region the block lies in, which a device registers once for all its blocks.
-    fn registrable(&self) -> Option<&Region> {
+    fn region(&self) -> Option<&Region> {
         None
     }
 

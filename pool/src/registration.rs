@@ -60,7 +60,7 @@ impl core::error::Error for RegisterError {}
 ///    and whatever a peer still sends. If that cannot be promised it returns an error.
 /// 3. It keeps what it needs of the device open by itself.
 #[expect(unsafe_code, reason = "a region is unmapped on its word")]
-pub unsafe trait Registered: Any + Send + Sync + fmt::Debug {
+pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
     /// Takes the registration back, once the device is quiet; called before the region goes, though the device may have taken it
     /// back by itself.
     ///
@@ -75,7 +75,7 @@ pub unsafe trait Registered: Any + Send + Sync + fmt::Debug {
 /// To register pins pages and tells the device where they are: 1 to 3 ms for 64 MiB. So it is done once a region.
 #[derive(Debug, Default)]
 pub struct Registrations {
-    list: Mutex<Vec<(u64, Arc<dyn Registered>)>>,
+    list: Mutex<Vec<(u64, Arc<dyn RegionRegistration>)>>,
 }
 
 impl Registrations {
@@ -88,8 +88,8 @@ impl Registrations {
     pub fn get_or_register(
         &self,
         device: u64,
-        register: impl FnOnce() -> Result<Arc<dyn Registered>, RegisterError>,
-    ) -> Result<Arc<dyn Registered>, RegisterError> {
+        register: impl FnOnce() -> Result<Arc<dyn RegionRegistration>, RegisterError>,
+    ) -> Result<Arc<dyn RegionRegistration>, RegisterError> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = list.iter().find(|(id, _)| *id == device) {
             return Ok(Arc::clone(known));
@@ -133,17 +133,17 @@ static KEPT: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
 /// If a device does not let go of the memory when this is dropped, the memory is [kept](KEPT) for good: a write that comes late must not
 /// hit what somebody else has mapped there since.
 #[derive(Debug)]
-pub(crate) struct Known<S: Storage> {
+pub(crate) struct RegisteredStorage<S: Storage> {
     // `drop` says what becomes of it.
     storage: ManuallyDrop<S>,
     region: Region,
 }
 
-impl<S: Storage> Known<S> {
-    pub(crate) fn new(storage: S) -> Known<S> {
+impl<S: Storage> RegisteredStorage<S> {
+    pub(crate) fn new(storage: S) -> RegisteredStorage<S> {
         let (base, len, page) = (storage.base(), storage.size(), storage.page_size());
         let region = Region { base, len, page, registrations: Registrations::default() };
-        Known { storage: ManuallyDrop::new(storage), region }
+        RegisteredStorage { storage: ManuallyDrop::new(storage), region }
     }
 
     pub(crate) fn as_region(&self) -> &Region {
@@ -151,7 +151,7 @@ impl<S: Storage> Known<S> {
     }
 }
 
-impl<S: Storage> Deref for Known<S> {
+impl<S: Storage> Deref for RegisteredStorage<S> {
     type Target = S;
 
     #[inline]
@@ -160,7 +160,7 @@ impl<S: Storage> Deref for Known<S> {
     }
 }
 
-impl<S: Storage> Drop for Known<S> {
+impl<S: Storage> Drop for RegisteredStorage<S> {
     fn drop(&mut self) {
         // SAFETY: this is the only place that takes it, and it runs once.
         let storage = unsafe { ManuallyDrop::take(&mut self.storage) };

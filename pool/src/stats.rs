@@ -7,7 +7,7 @@
 /// let pool = Buddy::growing(Growth::default(), Heap::create);
 /// let block = pool.alloc(100)?;
 /// let stats = pool.stats();
-/// assert_eq!((stats.live_blocks, stats.live_granted, stats.requested), (1, 128, 100));
+/// assert_eq!((stats.live_blocks, stats.live_bytes, stats.requested_bytes), (1, 128, 100));
 /// drop(block);
 /// assert_eq!(pool.stats().live_blocks, 0);
 /// # Ok::<(), mpj_pool::AllocError>(())
@@ -18,17 +18,17 @@ pub struct PoolStats {
     /// Blocks handed out and not yet given back.
     pub live_blocks: u64,
     /// Bytes granted in live blocks.
-    pub live_granted: u64,
+    pub live_bytes: u64,
     /// The most bytes that were ever out of the regions at one time, in live blocks and in what threads keep.
     pub peak_granted: u64,
     /// Bytes that threads and depots keep for the next requests.
-    pub kept: u64,
+    pub cached_bytes: u64,
     /// Regions held.
     pub regions: u64,
     /// Bytes in the regions held.
     pub region_bytes: u64,
     /// Bytes asked for so far.
-    pub requested: u64,
+    pub requested_bytes: u64,
     /// Bytes granted so far for what was asked.
     pub granted: u64,
     /// Blocks handed out so far.
@@ -48,7 +48,7 @@ pub struct PoolStats {
 impl PoolStats {
     /// Returns the bytes granted so far that nobody asked for.
     ///
-    /// `waste() / granted` is their share; of `live_granted` it is about the same.
+    /// `waste() / granted` is their share; of `live_bytes` it is about the same.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};
@@ -58,6 +58,6 @@ impl PoolStats {
     /// # Ok::<(), mpj_pool::AllocError>(())
     /// ```
     pub fn waste(&self) -> u64 {
-        self.granted.saturating_sub(self.requested)
+        self.granted.saturating_sub(self.requested_bytes)
     }
 }

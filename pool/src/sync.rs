@@ -188,11 +188,11 @@ impl Count {
 
 /// An amount that any thread takes from and adds to, never to less than nothing.
 #[derive(Debug)]
-pub(crate) struct Stock(AtomicU64);
+pub(crate) struct ByteBudget(AtomicU64);
 
-impl Stock {
-    pub(crate) fn new(amount: u64) -> Stock {
-        Stock(AtomicU64::new(amount))
+impl ByteBudget {
+    pub(crate) fn new(amount: u64) -> ByteBudget {
+        ByteBudget(AtomicU64::new(amount))
     }
 
     /// Takes up to `count` portions of `each`, at least 1; returns how many there were.
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_stock_is_not_given_away_twice() {
         loom::model(|| {
-            let stock = Arc::new(Stock::new(3));
+            let stock = Arc::new(ByteBudget::new(3));
             let other = {
                 let stock = Arc::clone(&stock);
                 loom::thread::spawn(move || {

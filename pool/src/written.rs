@@ -8,9 +8,9 @@ use crate::{RawBuffer, Region, RegionKey};
 /// A block whose first `len` bytes have been written, so they can be read as what they are: bytes.
 ///
 /// ```
-/// use mpj_pool::{Pool, Written};
-/// let mut text = Written::new(mpj_pool::global().alloc(100)?);
-/// text.push(b"hello")?;
+/// use mpj_pool::{Pool, FilledBlock};
+/// let mut text = FilledBlock::new(mpj_pool::global().alloc(100)?);
+/// text.extend_from_slice(b"hello")?;
 /// text.as_mut()[0] = b'H';
 /// assert_eq!(text.as_ref(), b"Hello");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -20,7 +20,7 @@ use crate::{RawBuffer, Region, RegionKey};
 ///
 /// # Invariants
 /// 1. `len ≤ block.capacity()`, and the first `len` bytes are initialised. Nobody outside gets at the block meanwhile.
-pub struct Written<B> {
+pub struct FilledBlock<B> {
     block: B,
     len: usize,
 }
@@ -42,17 +42,17 @@ impl fmt::Display for Overflow {
 
 impl core::error::Error for Overflow {}
 
-impl<B: RawBuffer> Written<B> {
+impl<B: RawBuffer> FilledBlock<B> {
     /// Takes a block of which nothing is written.
-    pub fn new(block: B) -> Written<B> {
-        Written { block, len: 0 }
+    pub fn new(block: B) -> FilledBlock<B> {
+        FilledBlock { block, len: 0 }
     }
 
     /// Appends bytes, all or none.
     ///
     /// # Errors
     /// [`Overflow`] if they do not fit.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
         let spare = &mut self.block.as_uninit_mut()[self.len..];
         let left = spare.len();
         let target = spare.get_mut(..bytes.len()).ok_or(Overflow { needed: bytes.len(), left })?;
@@ -67,18 +67,18 @@ impl<B: RawBuffer> Written<B> {
     }
 
     /// Returns the number of bytes that can still be appended.
-    pub fn left(&self) -> usize {
+    pub fn remaining_capacity(&self) -> usize {
         self.block.capacity() - self.len
     }
 
     /// Returns the key of the registered or shared region in which the bytes lie, and where they begin there.
     pub fn region(&self) -> Option<(RegionKey, usize)> {
-        self.block.region()
+        self.block.region_offset()
     }
 
     /// Returns the region in which the bytes lie, which a device registers once for all its blocks.
     pub fn registrable(&self) -> Option<&Region> {
-        self.block.registrable()
+        self.block.region()
     }
 
     /// Returns the block; what is written stays, but nobody knows how much it is.
@@ -87,25 +87,25 @@ impl<B: RawBuffer> Written<B> {
     }
 }
 
-impl<B: RawBuffer> AsRef<[u8]> for Written<B> {
+impl<B: RawBuffer> AsRef<[u8]> for FilledBlock<B> {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: invariant 1.
         unsafe { self.block.as_uninit()[..self.len].assume_init_ref() }
     }
 }
 
-impl<B: RawBuffer> AsMut<[u8]> for Written<B> {
+impl<B: RawBuffer> AsMut<[u8]> for FilledBlock<B> {
     fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: invariant 1; bytes written through the result keep it.
         unsafe { self.block.as_uninit_mut()[..self.len].assume_init_mut() }
     }
 }
 
-impl<B: RawBuffer> io::Write for Written<B> {
+impl<B: RawBuffer> io::Write for FilledBlock<B> {
     /// Writes as much as there is room for, which may be nothing.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = bytes.len().min(self.left());
-        self.push(&bytes[..count]).map_err(io::Error::other)?;
+        let count = bytes.len().min(self.remaining_capacity());
+        self.extend_from_slice(&bytes[..count]).map_err(io::Error::other)?;
         Ok(count)
     }
 
@@ -114,7 +114,7 @@ impl<B: RawBuffer> io::Write for Written<B> {
     }
 }
 
-impl<B: fmt::Debug> fmt::Debug for Written<B> {
+impl<B: fmt::Debug> fmt::Debug for FilledBlock<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Written({} B of {:?})", self.len, self.block)
     }
@@ -125,24 +125,28 @@ mod interop {
     use bytes::buf::UninitSlice;
     use bytes::{BufMut, Bytes};
 
-    use super::Written;
+    use super::FilledBlock;
     use crate::RawBuffer;
 
-    impl<B: RawBuffer + 'static> From<Written<B>> for Bytes {
+    impl<B: RawBuffer + 'static> From<FilledBlock<B>> for Bytes {
         /// Shares the block without a copy; it goes home with the last clone.
-        fn from(written: Written<B>) -> Bytes {
+        fn from(written: FilledBlock<B>) -> Bytes {
             Bytes::from_owner(written)
         }
     }
 
     // SAFETY: `chunk_mut` is all that is not written, and `remaining_mut` its length.
-    unsafe impl<B: RawBuffer> BufMut for Written<B> {
+    unsafe impl<B: RawBuffer> BufMut for FilledBlock<B> {
         fn remaining_mut(&self) -> usize {
-            self.left()
+            self.remaining_capacity()
         }
 
         unsafe fn advance_mut(&mut self, count: usize) {
-            assert!(count <= self.left(), "advanced by {count} bytes of {}", self.left());
+            assert!(
+                count <= self.remaining_capacity(),
+                "advanced by {count} bytes of {}",
+                self.remaining_capacity()
+            );
             // Invariant 1: the caller promises that the bytes are written.
             self.len += count;
         }

@@ -10,24 +10,24 @@ use crate::{ALIGN, Element};
 ///
 /// # Invariants
 /// 1. `bytes[..filled]` hold values.
-pub(crate) struct Spare<'a> {
+pub(crate) struct SpareWriter<'a> {
     bytes: &'a mut [MaybeUninit<u8>],
     filled: usize,
     /// For a section of the other byte order. Known when this is made, so that the others do not look.
     is_turned: bool,
-    is_refused: bool,
+    failed: bool,
 }
 
-impl<'a> Spare<'a> {
+impl<'a> SpareWriter<'a> {
     #[inline]
     pub(super) fn new(bytes: &'a mut [MaybeUninit<u8>], is_turned: bool) -> Self {
-        Self { bytes, filled: 0, is_turned, is_refused: false }
+        Self { bytes, filled: 0, is_turned, failed: false }
     }
 
     /// Returns how many bytes hold values, counted from the first, or `None` if all were taken back.
     #[inline]
     pub(super) fn filled(self) -> Option<usize> {
-        (!self.is_refused).then_some(self.filled)
+        (!self.failed).then_some(self.filled)
     }
 
     /// Puts a slice behind what is there. Elements for which there is no place are left out, in both byte orders.
@@ -108,7 +108,7 @@ impl<'a> Spare<'a> {
     pub(crate) fn put_all<S: Copy, T: Element>(&mut self, items: &[S], make: impl Fn(S) -> Option<T>) {
         let all =
             if self.is_turned { self.put_all_turned(items, make) } else { self.put_all_as_is(items, make) };
-        self.is_refused |= all.is_none();
+        self.failed |= all.is_none();
     }
 
     // A function of its own, so that few items do not pay for both loops.
@@ -166,7 +166,7 @@ mod tests {
         for is_turned in [false, true] {
             for room in 0..100 {
                 let mut bytes = vec![MaybeUninit::new(0xee_u8); room];
-                let mut spare = Spare::new(&mut bytes, is_turned);
+                let mut spare = SpareWriter::new(&mut bytes, is_turned);
                 spare.put(&[1u8]);
                 spare.put(&[0x0102_u16; 40]);
                 let fit = room.saturating_sub(1) / 2;

@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use serde::de::Error;
 
-use super::{MAX_DEPTH, MAX_EMPTY};
+use super::{MAX_DEPTH, MAX_ZERO_SIZED};
 use crate::CodecError;
 
 /// What is left of the limits while one value is read.
@@ -23,7 +23,7 @@ impl Limits {
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             depth: Cell::new(MAX_DEPTH),
-            empty: Cell::new(MAX_EMPTY),
+            empty: Cell::new(MAX_ZERO_SIZED),
             room: Cell::new(bytes),
             moved: Cell::new(false),
             failure: Cell::new(None),
@@ -74,7 +74,7 @@ impl Limits {
         if value.is_some() && !moved {
             match self.empty.get().checked_sub(1) {
                 Some(empty) => self.empty.set(empty),
-                None => return Err(self.fail(CodecError::TooManyEmpty { limit: MAX_EMPTY })),
+                None => return Err(self.fail(CodecError::TooManyEmpty { limit: MAX_ZERO_SIZED })),
             }
         }
         // Left as true, also for the sequence around this one: its length took bytes.

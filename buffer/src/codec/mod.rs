@@ -8,13 +8,13 @@
 //! Slices of primitives inside a value go at the speed of a copy, in either, if they are marked: [`Raw`], [`RawVec`].
 //!
 //! # What strangers' bytes cannot do
-//! Values nested deeper than [`MAX_DEPTH`], and sequences of more than [`MAX_EMPTY`] elements that take no bytes, are
+//! Values nested deeper than [`MAX_DEPTH`], and sequences of more than [`MAX_ZERO_SIZED`] elements that take no bytes, are
 //! errors; no announced length reserves more memory than the bytes that are there can fill. What a type's own
 //! `Deserialize` does is its own affair.
 //!
 //! # Implementing a codec
 //! 1. Choose an id from 128 on; below that they belong to this crate. It is a wire value.
-//! 2. `encode` pushes the value's bytes into the [`Sink`]. The length need not be known before, and needs no mark at the
+//! 2. `encode` pushes the value's bytes into the [`RecordWriter`]. The length need not be known before, and needs no mark at the
 //!    end: each record carries its length.
 //! 3. `decode` gets exactly the bytes pushed, from a peer who may lie. It returns errors, reserves no more memory than the
 //!    bytes justify, and refuses bytes that are left over.
@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 pub use self::fixed::Fixed;
 pub use self::postcard::Postcard;
 pub use self::raw::{Raw, RawVec};
-pub use self::sink::Sink;
+pub use self::sink::RecordWriter;
 use crate::CodecError;
 
 /// How deep a value may be nested: each sequence, map, tuple, struct, enum, newtype and option is one level.
@@ -45,7 +45,7 @@ pub const MAX_DEPTH: u32 = 128;
 
 /// How many elements without bytes, such as those of `Vec<()>`, the sequences and maps of one value may have together.
 /// Their number cannot be checked against the bytes that are there.
-pub const MAX_EMPTY: u32 = 1 << 16;
+pub const MAX_ZERO_SIZED: u32 = 1 << 16;
 
 /// A way to write serde values. Codecs have no state: they are named by type.
 pub trait Codec {
@@ -62,7 +62,7 @@ pub trait Codec {
     ///
     /// # Errors
     /// What `out` answers, or [`CodecError`] if the value cannot be written this way. Nothing is kept of it then.
-    fn encode<T: Serialize + ?Sized>(value: &T, out: &mut Sink<'_>) -> Result<(), CodecError>;
+    fn encode<T: Serialize + ?Sized>(value: &T, out: &mut RecordWriter<'_>) -> Result<(), CodecError>;
 
     /// Makes the value of `bytes`, all of them. It may borrow from them.
     ///

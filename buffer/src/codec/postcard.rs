@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::Guard;
 use super::limits::Limits;
-use super::{Codec, Sink};
+use super::{Codec, RecordWriter};
 use crate::CodecError;
 
 /// Variable-length integers, no field names: both sides must agree on the type.
@@ -16,7 +16,7 @@ pub struct Postcard;
 impl Codec for Postcard {
     const ID: u8 = 1;
 
-    fn encode<T: Serialize + ?Sized>(value: &T, out: &mut Sink<'_>) -> Result<(), CodecError> {
+    fn encode<T: Serialize + ?Sized>(value: &T, out: &mut RecordWriter<'_>) -> Result<(), CodecError> {
         postcard::serialize_with_flavor(value, Straight(out)).map_err(from_postcard)
     }
 
@@ -33,7 +33,7 @@ impl Codec for Postcard {
 }
 
 /// Pushes straight into the chain: no vector in between.
-struct Straight<'a, 'b>(&'a mut Sink<'b>);
+struct Straight<'a, 'b>(&'a mut RecordWriter<'b>);
 
 impl Flavor for Straight<'_, '_> {
     type Output = ();

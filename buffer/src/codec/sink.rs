@@ -10,7 +10,7 @@ use crate::CodecError;
 use crate::dynamic::Chain;
 
 /// Where a codec pushes the bytes of one value: the end of the message's dynamic part.
-pub struct Sink<'a> {
+pub struct RecordWriter<'a> {
     chain: &'a mut Chain,
     cursor: Cursor,
     /// Whether the chain has been asked for room since this was last cleared.
@@ -41,7 +41,7 @@ impl Cursor {
 
     fn settle(self, chain: &mut Chain) {
         // Whoever took the cursor away has not brought it back.
-        chain.torn |= self.at == Self::NOWHERE.at;
+        chain.poisoned |= self.at == Self::NOWHERE.at;
         let (from, _) = chain.window();
         let pushed = self.at.addr().get().saturating_sub(from.addr().get());
         // SAFETY: invariants 1 and 2: so many bytes behind the tail's end, all within the tail, hold values.
@@ -49,7 +49,7 @@ impl Cursor {
     }
 }
 
-impl<'a> Sink<'a> {
+impl<'a> RecordWriter<'a> {
     pub(crate) fn new(chain: &'a mut Chain) -> Self {
         Self { cursor: Cursor::of(chain), chain, split: false }
     }
@@ -144,7 +144,7 @@ impl<'a> Sink<'a> {
     pub(super) fn each<T>(
         &mut self,
         mut items: impl Iterator<Item = T>,
-        mut push: impl FnMut(&mut Sink<'_>, T) -> Result<(), CodecError>,
+        mut push: impl FnMut(&mut RecordWriter<'_>, T) -> Result<(), CodecError>,
     ) -> Result<(), CodecError> {
         self.apart(|sink| {
             loop {
@@ -165,10 +165,10 @@ impl<'a> Sink<'a> {
     ///
     /// If `push` panics, and that is caught where the value is still written, the record is refused at its end.
     #[inline(always)]
-    pub(super) fn apart<T>(&mut self, push: impl FnOnce(&mut Sink<'_>) -> T) -> T {
+    pub(super) fn apart<T>(&mut self, push: impl FnOnce(&mut RecordWriter<'_>) -> T) -> T {
         // Moved, not copied: invariant 1.
         let cursor = core::mem::replace(&mut self.cursor, Cursor::NOWHERE);
-        let mut sink = Sink { chain: self.chain, cursor, split: false };
+        let mut sink = RecordWriter { chain: self.chain, cursor, split: false };
         let result = push(&mut sink);
         // Where `push` has panicked this is not done, and `settle` will notice.
         self.cursor = sink.cursor;
@@ -227,7 +227,7 @@ fn push_array_split<const N: usize>(chain: &mut Chain, cursor: Cursor, bytes: [u
     push_split(chain, cursor, &bytes)
 }
 
-impl fmt::Debug for Sink<'_> {
+impl fmt::Debug for RecordWriter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sink").field("left", &self.cursor.left).finish_non_exhaustive()
     }

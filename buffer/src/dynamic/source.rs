@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use mpj_pool::{AllocError, DefaultBlock, Pool, RawBuffer, Region, RegionKey, Shortage};
+use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region, RegionKey};
 
 use crate::header::{RECORD_ALIGN, SECTION_HEADER};
 
@@ -23,27 +23,31 @@ where
 }
 
 /// Returns a block of about `len` bytes, enough for a section header.
-pub(super) fn piece(source: Option<&dyn ChunkPool>, len: usize) -> Result<Piece, AllocError> {
+pub(super) fn piece(source: Option<&dyn ChunkPool>, len: usize) -> Result<ChunkBlock, AllocError> {
     let piece = match source {
-        Some(source) => Piece::Other(source.block(len)?),
+        Some(source) => ChunkBlock::Other(source.block(len)?),
         None => {
             let pool = mpj_pool::global();
-            Piece::Global(pool.alloc(len.min(pool.max_block()))?)
+            ChunkBlock::Global(pool.alloc(len.min(pool.max_block()))?)
         }
     };
     let left = piece.capacity();
-    if left < SECTION_HEADER { Err(AllocError::new(len, left, 0, Shortage::TooLarge)) } else { Ok(piece) }
+    if left < SECTION_HEADER {
+        Err(AllocError::new(len, left, 0, AllocErrorKind::TooLarge))
+    } else {
+        Ok(piece)
+    }
 }
 
 /// A block of the chain.
-pub(super) enum Piece {
+pub(super) enum ChunkBlock {
     Global(DefaultBlock),
     Other(Box<dyn RawBuffer + Sync>),
 }
 
 // SAFETY: both are blocks that keep the contract; their last few bytes are not used, so that a record's length is never
 // split between two, which leaves points 1 to 3 as they are.
-unsafe impl RawBuffer for Piece {
+unsafe impl RawBuffer for ChunkBlock {
     #[inline]
     fn as_ptr(&self) -> NonNull<u8> {
         match self {
@@ -61,17 +65,17 @@ unsafe impl RawBuffer for Piece {
         capacity / RECORD_ALIGN * RECORD_ALIGN
     }
 
-    fn region(&self) -> Option<(RegionKey, usize)> {
+    fn region_offset(&self) -> Option<(RegionKey, usize)> {
         match self {
-            Self::Global(block) => block.region(),
-            Self::Other(block) => block.region(),
+            Self::Global(block) => block.region_offset(),
+            Self::Other(block) => block.region_offset(),
         }
     }
 
-    fn registrable(&self) -> Option<&Region> {
+    fn region(&self) -> Option<&Region> {
         match self {
-            Self::Global(block) => block.registrable(),
-            Self::Other(block) => block.registrable(),
+            Self::Global(block) => block.region(),
+            Self::Other(block) => block.region(),
         }
     }
 }

@@ -3,9 +3,9 @@
 use core::error::Error;
 use core::fmt;
 
-use super::{CodecError, FormatError, PlaceError, ReadError, Refused, WriteError};
+use super::{CodecError, FormatError, FromBlockError, IndexError, ReadError, WriteError};
 
-impl fmt::Display for PlaceError {
+impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index { position, index, len } => {
@@ -38,7 +38,9 @@ impl fmt::Display for FormatError {
             Self::TooLarge { at, count } => write!(f, "section at byte {at} announces {count} elements"),
             Self::Padding { at } => write!(f, "byte {at} must be zero"),
             Self::Objects { announced, found } => write!(f, "{announced} objects announced, {found} there"),
-            Self::Block { needed, left } => write!(f, "{needed} bytes said to lie in a block of {left}"),
+            Self::BlockTooSmall { needed, left } => {
+                write!(f, "{needed} bytes said to lie in a block of {left}")
+            }
         }
     }
 }
@@ -94,20 +96,20 @@ impl fmt::Display for ReadError {
     }
 }
 
-impl<R, E: fmt::Debug> fmt::Debug for Refused<R, E> {
+impl<R, E: fmt::Debug> fmt::Debug for FromBlockError<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
     }
 }
 
-impl<R, E: fmt::Display> fmt::Display for Refused<R, E> {
+impl<R, E: fmt::Display> fmt::Display for FromBlockError<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<R, E: fmt::Debug + fmt::Display> Error for Refused<R, E> {}
-impl Error for PlaceError {}
+impl<R, E: fmt::Debug + fmt::Display> Error for FromBlockError<R, E> {}
+impl Error for IndexError {}
 impl Error for FormatError {}
 impl Error for CodecError {}
 

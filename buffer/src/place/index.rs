@@ -2,15 +2,15 @@
 
 use mpj_pool::RawBuffer;
 
-use crate::{Buffer, Element, PlaceError, ReadError, Reading, WriteError, Writing};
+use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing};
 
 /// An integer that names an element of a slice: `usize`, `u64`, `u32`, `i64` or `i32`. Negative ones name none.
 ///
 /// Sealed: what is known of the five is what keeps their checks as cheap as they are.
-pub trait Index: private::Wide {}
+pub trait IndexInt: private::Wide {}
 
 mod private {
-    #[expect(unnameable_types, reason = "seals `Index`")]
+    #[expect(unnameable_types, reason = "seals `IndexInt`")]
     pub trait Wide: Copy {
         /// Returns the index; a negative one becomes greater than any length.
         fn wide(self) -> u64;
@@ -22,7 +22,7 @@ mod private {
 
 macro_rules! indices {
     ($($type:ident)*) => {$(
-        impl Index for $type {}
+        impl IndexInt for $type {}
 
         impl private::Wide for $type {
             #[inline]
@@ -40,7 +40,7 @@ macro_rules! indices {
 indices! { usize u64 u32 i64 i32 }
 
 /// Checks that all indices are below `len`.
-fn check<I: Index>(indices: &[I], len: usize) -> Result<(), PlaceError> {
+fn check<I: IndexInt>(indices: &[I], len: usize) -> Result<(), IndexError> {
     // No exit in the middle, so that the loop can take many at a time; slices are shorter than 2^63, so a wrong index
     // is known by the sign of the difference.
     let bound = len as u64;
@@ -50,7 +50,7 @@ fn check<I: Index>(indices: &[I], len: usize) -> Result<(), PlaceError> {
     }
     let wrong = indices.iter().position(|index| index.wide() >= bound);
     let position = wrong.unwrap_or(0);
-    Err(PlaceError::Index { position, index: indices[position].shown(), len })
+    Err(IndexError::Index { position, index: indices[position].shown(), len })
 }
 
 impl<R: RawBuffer> Buffer<R, Writing> {
@@ -71,7 +71,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// assert_eq!(mesh, [0.3, 0.1, 9.0, 0.1]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn gather<T: Element, I: Index>(&mut self, src: &[T], indices: &[I]) -> Result<(), WriteError> {
+    pub fn gather<T: Element, I: IndexInt>(&mut self, src: &[T], indices: &[I]) -> Result<(), WriteError> {
         // One pass: what a wrong index ends was never appended. The second is for the error.
         let chosen = |index: I| src.get(usize::try_from(index.wide()).ok()?).copied();
         let appended = self.append::<T>(indices.len(), |spare| spare.put_all(indices, chosen));
@@ -89,7 +89,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// As `read`, and [`ReadError::Place`] if an index lies outside of `dst`. Neither `dst` nor the buffer has changed
     /// then.
-    pub fn scatter<T: Element, I: Index>(
+    pub fn scatter<T: Element, I: IndexInt>(
         &mut self,
         dst: &mut [T],
         indices: &[I],
@@ -102,7 +102,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 }
 
-fn spread<T: Element, I: Index>(bytes: &[u8], dst: &mut [T], indices: &[I], swap: bool) {
+fn spread<T: Element, I: IndexInt>(bytes: &[u8], dst: &mut [T], indices: &[I], swap: bool) {
     // Two loops, so that neither asks for the byte order each time.
     let elements = bytes.chunks_exact(size_of::<T>()).zip(indices);
     if swap {

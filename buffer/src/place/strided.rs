@@ -2,7 +2,7 @@
 
 use mpj_pool::RawBuffer;
 
-use crate::{Buffer, Element, PlaceError, ReadError, Reading, WriteError, Writing};
+use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing};
 
 /// More dimensions of two elements and more than this have no volume that a `usize` can count.
 const MOST: usize = usize::BITS as usize;
@@ -25,7 +25,7 @@ impl<'a> Region<'a> {
         start: usize,
         dims: &[(usize, isize)],
         room: &'a mut [(usize, isize); MOST],
-    ) -> Result<Self, PlaceError> {
+    ) -> Result<Self, IndexError> {
         if dims.iter().any(|(extent, _)| *extent == 0) {
             return Ok(Self { start, volume: 0, dims: &[] });
         }
@@ -40,7 +40,7 @@ impl<'a> Region<'a> {
         if lowest < 0 || highest >= len as i128 {
             let shown =
                 |index: i128| i64::try_from(index).unwrap_or(if index < 0 { i64::MIN } else { i64::MAX });
-            return Err(PlaceError::Region { lowest: shown(lowest), highest: shown(highest), len });
+            return Err(IndexError::Region { lowest: shown(lowest), highest: shown(highest), len });
         }
         for &(extent, stride) in dims.iter().filter(|(extent, _)| *extent > 1) {
             // Saturated, it is more than fits any block; the caller compares.

@@ -19,7 +19,7 @@ pub struct Reading {
     pub(crate) order: ByteOrder,
     /// Where the dynamic part begins, or the end of the message.
     pub(super) sections_end: usize,
-    pub(crate) open: Open,
+    pub(crate) open: OpenSection,
     /// Where the section behind the open one begins, before padding.
     pub(super) next: usize,
     /// Where the next record of the dynamic part begins, before padding.
@@ -28,7 +28,7 @@ pub struct Reading {
 
 /// The section that is being read. All offsets count from the start of the message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenSection {
     pub(super) tag: Tag,
     /// The byte order of its elements.
     pub(super) order: ByteOrder,
@@ -42,7 +42,7 @@ pub(crate) struct Open {
     pub(super) end: usize,
 }
 
-impl Open {
+impl OpenSection {
     /// What is open when nothing is: a section of no kind, without elements.
     pub(super) const NONE: Self =
         Self { tag: Tag::NONE, order: ByteOrder::NATIVE, touched: false, left: 0, at: 0, end: 0 };
@@ -63,9 +63,9 @@ impl Open {
 }
 
 /// An object that is about to be read.
-pub(crate) struct Value {
+pub(crate) struct RecordRef {
     /// Its section when it is read.
-    open: Open,
+    open: OpenSection,
     /// Where its bytes begin in the message, and how many they are.
     pub(crate) at: usize,
     pub(crate) len: usize,
@@ -76,16 +76,16 @@ impl Reading {
     pub(crate) fn new(order: ByteOrder, sections_end: usize) -> Self {
         // Saturating: without a dynamic part there is no record to be read there.
         let record = sections_end.saturating_add(SECTION_HEADER);
-        Self { order, sections_end, open: Open::NONE, next: MESSAGE_HEADER, record }
+        Self { order, sections_end, open: OpenSection::NONE, next: MESSAGE_HEADER, record }
     }
 
-    pub(crate) fn took(&mut self, value: Value) {
+    pub(crate) fn took(&mut self, value: RecordRef) {
         self.enter(value.open);
         self.record = value.at + value.len;
     }
 
     #[inline]
-    pub(crate) fn enter(&mut self, open: Open) {
+    pub(crate) fn enter(&mut self, open: OpenSection) {
         self.next = open.end;
         self.open = open;
     }
@@ -97,10 +97,10 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// What it returns stays in registers: always inline, and what comes from memory is taken apart first. Copied as a
     /// whole it would wait for the stores that have just changed a part of it.
     #[inline(always)]
-    pub(crate) fn target(&self, want: Tag) -> Result<Open, ReadError> {
+    pub(crate) fn target(&self, want: Tag) -> Result<OpenSection, ReadError> {
         if self.mode.open.tag == want {
-            let Open { tag, order, touched, left, at, end } = self.mode.open;
-            return Ok(Open { tag, order, touched, left, at, end });
+            let OpenSection { tag, order, touched, left, at, end } = self.mode.open;
+            return Ok(OpenSection { tag, order, touched, left, at, end });
         }
         if self.mode.open.left > 0 {
             return Err(self.mode.open.closed_to(want));
@@ -108,31 +108,31 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         if let Some(next) = self.next_of(want) {
             return Ok(next);
         }
-        let Open { tag, order, touched, left, at, end } = self.next_or_why(want)?;
-        Ok(Open { tag, order, touched, left, at, end })
+        let OpenSection { tag, order, touched, left, at, end } = self.next_or_why(want)?;
+        Ok(OpenSection { tag, order, touched, left, at, end })
     }
 
     /// Reads the header behind the open section if it is one of `want` in the order of the message, as most are: a few
     /// comparisons tell.
     #[inline(always)]
-    fn next_of(&self, want: Tag) -> Option<Open> {
+    fn next_of(&self, want: Tag) -> Option<OpenSection> {
         let Reading { order, sections_end, .. } = self.mode;
         let at = align_up(self.mode.next, ALIGN)?;
         let left = want.count_in(self.fixed().get(at..sections_end)?.first_chunk()?, order)?;
         let start = at + SECTION_HEADER;
         let end = start.checked_add(payload(want.kind(), left)?)?;
-        Some(Open { tag: want, order, touched: false, left, at: start, end })
+        Some(OpenSection { tag: want, order, touched: false, left, at: start, end })
     }
 
     /// Reads whatever header lies behind the open section.
     #[inline(never)]
-    fn next_or_why(&self, want: Tag) -> Result<Open, ReadError> {
+    fn next_or_why(&self, want: Tag) -> Result<OpenSection, ReadError> {
         let next = self.next()?;
         if next.tag == want { Ok(next) } else { Err(mismatch(want, next.tag)) }
     }
 
     pub(crate) fn open_next(&mut self, want: Tag) -> Result<u64, ReadError> {
-        let Open { tag, left, .. } = self.mode.open;
+        let OpenSection { tag, left, .. } = self.mode.open;
         if left > 0 {
             return Err(ReadError::Unread { kind: tag.kind(), left });
         }
@@ -148,13 +148,13 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ///
     /// The whole message was checked before; every step is checked again here, so that no reader has to trust that.
     #[inline]
-    pub(super) fn next(&self) -> Result<Open, ReadError> {
+    pub(super) fn next(&self) -> Result<OpenSection, ReadError> {
         self.next_at(self.mode.next)
     }
 
     /// Reads the header behind `at`.
     #[inline]
-    pub(super) fn next_at(&self, at: usize) -> Result<Open, ReadError> {
+    pub(super) fn next_at(&self, at: usize) -> Result<OpenSection, ReadError> {
         let end = self.mode.sections_end;
         let at = align_up(at, ALIGN).filter(|at| *at < end).ok_or(ReadError::End)?;
         let head = Head::parse(self.fixed_range(at, end)?, at, self.mode.order)?;
@@ -164,16 +164,16 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         let too_large = FormatError::TooLarge { at: at as u64, count };
         let start = at + SECTION_HEADER;
         let payload_end = payload(kind, count).and_then(|len| start.checked_add(len)).ok_or(too_large)?;
-        Ok(Open { tag, order, touched: false, left: count, at: start, end: payload_end })
+        Ok(OpenSection { tag, order, touched: false, left: count, at: start, end: payload_end })
     }
 
     /// Returns the next object of a section of `tag`; it counts as read when it is given to `Reading::took`.
-    pub(crate) fn next_value(&self, tag: Tag) -> Result<Value, ReadError> {
+    pub(crate) fn next_value(&self, tag: Tag) -> Result<RecordRef, ReadError> {
         let mut open = self.target(tag)?;
         open.left = open.left.checked_sub(1).ok_or(ReadError::PastSection { needed: 1, left: 0 })?;
         open.touched = true;
         let (at, len) = self.record(self.mode.record)?;
-        Ok(Value { open, at, len })
+        Ok(RecordRef { open, at, len })
     }
 
     /// Returns where the value of the record at `at` begins, and its length.

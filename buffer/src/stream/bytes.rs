@@ -7,9 +7,9 @@ use bytes::{Buf, BufMut, Bytes};
 use mpj_pool::RawBuffer;
 
 use super::{ByteWriter, MessageReader};
-use crate::block::Filled;
+use crate::block::FilledRange;
 use crate::dynamic::Dynamic;
-use crate::{Buffer, FormatError, Reading, Refused, check};
+use crate::{Buffer, FormatError, FromBlockError, Reading, check};
 
 impl Buf for MessageReader<'_> {
     fn remaining(&self) -> usize {
@@ -34,16 +34,16 @@ impl Buf for MessageReader<'_> {
 // says, and `advance_mut` makes the next call return what lies behind them.
 unsafe impl<R: RawBuffer> BufMut for ByteWriter<'_, R> {
     fn remaining_mut(&self) -> usize {
-        self.buffer.left()
+        self.buffer.remaining_capacity()
     }
 
     fn chunk_mut(&mut self) -> &mut UninitSlice {
-        let left = self.buffer.left();
+        let left = self.buffer.remaining_capacity();
         UninitSlice::uninit(self.buffer.block.spare(left))
     }
 
     unsafe fn advance_mut(&mut self, count: usize) {
-        let count = count.min(self.buffer.left());
+        let count = count.min(self.buffer.remaining_capacity());
         let end = self.buffer.block.end() + count;
         // SAFETY: the caller has initialised the next `count` bytes of what `chunk_mut` returned, which are those behind
         // the end; as many are left in the block.
@@ -78,22 +78,23 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ///
     /// # Errors
     /// The block back, if it is too small or the bytes are not exactly one message.
-    pub fn from_buf(block: R, mut message: impl Buf) -> Result<Self, Refused<R, FormatError>> {
-        let error = FormatError::Block { needed: message.remaining() as u64, left: block.capacity() as u64 };
-        let mut block = match Filled::empty(block, 0) {
+    pub fn from_buf(block: R, mut message: impl Buf) -> Result<Self, FromBlockError<R, FormatError>> {
+        let error =
+            FormatError::BlockTooSmall { needed: message.remaining() as u64, left: block.capacity() as u64 };
+        let mut block = match FilledRange::empty(block, 0) {
             Ok(filled) => filled,
-            Err((block, _)) => return Err(Refused { block, error }),
+            Err((block, _)) => return Err(FromBlockError { block, error }),
         };
         while message.has_remaining() {
             let count = message.chunk().len();
             if count == 0 || block.push(message.chunk()).is_err() {
-                return Err(Refused { block: block.into_block(), error });
+                return Err(FromBlockError { block: block.into_block(), error });
             }
             message.advance(count);
         }
         match check::message(block.bytes()) {
             Ok(layout) => Ok(Self::checked(block, 0, layout)),
-            Err(error) => Err(Refused { block: block.into_block(), error }),
+            Err(error) => Err(FromBlockError { block: block.into_block(), error }),
         }
     }
 }

@@ -11,11 +11,11 @@ use core::error::Error;
 use core::fmt;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 
-use mpj_pool::{AllocError, Pool, RawBuffer, Shortage};
+use mpj_pool::{AllocError, AllocErrorKind, Pool, RawBuffer};
 
-use crate::block::Filled;
+use crate::block::FilledRange;
 use crate::check;
-use crate::header::{MESSAGE_HEADER, Message};
+use crate::header::{MESSAGE_HEADER, MessageHeader};
 use crate::{Buffer, FormatError, Reading};
 
 /// At once this much is read.
@@ -94,7 +94,7 @@ impl From<ReceiveError> for io::Error {
 /// # Invariants
 /// 1. `bytes.len() <= total <= bytes.capacity()`.
 struct Body<R> {
-    bytes: Filled<R>,
+    bytes: FilledRange<R>,
     total: usize,
 }
 
@@ -105,7 +105,7 @@ impl<R: RawBuffer> Body<R> {
         pool: &P,
         limit: usize,
     ) -> Result<Self, ReceiveError> {
-        let len = Message::parse(&header).map_err(ReceiveError::Format)?.total;
+        let len = MessageHeader::parse(&header).map_err(ReceiveError::Format)?.total;
         if len < MESSAGE_HEADER as u64 {
             let given = MESSAGE_HEADER as u64;
             return Err(ReceiveError::Format(FormatError::Trailing { total: len, given }));
@@ -115,12 +115,12 @@ impl<R: RawBuffer> Body<R> {
         };
         let block = pool.alloc(total).map_err(|error| ReceiveError::Alloc { error, header })?;
         // Refused only by a pool that gives less than it was asked for.
-        let short = AllocError::new(total, block.capacity(), 0, Shortage::TooLarge);
+        let short = AllocError::new(total, block.capacity(), 0, AllocErrorKind::TooLarge);
         let short = ReceiveError::Alloc { error: short, header };
         if block.capacity() < total {
             return Err(short);
         }
-        let Ok(mut bytes) = Filled::empty(block, 0) else { return Err(short) };
+        let Ok(mut bytes) = FilledRange::empty(block, 0) else { return Err(short) };
         match bytes.push(&header) {
             Ok(()) => Ok(Self { bytes, total }),
             Err(_) => Err(short),
@@ -228,7 +228,7 @@ pub enum Received<R: RawBuffer> {
 ///
 /// # Errors
 /// What a [`ReceiveError`] says of the next call:
-/// * `TooLong`, `Alloc`: the header is kept. The call may be repeated, after [`set_limit`](Self::set_limit) or when the pool has
+/// * `TooLongError`, `Alloc`: the header is kept. The call may be repeated, after [`set_limit`](Self::set_limit) or when the pool has
 ///   room again, and goes on where it was.
 /// * `Format`: if the header was wrong, every further call says so, since nobody knows where the next message begins. If
 ///   what follows it was, the message has been dropped, and the next call begins with the next one.
@@ -255,7 +255,7 @@ pub enum Received<R: RawBuffer> {
 ///     }
 /// }
 /// assert_eq!(numbers, [0, 1, 2]);
-/// assert!(!receiver.is_midway());
+/// assert!(!receiver.has_partial_message());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -329,7 +329,7 @@ impl<P: Pool> Receiver<P> {
     }
 
     /// Returns whether a part of a message is held, so that a stream that ends here has been cut off.
-    pub fn is_midway(&self) -> bool {
+    pub fn has_partial_message(&self) -> bool {
         self.partial.have > 0 || self.ahead.from < self.ahead.to
     }
 
@@ -385,7 +385,9 @@ impl<P: Pool> Receiver<P> {
                 self.ahead.memory.resize(STEP, 0);
             }
             match stream.read(&mut self.ahead.memory) {
-                Ok(0) if self.is_midway() => return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into())),
+                Ok(0) if self.has_partial_message() => {
+                    return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into()));
+                }
                 Ok(0) => return Ok(Received::End),
                 Ok(count) => (self.ahead.from, self.ahead.to) = (0, count.min(STEP)),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -409,7 +411,7 @@ impl<P: Pool> fmt::Debug for Receiver<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver")
             .field("limit", &self.limit)
-            .field("is_midway", &self.is_midway())
+            .field("is_midway", &self.has_partial_message())
             .finish_non_exhaustive()
     }
 }

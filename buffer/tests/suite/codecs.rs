@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::common::Heap;
-use mpj_buffer::codec::{MAX_DEPTH, MAX_EMPTY};
+use mpj_buffer::codec::{MAX_DEPTH, MAX_ZERO_SIZED};
 use mpj_buffer::pool::{Buddy, Growth, Pool};
 use mpj_buffer::{
-    Buffer, Codec, CodecError, Element, Fixed, Kind, Postcard, Raw, RawVec, ReadError, Reading, WriteError,
+    Buffer, Codec, CodecError, Element, ElementKind, Fixed, Postcard, Raw, RawVec, ReadError, Reading,
+    WriteError,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -165,8 +166,8 @@ fn claims<C: Codec>() {
         assert!(decoded::<C, RawVec<f64>>(&bytes).is_err());
         assert!(decoded::<C, BTreeMap<u64, u64>>(&bytes).is_err());
     }
-    let too_many = Err(CodecError::TooManyEmpty { limit: MAX_EMPTY });
-    for count in [u64::from(MAX_EMPTY) + 1, 1 << 60, u64::MAX] {
+    let too_many = Err(CodecError::TooManyEmpty { limit: MAX_ZERO_SIZED });
+    for count in [u64::from(MAX_ZERO_SIZED) + 1, 1 << 60, u64::MAX] {
         let bytes = claim::<C>(count);
         assert_eq!(decoded::<C, Vec<()>>(&bytes), too_many.map(|()| vec![]));
         assert_eq!(decoded::<C, Vec<Unit>>(&bytes), too_many.map(|()| vec![]));
@@ -176,12 +177,12 @@ fn claims<C: Codec>() {
             too_many.map(|()| [].into())
         );
     }
-    let empty = vec![(); MAX_EMPTY as usize];
+    let empty = vec![(); MAX_ZERO_SIZED as usize];
     assert_eq!(decoded::<C, Vec<()>>(&encoded::<C>(&empty)), Ok(empty));
     // Fields without bytes are not counted, nor are sequences that are empty.
-    let many = vec![(1u8, (), Unit); 2 * MAX_EMPTY as usize];
+    let many = vec![(1u8, (), Unit); 2 * MAX_ZERO_SIZED as usize];
     assert_eq!(decoded::<C, Vec<(u8, (), Unit)>>(&encoded::<C>(&many)).map(|back| back == many), Ok(true));
-    let many: Vec<Vec<()>> = vec![vec![]; 2 * MAX_EMPTY as usize];
+    let many: Vec<Vec<()>> = vec![vec![]; 2 * MAX_ZERO_SIZED as usize];
     assert_eq!(decoded::<C, Vec<Vec<()>>>(&encoded::<C>(&many)).map(|back| back == many), Ok(true));
 }
 
@@ -207,7 +208,7 @@ fn raw_through<T: Element + PartialEq + Debug>(values: &[T]) {
     for mut buffer in [local, remote_again(&mut remote)] {
         assert_eq!(
             buffer.peek().map(|s| (s.kind, s.codec, s.schema)),
-            Some((Kind::Object, 3, T::KIND as u8))
+            Some((ElementKind::Object, 3, T::KIND as u8))
         );
         assert_eq!(buffer.read_dynamic::<T>().unwrap(), values);
         buffer.rewind();
@@ -266,17 +267,17 @@ fn slices_of_strangers() {
     buffer.write_dynamic(&[1u8, 2, 3]).unwrap();
     let mut wire = buffer.commit().to_vec();
     let mut buffer = Buffer::from_bytes(Heap::new(128), &wire).unwrap();
-    let wrong = ReadError::WrongSchema { expected: Kind::U16 as u8, found: Kind::U8 as u8 };
+    let wrong = ReadError::WrongSchema { expected: ElementKind::U16 as u8, found: ElementKind::U8 as u8 };
     assert_eq!(buffer.read_dynamic::<u16>(), Err(wrong));
     assert_eq!(buffer.read_object::<RawVec<u8>>(), Err(ReadError::WrongCodec { expected: 1, found: 3 }));
     assert_eq!(buffer.read_dynamic::<u8>(), Ok(vec![1, 2, 3]));
     for (kind, error) in [
-        (Kind::U16, ReadError::Codec(CodecError::Trailing { left: 1 })),
-        (Kind::Bool, ReadError::Invalid { kind: Kind::Bool, index: 1 }),
+        (ElementKind::U16, ReadError::Codec(CodecError::Trailing { left: 1 })),
+        (ElementKind::Bool, ReadError::Invalid { kind: ElementKind::Bool, index: 1 }),
     ] {
         wire[19] = kind as u8;
         let mut buffer = Buffer::from_bytes(Heap::new(128), &wire).unwrap();
-        if kind == Kind::U16 {
+        if kind == ElementKind::U16 {
             assert_eq!(buffer.read_dynamic::<u16>(), Err(error));
             assert_eq!(buffer.view_dynamic::<u16>(), Err(error));
             assert_eq!(buffer.read_dynamic_into(&mut [0u16]), Err(error));
@@ -301,7 +302,7 @@ fn the_other_byte_order_in_the_dynamic_part() {
         wire[range].reverse();
     }
     let mut buffer = Buffer::from_bytes(Heap::new(64), &wire).unwrap();
-    assert_eq!(buffer.view_dynamic::<u16>(), Err(ReadError::ForeignOrder { kind: Kind::U16 }));
+    assert_eq!(buffer.view_dynamic::<u16>(), Err(ReadError::ForeignOrder { kind: ElementKind::U16 }));
     let mut back = [0u16; 2];
     buffer.read_dynamic_into(&mut back).unwrap();
     assert_eq!(back, [0x0102, 0x0304]);

@@ -3,7 +3,7 @@
 use crate::common::{Heap, POISON};
 use mpj_buffer::pool::RawBuffer;
 use mpj_buffer::{
-    Buffer, ByteOrder, FormatError, Kind, Overflow, ReadError, WriteError, message_start, section_len,
+    Buffer, ByteOrder, ElementKind, FormatError, Overflow, ReadError, WriteError, message_start, section_len,
 };
 
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
@@ -11,17 +11,17 @@ const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } 
 #[test]
 fn a_block_is_filled_to_its_last_byte() {
     let mut buffer = Buffer::new(Heap::new(96)).unwrap();
-    assert_eq!((buffer.capacity(), buffer.left(), buffer.len()), (96, 80, 16));
+    assert_eq!((buffer.capacity(), buffer.remaining_capacity(), buffer.len()), (96, 80, 16));
     assert_eq!(buffer.write(&[0u64; 9]), Err(Overflow { needed: 88, left: 80 }));
     assert!(buffer.is_empty());
     buffer.write(&[1u64; 7]).unwrap();
-    assert_eq!(buffer.left(), 8);
+    assert_eq!(buffer.remaining_capacity(), 8);
     assert_eq!(buffer.write(&[1u64; 2]), Err(Overflow { needed: 16, left: 8 }));
     assert_eq!(buffer.write(&[1u8]), Err(Overflow { needed: 8 + 16 + 1, left: 8 }));
     assert_eq!(buffer.section::<u64>(), Err(Overflow { needed: 24, left: 8 }));
     assert_eq!(buffer.write_object("x"), Err(WriteError::Overflow(Overflow { needed: 24, left: 8 })));
     buffer.write(&[2u64]).unwrap();
-    assert_eq!((buffer.left(), buffer.len()), (0, 96));
+    assert_eq!((buffer.remaining_capacity(), buffer.len()), (0, 96));
     let mut buffer = buffer.commit();
     assert_eq!(buffer.len(), 96);
     assert_eq!(buffer.view::<u64>(), Ok(&[1, 1, 1, 1, 1, 1, 1, 2][..]));
@@ -31,9 +31,9 @@ fn a_block_is_filled_to_its_last_byte() {
 fn a_block_too_small_comes_back() {
     let refused = Buffer::new(Heap::new(15)).unwrap_err();
     assert_eq!(refused.error, Overflow { needed: 16, left: 15 });
-    let refused = Buffer::with_room(refused.block, 1).unwrap_err();
+    let refused = Buffer::with_headroom(refused.block, 1).unwrap_err();
     assert_eq!((refused.error, refused.block.capacity()), (Overflow { needed: 32, left: 15 }, 15));
-    let refused = Buffer::with_room(refused.block, usize::MAX).unwrap_err();
+    let refused = Buffer::with_headroom(refused.block, usize::MAX).unwrap_err();
     assert_eq!(refused.error.left, 15);
     let mut buffer = Buffer::new(Heap::new(31)).unwrap();
     assert_eq!(buffer.write::<u8>(&[]), Err(Overflow { needed: 16, left: 0 }));
@@ -59,16 +59,16 @@ fn sections_begin_and_end_where_the_writer_said() {
     assert_eq!(buffer.read(&mut two), Err(ReadError::PastSection { needed: 2, left: 0 }));
     assert_eq!(buffer.section::<i32>(), Ok(0));
     assert_eq!(buffer.section::<i32>(), Ok(1));
-    let wrong = ReadError::WrongType { expected: Kind::F32, found: Kind::I32 };
+    let wrong = ReadError::WrongType { expected: ElementKind::F32, found: ElementKind::I32 };
     assert_eq!(buffer.read::<f32>(&mut []), Err(wrong));
-    assert_eq!(buffer.section::<f32>(), Err(ReadError::Unread { kind: Kind::I32, left: 1 }));
+    assert_eq!(buffer.section::<f32>(), Err(ReadError::Unread { kind: ElementKind::I32, left: 1 }));
     assert_eq!(buffer.read(&mut two), Err(ReadError::PastSection { needed: 2, left: 1 }));
     assert_eq!(buffer.read(&mut two[..1]), Ok(1));
     assert_eq!(two, [3, 2]);
     assert_eq!(buffer.read::<f32>(&mut []), Ok(0));
     assert_eq!(buffer.object_section(), Ok(0));
     assert_eq!(buffer.read_object::<u8>(), Err(ReadError::PastSection { needed: 1, left: 0 }));
-    let wrong = ReadError::WrongType { expected: Kind::I8, found: Kind::U8 };
+    let wrong = ReadError::WrongType { expected: ElementKind::I8, found: ElementKind::U8 };
     assert_eq!(buffer.section::<i8>(), Err(wrong));
     assert_eq!(buffer.read(&mut [0u8]), Ok(1));
     assert_eq!(buffer.section::<u8>(), Err(ReadError::End));
@@ -88,16 +88,16 @@ fn unread_elements_must_be_skipped_on_purpose() {
 
     let mut one = [0i64];
     buffer.read(&mut one).unwrap();
-    let unread = ReadError::Unread { kind: Kind::I64, left: 2 };
+    let unread = ReadError::Unread { kind: ElementKind::I64, left: 2 };
     assert_eq!(buffer.read_object::<String>(), Err(unread));
     assert_eq!(buffer.read(&mut [0u16]), Err(unread));
-    assert_eq!(buffer.peek().map(|s| (s.kind, s.count)), Some((Kind::I64, 2)));
+    assert_eq!(buffer.peek().map(|s| (s.kind, s.count)), Some((ElementKind::I64, 2)));
     buffer.skip_section().unwrap();
     assert_eq!(buffer.read_object::<String>().unwrap(), "a");
-    assert_eq!(buffer.read(&mut [0u16]), Err(ReadError::Unread { kind: Kind::Object, left: 1 }));
+    assert_eq!(buffer.read(&mut [0u16]), Err(ReadError::Unread { kind: ElementKind::Object, left: 1 }));
     buffer.skip_section().unwrap();
     // None is open now: the next one goes as a whole.
-    assert_eq!(buffer.kind(), Some(Kind::U16));
+    assert_eq!(buffer.kind(), Some(ElementKind::U16));
     buffer.skip_section().unwrap();
     assert_eq!(buffer.read_object::<String>().unwrap(), "c");
     assert_eq!(buffer.peek(), None);
@@ -114,7 +114,7 @@ fn unread_elements_must_be_skipped_on_purpose() {
 fn elements_are_skipped_by_number() {
     let mut buffer = Buffer::new(Heap::new(1024)).unwrap();
     buffer.write(&[1u16, 2, 3]).unwrap();
-    buffer.section_in::<u32>(FOREIGN).unwrap();
+    buffer.section_with_order::<u32>(FOREIGN).unwrap();
     buffer.write(&[4u32, 5]).unwrap();
     for text in ["a", "b", "c"] {
         buffer.write_object(text).unwrap();
@@ -126,7 +126,7 @@ fn elements_are_skipped_by_number() {
         assert_eq!(buffer.skip(u64::MAX), Err(ReadError::PastSection { needed: u64::MAX, left: 3 }));
         buffer.skip(2).unwrap();
         assert_eq!(buffer.skip(2), Err(ReadError::PastSection { needed: 2, left: 1 }));
-        assert_eq!(buffer.section::<u32>(), Err(ReadError::Unread { kind: Kind::U16, left: 1 }));
+        assert_eq!(buffer.section::<u32>(), Err(ReadError::Unread { kind: ElementKind::U16, left: 1 }));
         assert_eq!(buffer.view::<u16>(), Ok(&[3][..]));
         buffer.skip(1).unwrap();
         let mut one = [0u32];
@@ -148,7 +148,7 @@ fn elements_are_skipped_by_number() {
 fn odd_room_lies_directly_in_front_of_an_aligned_message() {
     for room in [0, 1, 7, 15, 16, 17, 48] {
         assert_eq!(message_start(room) % 16, 0);
-        let mut buffer = Buffer::with_room(Heap::new(256), room).unwrap();
+        let mut buffer = Buffer::with_headroom(Heap::new(256), room).unwrap();
         assert!(buffer.room().iter().all(|b| *b == 0), "no old bytes");
         buffer.room_mut().fill(0xEE);
         buffer.write(&[1u128, 2]).unwrap();
@@ -192,12 +192,12 @@ fn a_received_block_is_checked_and_can_be_reused() {
     for (room, len) in [(0, 257), (0, usize::MAX), (usize::MAX, 1), (240, 17), (300, 0)] {
         // SAFETY: nothing is promised, since it does not fit.
         let refused = unsafe { Buffer::from_block(Heap::new(256), room, len) }.unwrap_err();
-        assert!(matches!(refused.error, FormatError::Block { left: 256, .. }), "{refused}");
+        assert!(matches!(refused.error, FormatError::BlockTooSmall { left: 256, .. }), "{refused}");
         assert_eq!(refused.block.capacity(), 256);
     }
     let refused = Buffer::from_bytes(Heap::new(wire.len() - 1), &wire).unwrap_err();
     let needed = wire.len() as u64;
-    assert_eq!(refused.error, FormatError::Block { needed, left: needed - 1 });
+    assert_eq!(refused.error, FormatError::BlockTooSmall { needed, left: needed - 1 });
 }
 
 #[test]

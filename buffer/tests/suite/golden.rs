@@ -62,7 +62,7 @@ fn both_orders_are_read_everywhere() {
 fn a_section_in_the_other_order() {
     if cfg!(target_endian = "little") {
         let mut buffer = Buffer::new(Heap::new(256)).unwrap();
-        buffer.section_in::<u16>(ByteOrder::Big).unwrap();
+        buffer.section_with_order::<u16>(ByteOrder::Big).unwrap();
         buffer.write(&[0x0102u16, 3]).unwrap();
         buffer.write(&[1u16]).unwrap();
         buffer.section::<u16>().unwrap();

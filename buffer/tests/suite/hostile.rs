@@ -1,7 +1,7 @@
 //! Bytes from a peer who lies: every header field, every truncation, and noise. Errors only, never a panic.
 
 use crate::common::Heap;
-use mpj_buffer::{Buffer, FormatError, Kind, ReadError, Reading};
+use mpj_buffer::{Buffer, ElementKind, FormatError, ReadError, Reading};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -45,28 +45,28 @@ fn drain(buffer: &mut Buffer<Heap, Reading>) {
     }
     while let Some(section) = buffer.peek() {
         match section.kind {
-            Kind::I8 => elements!(i8, 0),
-            Kind::U8 => elements!(u8, 0),
-            Kind::I16 => elements!(i16, 0),
-            Kind::U16 => elements!(u16, 0),
-            Kind::I32 => elements!(i32, 0),
-            Kind::U32 => elements!(u32, 0),
-            Kind::I64 => elements!(i64, 0),
-            Kind::U64 => elements!(u64, 0),
-            Kind::I128 => elements!(i128, 0),
-            Kind::U128 => elements!(u128, 0),
-            Kind::F32 => elements!(f32, 0.0),
-            Kind::F64 => elements!(f64, 0.0),
-            Kind::Bool => elements!(bool, false),
-            Kind::Char => elements!(char, ' '),
+            ElementKind::I8 => elements!(i8, 0),
+            ElementKind::U8 => elements!(u8, 0),
+            ElementKind::I16 => elements!(i16, 0),
+            ElementKind::U16 => elements!(u16, 0),
+            ElementKind::I32 => elements!(i32, 0),
+            ElementKind::U32 => elements!(u32, 0),
+            ElementKind::I64 => elements!(i64, 0),
+            ElementKind::U64 => elements!(u64, 0),
+            ElementKind::I128 => elements!(i128, 0),
+            ElementKind::U128 => elements!(u128, 0),
+            ElementKind::F32 => elements!(f32, 0.0),
+            ElementKind::F64 => elements!(f64, 0.0),
+            ElementKind::Bool => elements!(bool, false),
+            ElementKind::Char => elements!(char, ' '),
             #[cfg(feature = "half")]
-            Kind::F16 => elements!(half::f16, half::f16::ZERO),
+            ElementKind::F16 => elements!(half::f16, half::f16::ZERO),
             #[cfg(feature = "half")]
-            Kind::Bf16 => elements!(half::bf16, half::bf16::ZERO),
+            ElementKind::Bf16 => elements!(half::bf16, half::bf16::ZERO),
             #[cfg(feature = "num-complex")]
-            Kind::Complex32 => elements!(num_complex::Complex32, num_complex::Complex32::ZERO),
+            ElementKind::Complex32 => elements!(num_complex::Complex32, num_complex::Complex32::ZERO),
             #[cfg(feature = "num-complex")]
-            Kind::Complex64 => elements!(num_complex::Complex64, num_complex::Complex64::ZERO),
+            ElementKind::Complex64 => elements!(num_complex::Complex64, num_complex::Complex64::ZERO),
             _ => {
                 let _ = buffer.view_object_with::<mpj_buffer::Fixed, &str>();
                 let _ = buffer.read_object_with::<mpj_buffer::Fixed, Vec<Vec<u8>>>();
@@ -111,7 +111,7 @@ fn every_lie_has_its_error() {
         ("total 0", 8, &n(0), Trailing { total: 0, given: 187 }),
         ("kind 0", 16, &[0], UnknownKind { at: 16, found: 0 }),
         ("kind unknown", 16, &[99], UnknownKind { at: 16, found: 99 }),
-        ("kind of other width", 16, &[Kind::U16 as u8], BadSection { at: 16, kind: 4 }),
+        ("kind of other width", 16, &[ElementKind::U16 as u8], BadSection { at: 16, kind: 4 }),
         ("kind object", 16, &[32], BadSection { at: 16, kind: 32 }),
         ("kind dynamic", 16, &[33], Trailing { total: 35, given: 187 }),
         ("encoding", 17, &[1], BadSection { at: 16, kind: 2 }),

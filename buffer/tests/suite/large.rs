@@ -22,7 +22,7 @@ fn five_gib_in_a_section() {
     let mut buffer = Buffer::with_capacity(bytes).unwrap();
     buffer.fill_with(COUNT, |i| i as u64 * 3).unwrap();
     buffer.write(b"end").unwrap();
-    let left = buffer.left();
+    let left = buffer.remaining_capacity();
     let beyond = buffer.gather(&[0u16], &vec![0u32; left]);
     assert_eq!(beyond, Err(Overflow { needed: 2 * left + 29, left }.into()));
     let message = buffer.commit();

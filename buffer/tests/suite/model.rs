@@ -1,7 +1,7 @@
 //! Random operations against a model: what was written comes back, in this process and after a copy, whatever the order.
 
 use crate::common::Heap;
-use mpj_buffer::{Buffer, ByteOrder, Kind, Overflow, ReadError, Reading, WriteError};
+use mpj_buffer::{Buffer, ByteOrder, ElementKind, Overflow, ReadError, Reading, WriteError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -45,22 +45,22 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 impl Operation {
     /// Returns the kind, the bytes of elements, and whether a section is opened in any case.
-    fn shape(&self) -> (Kind, usize, bool) {
+    fn shape(&self) -> (ElementKind, usize, bool) {
         use Operation::*;
         match self {
-            Bytes(v) => (Kind::U8, v.len(), false),
-            Shorts(v) => (Kind::I16, v.len() * 2, false),
-            Ints(v) => (Kind::U32, v.len() * 4, false),
-            Longs(v) => (Kind::I64, v.len() * 8, false),
-            Wides(v) => (Kind::U128, v.len() * 16, false),
-            Doubles(v) => (Kind::F64, v.len() * 8, false),
-            Bools(v) => (Kind::Bool, v.len(), false),
-            Chars(v) => (Kind::Char, v.len() * 4, false),
-            Object(..) => (Kind::Object, 0, false),
-            NewBytes => (Kind::U8, 0, true),
-            NewDoubles => (Kind::F64, 0, true),
-            NewInts(_) => (Kind::U32, 0, true),
-            NewObjects => (Kind::Object, 0, true),
+            Bytes(v) => (ElementKind::U8, v.len(), false),
+            Shorts(v) => (ElementKind::I16, v.len() * 2, false),
+            Ints(v) => (ElementKind::U32, v.len() * 4, false),
+            Longs(v) => (ElementKind::I64, v.len() * 8, false),
+            Wides(v) => (ElementKind::U128, v.len() * 16, false),
+            Doubles(v) => (ElementKind::F64, v.len() * 8, false),
+            Bools(v) => (ElementKind::Bool, v.len(), false),
+            Chars(v) => (ElementKind::Char, v.len() * 4, false),
+            Object(..) => (ElementKind::Object, 0, false),
+            NewBytes => (ElementKind::U8, 0, true),
+            NewDoubles => (ElementKind::F64, 0, true),
+            NewInts(_) => (ElementKind::U32, 0, true),
+            NewObjects => (ElementKind::Object, 0, true),
         }
     }
 
@@ -81,7 +81,7 @@ impl Operation {
             }),
             NewBytes => buffer.section::<u8>(),
             NewDoubles => buffer.section::<f64>(),
-            NewInts(order) => buffer.section_in::<u32>(*order),
+            NewInts(order) => buffer.section_with_order::<u32>(*order),
             NewObjects => buffer.object_section(),
         }
     }
@@ -120,11 +120,11 @@ impl Operation {
 struct Model {
     capacity: usize,
     len: usize,
-    open: Option<Kind>,
+    open: Option<ElementKind>,
 }
 
 impl Model {
-    fn write(&mut self, (kind, bytes, fresh): (Kind, usize, bool)) -> Result<(), Overflow> {
+    fn write(&mut self, (kind, bytes, fresh): (ElementKind, usize, bool)) -> Result<(), Overflow> {
         let opens = fresh || self.open != Some(kind);
         let added = bytes + if opens { self.len.next_multiple_of(16) - self.len + 16 } else { 0 };
         let left = self.capacity - self.len;
@@ -153,7 +153,7 @@ proptest! {
         skew in 0usize..2,
     ) {
         let start = room.next_multiple_of(16);
-        let mut buffer = Buffer::with_room(Heap::skewed(start + capacity * 16, skew), room).unwrap();
+        let mut buffer = Buffer::with_headroom(Heap::skewed(start + capacity * 16, skew), room).unwrap();
         let mut model = Model { capacity: capacity * 16, len: 16, open: None };
         let mut written = Vec::new();
         for operation in operations {

@@ -2,7 +2,7 @@
 
 use crate::common::{Heap, POISON};
 use mpj_buffer::pool::{Pool, RawBuffer};
-use mpj_buffer::{Buffer, Kind, Overflow, ReadError, SECTION_HEADER, WriteError, pool, section_len};
+use mpj_buffer::{Buffer, ElementKind, Overflow, ReadError, SECTION_HEADER, WriteError, pool, section_len};
 
 /// There, three bytes of every section header are whatever the pool's block held before.
 #[test]
@@ -39,12 +39,12 @@ fn the_byte_order_is_the_one_the_header_names() {
 #[test]
 fn capacity_counts_the_room_and_not_the_blocks_rest() {
     for room in [0, 9, 24] {
-        let mut buffer = Buffer::with_room(Heap::new(128), room).unwrap();
+        let mut buffer = Buffer::with_headroom(Heap::new(128), room).unwrap();
         let left = 128 - mpj_buffer::message_start(room) - 16 - SECTION_HEADER;
         let needed = left + 1 + SECTION_HEADER;
         assert_eq!(buffer.write(&vec![1u8; left + 1]), Err(Overflow { needed, left: left + SECTION_HEADER }));
         buffer.write(&vec![1u8; left]).unwrap();
-        assert_eq!(buffer.left(), 0);
+        assert_eq!(buffer.remaining_capacity(), 0);
     }
 }
 
@@ -130,7 +130,7 @@ fn a_wrong_type_is_an_error_by_name() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     buffer.write(&[1i32]).unwrap();
     let mut buffer = buffer.commit();
-    let error = ReadError::WrongType { expected: Kind::F32, found: Kind::I32 };
+    let error = ReadError::WrongType { expected: ElementKind::F32, found: ElementKind::I32 };
     assert_eq!(buffer.read(&mut [0f32]), Err(error));
     assert_eq!(error.to_string(), "section of i32, not f32");
 }

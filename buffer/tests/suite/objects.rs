@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::common::Heap;
-use mpj_buffer::codec::Sink;
+use mpj_buffer::codec::RecordWriter;
 use mpj_buffer::pool::{AllocError, Buddy, Growth, Pool, PoolStats};
 use mpj_buffer::{Buffer, Codec, CodecError, ReadError, Reading, WriteError};
 use serde::ser::{Error, SerializeSeq};
@@ -294,7 +294,10 @@ impl Codec for Sized {
         core::any::type_name::<T>().len() as u8
     }
 
-    fn encode<T: Serialize + ?core::marker::Sized>(value: &T, out: &mut Sink<'_>) -> Result<(), CodecError> {
+    fn encode<T: Serialize + ?core::marker::Sized>(
+        value: &T,
+        out: &mut RecordWriter<'_>,
+    ) -> Result<(), CodecError> {
         mpj_buffer::Postcard::encode(value, out)
     }
 

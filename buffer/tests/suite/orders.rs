@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::Heap;
 use bytemuck::cast_slice;
-use mpj_buffer::{Buffer, ByteOrder, Element, Kind, Overflow, ReadError, Reading};
+use mpj_buffer::{Buffer, ByteOrder, Element, ElementKind, Overflow, ReadError, Reading};
 
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
 
@@ -26,7 +26,7 @@ fn headers_turned(message: &Buffer<Heap, Reading>, headers: &[usize]) -> Buffer<
 fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T) {
     let (kind, size, count) = (T::KIND, size_of::<T>(), values.len());
     let mut buffer = Buffer::new(Heap::new(1 << 17)).unwrap();
-    buffer.section_in::<T>(FOREIGN).unwrap();
+    buffer.section_with_order::<T>(FOREIGN).unwrap();
     buffer.write(values).unwrap();
     buffer.fill_with(count, |i| values[i]).unwrap();
     let backwards: Vec<T> = values.iter().rev().copied().collect();
@@ -34,13 +34,13 @@ fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T) {
     buffer.gather(&backwards, &indices).unwrap();
     buffer.write_strided(&backwards, count - 1, &[(count, -1)]).unwrap();
     buffer.write_strided(values, 0, &[(count / 2, 2), (2, 1)]).unwrap();
-    buffer.section_in::<T>(ByteOrder::NATIVE).unwrap();
+    buffer.section_with_order::<T>(ByteOrder::NATIVE).unwrap();
     buffer.write(values).unwrap();
     let mut local = buffer.commit();
 
     let wire = local.to_vec();
     let first = &wire[32..32 + count * size];
-    let width = if matches!(kind, Kind::Complex32 | Kind::Complex64) { size / 2 } else { size };
+    let width = if matches!(kind, ElementKind::Complex32 | ElementKind::Complex64) { size / 2 } else { size };
     let mut expected = cast_slice::<T, u8>(values).to_vec();
     expected.chunks_exact_mut(width).for_each(<[u8]>::reverse);
     assert_eq!(first, expected, "{kind}");
@@ -129,7 +129,7 @@ fn bytes_of_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T,
     little.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
     for (order, bytes) in [(ByteOrder::Big, big), (ByteOrder::Little, &little[..])] {
         let mut buffer = Buffer::new(Heap::new(128)).unwrap();
-        buffer.section_in::<T>(order).unwrap();
+        buffer.section_with_order::<T>(order).unwrap();
         buffer.write(&values[..1]).unwrap();
         buffer.fill_with(1, |_| values[1]).unwrap();
         buffer.gather(&values, &[1u32, 0]).unwrap();
@@ -175,11 +175,11 @@ fn bf16_in_both_orders() {
 #[test]
 fn other_sections_keep_the_order_of_the_machine() {
     let mut buffer = Buffer::new(Heap::new(512)).unwrap();
-    buffer.section_in::<u32>(FOREIGN).unwrap();
+    buffer.section_with_order::<u32>(FOREIGN).unwrap();
     buffer.write(&[1u32]).unwrap();
     buffer.write(&[2u64]).unwrap();
     buffer.write(&[3u32]).unwrap();
-    buffer.section_in::<u64>(FOREIGN).unwrap();
+    buffer.section_with_order::<u64>(FOREIGN).unwrap();
     buffer.write_object("an object").unwrap();
     buffer.write_dynamic(&[4u16]).unwrap();
     let mut buffer = buffer.commit();
@@ -198,10 +198,10 @@ fn other_sections_keep_the_order_of_the_machine() {
 #[test]
 fn a_failed_call_leaves_a_turned_section_as_it_was() {
     let mut buffer = Buffer::new(Heap::new(48)).unwrap();
-    buffer.section_in::<u32>(FOREIGN).unwrap();
+    buffer.section_with_order::<u32>(FOREIGN).unwrap();
     buffer.write(&[1u32, 2]).unwrap();
     assert_eq!(buffer.write(&[0u32; 3]), Err(Overflow { needed: 12, left: 8 }));
-    assert_eq!(buffer.section_in::<u16>(FOREIGN), Err(Overflow { needed: 24, left: 8 }));
+    assert_eq!(buffer.section_with_order::<u16>(FOREIGN), Err(Overflow { needed: 24, left: 8 }));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         buffer.fill_with(2, |i| if i == 0 { 9u32 } else { panic!("as asked") })
     }));
@@ -216,13 +216,13 @@ fn a_failed_call_leaves_a_turned_section_as_it_was() {
 #[test]
 fn values_are_checked_in_the_order_of_their_section() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
-    buffer.section_in::<u32>(FOREIGN).unwrap();
+    buffer.section_with_order::<u32>(FOREIGN).unwrap();
     buffer.write(&['x' as u32, 0xD800]).unwrap();
     let mut wire = buffer.commit().to_vec();
-    wire[16] = Kind::Char as u8;
+    wire[16] = ElementKind::Char as u8;
     let mut buffer = Buffer::from_bytes(Heap::new(64), &wire).unwrap();
     let mut text = ['-'; 2];
-    assert_eq!(buffer.read(&mut text), Err(ReadError::Invalid { kind: Kind::Char, index: 1 }));
+    assert_eq!(buffer.read(&mut text), Err(ReadError::Invalid { kind: ElementKind::Char, index: 1 }));
     assert_eq!(text, ['-'; 2]);
     assert_eq!((buffer.read(&mut text[..1]), text), (Ok(1), ['x', '-']));
 }

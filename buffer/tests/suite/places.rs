@@ -3,7 +3,9 @@
 use core::fmt::Debug;
 
 use crate::common::Heap;
-use mpj_buffer::{Buffer, ByteOrder, Element, Index, Kind, Overflow, PlaceError, ReadError, WriteError};
+use mpj_buffer::{
+    Buffer, ByteOrder, Element, ElementKind, IndexError, IndexInt, Overflow, ReadError, WriteError,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -86,7 +88,7 @@ fn every_primitive_at_every_place() {
 
 #[test]
 fn indices_of_every_type() {
-    fn through<I: Index>(indices: [I; 4]) {
+    fn through<I: IndexInt>(indices: [I; 4]) {
         let mut buffer = Buffer::new(Heap::new(256)).unwrap();
         buffer.gather(&[10i16, 11, 12], &indices).unwrap();
         let mut buffer = buffer.commit();
@@ -106,7 +108,7 @@ fn indices_of_every_type() {
 #[test]
 fn a_bad_index_is_found_before_the_first_copy() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
-    let bad = |position, index| PlaceError::Index { position, index, len: 3 };
+    let bad = |position, index| IndexError::Index { position, index, len: 3 };
     let src = [1u32, 2, 3];
     assert_eq!(buffer.gather(&src, &[0, 1, 3]), Err(WriteError::Place(bad(2, 3))));
     assert_eq!(buffer.gather(&src, &[0i32, -1, 7]), Err(WriteError::Place(bad(1, -1))));
@@ -115,7 +117,7 @@ fn a_bad_index_is_found_before_the_first_copy() {
     assert_eq!(buffer.gather(&src, &[usize::MAX]), Err(WriteError::Place(bad(0, i64::MAX))));
     assert_eq!(
         buffer.gather::<u8, u32>(&[], &[0]),
-        Err(WriteError::Place(PlaceError::Index { position: 0, index: 0, len: 0 }))
+        Err(WriteError::Place(IndexError::Index { position: 0, index: 0, len: 0 }))
     );
     assert!(buffer.is_empty() && buffer.len() == 16, "nothing was opened");
     let many = vec![0u32; 100];
@@ -129,7 +131,7 @@ fn a_bad_index_is_found_before_the_first_copy() {
     assert_eq!(buffer.scatter(&mut dst, &[0; 4]), Err(ReadError::PastSection { needed: 4, left: 3 }));
     assert_eq!(
         buffer.scatter(&mut [0f32], &[0]),
-        Err(ReadError::WrongType { expected: Kind::F32, found: Kind::U32 })
+        Err(ReadError::WrongType { expected: ElementKind::F32, found: ElementKind::U32 })
     );
     assert_eq!((dst, buffer.remaining()), ([7; 3], 0));
     assert_eq!(buffer.scatter(&mut dst, &[1u32, 1]), Ok(2));
@@ -146,14 +148,14 @@ fn a_bad_index_is_found_wherever_it_stands() {
             let good: Vec<i32> = (0..count).map(|i| i * 7 % 50).collect();
             let expected: Vec<u64> = good.iter().map(|i| src[*i as usize]).collect();
             let mut buffer = Buffer::new(Heap::new(1024)).unwrap();
-            buffer.section_in::<u64>(order).unwrap();
+            buffer.section_with_order::<u64>(order).unwrap();
             buffer.write(&src[..3]).unwrap();
             let before = buffer.len();
             for position in 0..good.len() {
                 for wrong in [50, -1, i32::MIN, i32::MAX] {
                     let mut indices = good.clone();
                     indices[position] = wrong;
-                    let error = PlaceError::Index { position, index: wrong.into(), len: 50 };
+                    let error = IndexError::Index { position, index: wrong.into(), len: 50 };
                     assert_eq!(buffer.gather(&src, &indices), Err(WriteError::Place(error)));
                     assert_eq!(buffer.len(), before);
                 }
@@ -188,7 +190,7 @@ fn a_region_outside_is_an_error_without_a_copy() {
     let mut writing = Buffer::new(Heap::new(256)).unwrap();
     let mut dst = [9u16; 4];
     for (start, dims, lowest, highest) in cases {
-        let error = PlaceError::Region { lowest: *lowest, highest: *highest, len: 4 };
+        let error = IndexError::Region { lowest: *lowest, highest: *highest, len: 4 };
         assert_eq!(writing.write_strided(&src, *start, dims), Err(WriteError::Place(error)), "{dims:?}");
         let mut buffer = Buffer::new(Heap::new(256)).unwrap();
         buffer.write(&src).unwrap();

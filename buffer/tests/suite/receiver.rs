@@ -86,7 +86,7 @@ fn one_byte_at_a_time() {
             ends.push(at + 1);
         }
         assert!(piece.is_empty());
-        assert_eq!(receiver.is_midway(), ends.last() != Some(&(at + 1)));
+        assert_eq!(receiver.has_partial_message(), ends.last() != Some(&(at + 1)));
     }
     let lengths = sent.iter().map(Vec::len);
     assert!(ends.iter().copied().eq(lengths.scan(0, |end, len| {
@@ -129,7 +129,7 @@ fn a_cut_off_end_is_told_from_an_end() {
         assert!(matches!(error, Some(ReceiveError::Io(e)) if e.kind() == ErrorKind::UnexpectedEof), "{len}");
         let mut receiver = Receiver::new(global(), LIMIT);
         assert!(feed(&mut receiver, &[&wire[..len]]).1.is_none());
-        assert!(receiver.is_midway());
+        assert!(receiver.has_partial_message());
     }
     let mut socket = Socket { pieces: vec![&wire], ready: false };
     assert!(
@@ -246,7 +246,7 @@ proptest! {
         let (got, error) = feed(&mut receiver, &pieces);
         prop_assert!(error.is_none());
         prop_assert_eq!(&got, &sent[..whole]);
-        prop_assert_eq!(receiver.is_midway(), end < wire.len());
+        prop_assert_eq!(receiver.has_partial_message(), end < wire.len());
 
         let (got, error) = read(&mut Receiver::new(global(), LIMIT), &mut Socket { pieces, ready: false });
         prop_assert_eq!(&got, &sent[..whole]);

@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 
 use crate::common::Heap;
-use mpj_buffer::{Buffer, ByteOrder, Element, Kind, ReadError};
+use mpj_buffer::{Buffer, ByteOrder, Element, ElementKind, ReadError};
 
 fn through<T: Element + Debug + PartialEq>(values: &[T], zero: T) {
     for skew in [0, 1] {
@@ -86,7 +86,7 @@ fn signalling_nans_keep_their_bits_in_both_orders() {
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     for order in [ByteOrder::Little, ByteOrder::Big] {
         let mut buffer = Buffer::new(Heap::new(4096)).unwrap();
-        buffer.section_in::<f32>(order).unwrap();
+        buffer.section_with_order::<f32>(order).unwrap();
         buffer.write(&values).unwrap();
         buffer.fill_with(100, |at| values[at]).unwrap();
         buffer.gather(&values, &(0..100u32).collect::<Vec<_>>()).unwrap();
@@ -113,15 +113,15 @@ fn bools_and_chars_are_checked_before_the_target_is_touched() {
 
     let mut bools = [false; 3];
     let invalid = |kind, index| Err(ReadError::Invalid { kind, index });
-    assert_eq!(buffer.read(&mut bools), invalid(Kind::Bool, 2));
+    assert_eq!(buffer.read(&mut bools), invalid(ElementKind::Bool, 2));
     assert_eq!(bools, [false; 3]);
-    assert_eq!(buffer.view::<bool>().map(<[bool]>::len), invalid(Kind::Bool, 2));
+    assert_eq!(buffer.view::<bool>().map(<[bool]>::len), invalid(ElementKind::Bool, 2));
     assert_eq!(buffer.read(&mut bools[..2]), Ok(2));
     assert_eq!(bools, [true, true, false]);
     buffer.skip_section().unwrap();
 
     let mut chars = ['x'; 3];
-    assert_eq!(buffer.read(&mut chars), invalid(Kind::Char, 2));
-    assert_eq!(buffer.view::<char>().map(<[char]>::len), invalid(Kind::Char, 2));
+    assert_eq!(buffer.read(&mut chars), invalid(ElementKind::Char, 2));
+    assert_eq!(buffer.view::<char>().map(<[char]>::len), invalid(ElementKind::Char, 2));
     assert_eq!(chars, ['x'; 3]);
 }

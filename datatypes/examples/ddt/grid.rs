@@ -1,7 +1,7 @@
 //! Regular patterns: halos, faces, columns, plain vectors.
 
 use crate::pattern::{Arena, Loops, Pattern, copy};
-use mpj_datatypes::{Datatype, Order};
+use mpj_datatypes::{ArrayOrder, Datatype};
 
 pub(crate) fn patterns() -> Vec<Pattern> {
     let mut all = Vec::new();
@@ -40,8 +40,8 @@ fn wrf(direction: &str, sub: bool, from: [usize; 3], len: [usize; 3]) -> Pattern
     let start = [j0 * d1 + i0, (j0 * d2 + k0) * d1 + i0];
     let (flat, solid) = if sub {
         (
-            float.subarray(&[d3, d1], &[nj, ni], &[j0, i0], Order::C),
-            float.subarray(&[d3, d2, d1], &[nj, nk, ni], &[j0, k0, i0], Order::C),
+            float.subarray(&[d3, d1], &[nj, ni], &[j0, i0], ArrayOrder::C),
+            float.subarray(&[d3, d2, d1], &[nj, nk, ni], &[j0, k0, i0], ArrayOrder::C),
         )
     } else {
         let plane = float.vector(nk, ni, d1 as isize).expect("fits");

@@ -106,7 +106,7 @@ fn measure(p: &Pattern, budget: f64) {
 
 /// The time that building a type takes.
 fn build() {
-    use mpj_datatypes::{Datatype, Order};
+    use mpj_datatypes::{ArrayOrder, Datatype};
     let double = Datatype::of::<f64>();
     let blocks: Vec<isize> = (0..10_000).map(|i| i * 7 % 50_000 * 2).collect();
     let report = |name: &str, parts: usize, make: &dyn Fn() -> Datatype| {
@@ -130,7 +130,7 @@ fn build() {
     let structure: Vec<_> = (0..4).map(|i| (2, 100 * i as i64, double.clone())).collect();
     report("structure", 4, &|| Datatype::structure(black_box(&structure)).expect("fits"));
     report("subarray3", 3, &|| {
-        black_box(&double).subarray(&[64; 3], &[32; 3], &[16; 3], Order::C).expect("fits")
+        black_box(&double).subarray(&[64; 3], &[32; 3], &[16; 3], ArrayOrder::C).expect("fits")
     });
     report("indexed_block", blocks.len(), &|| black_box(&double).indexed_block(1, &blocks).expect("fits"));
 }

@@ -1,7 +1,7 @@
 //! One process's part of an array that is distributed over a grid of processes.
 
-use super::subarray::Order;
-use crate::{Datatype, Envelope, TypeError};
+use super::subarray::ArrayOrder;
+use crate::{Datatype, TypeEnvelope, TypeError};
 
 /// How the indices of one dimension are dealt out to the processes along it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -18,13 +18,13 @@ pub enum Distribution {
 
 /// One dimension of an array that is distributed, and of the grid of processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Distributed {
+pub struct DistributedDim {
     /// The number of indices.
     pub size: usize,
     /// The number of processes along the dimension.
     pub processes: usize,
     /// Which process gets which indices.
-    pub how: Distribution,
+    pub distribution: Distribution,
 }
 
 impl Datatype {
@@ -40,10 +40,10 @@ impl Datatype {
     /// # Examples
     /// Six rows dealt out to two processes, two rows at a time:
     /// ```
-    /// use mpj_datatypes::{Datatype, Distributed, Distribution, Order, Run};
-    /// let rows = Distributed { size: 6, processes: 2, how: Distribution::Cyclic(2) };
-    /// let columns = Distributed { size: 10, processes: 1, how: Distribution::Whole };
-    /// let first = Datatype::of::<u8>().darray(0, &[rows, columns], Order::C)?;
+    /// use mpj_datatypes::{Datatype, DistributedDim, Distribution, ArrayOrder, Run};
+    /// let rows = DistributedDim { size: 6, processes: 2, distribution: Distribution::Cyclic(2) };
+    /// let columns = DistributedDim { size: 10, processes: 1, distribution: Distribution::Whole };
+    /// let first = Datatype::of::<u8>().darray(0, &[rows, columns], ArrayOrder::C)?;
     /// let runs: Vec<Run> = first.runs(1).collect();
     /// assert_eq!(runs, [Run { offset: 0, len: 20 }, Run { offset: 40, len: 20 }]);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
@@ -51,8 +51,8 @@ impl Datatype {
     pub fn darray(
         &self,
         rank: usize,
-        dimensions: &[Distributed],
-        order: Order,
+        dimensions: &[DistributedDim],
+        order: ArrayOrder,
     ) -> Result<Datatype, TypeError> {
         // The place in the grid, its last dimension fastest.
         let mut places = vec![0; dimensions.len()];
@@ -68,13 +68,14 @@ impl Datatype {
         for d in order.fastest_first(dimensions.len()) {
             lowered = lowered.dealt(d, &dimensions[d], places[d])?;
         }
-        let envelope = Envelope::Darray { rank, dimensions: dimensions.into(), order, inner: self.clone() };
+        let envelope =
+            TypeEnvelope::Darray { rank, dimensions: dimensions.into(), order, inner: self.clone() };
         Datatype::described(lowered, envelope)
     }
 
     /// The items of one dimension that belong to process `place`, with the bounds of all.
-    fn dealt(&self, dimension: usize, along: &Distributed, place: usize) -> Result<Datatype, TypeError> {
-        let Distributed { size, processes, how } = *along;
+    fn dealt(&self, dimension: usize, along: &DistributedDim, place: usize) -> Result<Datatype, TypeError> {
+        let DistributedDim { size, processes, distribution: how } = *along;
         let refused = TypeError::Distribution { dimension, size, processes };
         let block = match how {
             Distribution::Whole if processes == 1 => size,

@@ -1,7 +1,7 @@
 //! Lists of blocks.
 
 use super::Build;
-use crate::{Datatype, Envelope, TypeError};
+use crate::{Datatype, TypeEnvelope, TypeError};
 
 impl Datatype {
     /// Returns the type of blocks given as (number of items, displacement in extents) (MPI 4.1 §5.1.2).
@@ -14,12 +14,12 @@ impl Datatype {
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let triangle = Datatype::of::<f64>().indexed(&[(3, 0), (2, 4), (1, 8)])?;
-    /// assert_eq!(triangle.elements(), 6);
+    /// assert_eq!(triangle.element_count(), 6);
     /// assert_eq!(triangle.extent(), 72);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn indexed(&self, blocks: &[(usize, isize)]) -> Result<Datatype, TypeError> {
-        let envelope = Envelope::Indexed { blocks: blocks.into(), inner: self.clone() };
+        let envelope = TypeEnvelope::Indexed { blocks: blocks.into(), inner: self.clone() };
         let mut build = Build::new();
         let extent = self.extent();
         let scaled = blocks.iter().map(|&(len, displacement)| {
@@ -35,7 +35,7 @@ impl Datatype {
     /// # Errors
     /// [`TypeError`] if its size or bounds do not fit.
     pub fn hindexed(&self, blocks: &[(usize, i64)]) -> Result<Datatype, TypeError> {
-        let envelope = Envelope::HIndexed { blocks: blocks.into(), inner: self.clone() };
+        let envelope = TypeEnvelope::HIndexed { blocks: blocks.into(), inner: self.clone() };
         let mut build = Build::new();
         build.list(self, blocks.iter().copied().map(Ok))?;
         build.finish(envelope)
@@ -51,13 +51,13 @@ impl Datatype {
     /// ```
     /// use mpj_datatypes::{Datatype, Run};
     /// let chosen = Datatype::of::<f64>().indexed_block(3, &[30, 3, 12])?;
-    /// assert_eq!(chosen.elements(), 9);
+    /// assert_eq!(chosen.element_count(), 9);
     /// assert_eq!(chosen.runs(1).next(), Some(Run { offset: 240, len: 24 }));
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn indexed_block(&self, block: usize, displacements: &[isize]) -> Result<Datatype, TypeError> {
         let envelope =
-            Envelope::IndexedBlock { block, displacements: displacements.into(), inner: self.clone() };
+            TypeEnvelope::IndexedBlock { block, displacements: displacements.into(), inner: self.clone() };
         let mut build = Build::new();
         if block > 0 {
             let extent = self.extent();
@@ -76,7 +76,7 @@ impl Datatype {
     /// [`TypeError`] if its size or bounds do not fit.
     pub fn hindexed_block(&self, block: usize, displacements: &[i64]) -> Result<Datatype, TypeError> {
         let envelope =
-            Envelope::HIndexedBlock { block, displacements: displacements.into(), inner: self.clone() };
+            TypeEnvelope::HIndexedBlock { block, displacements: displacements.into(), inner: self.clone() };
         let mut build = Build::new();
         build.list(self, displacements.iter().map(|&displacement| Ok((block, displacement))))?;
         build.finish(envelope)

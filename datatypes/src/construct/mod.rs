@@ -7,16 +7,16 @@ mod regular;
 mod structure;
 mod subarray;
 
-pub use darray::{Distributed, Distribution};
+pub use darray::{DistributedDim, Distribution};
 pub(crate) use subarray::rows;
-pub use subarray::{Order, Subrange};
+pub use subarray::{ArrayOrder, Subrange};
 
-use crate::extent::{self, Hull};
-use crate::node::{Leaves, Node};
-use crate::normalise::{self, Assembly};
-use crate::overlap::Apart;
+use crate::extent::{self, BoundsBuilder};
+use crate::node::{Node, PrimitiveSet};
+use crate::normalise::{self, PlanBuilder};
+use crate::overlap::DisjointUpTo;
 use crate::plan::Level;
-use crate::{Datatype, Envelope, Signature, TypeError};
+use crate::{Datatype, Signature, TypeEnvelope, TypeError};
 
 /// How deep types may be nested: walks over a type recurse, and a thread's stack is small.
 const DEPTH: usize = 256;
@@ -29,14 +29,14 @@ impl Datatype {
     }
 
     /// The same layout, described by another constructor: `lowered` is walked where a walk needs pieces.
-    fn described(lowered: Datatype, envelope: Envelope) -> Result<Datatype, TypeError> {
+    fn described(lowered: Datatype, envelope: TypeEnvelope) -> Result<Datatype, TypeError> {
         let node = lowered.node();
         Ok(Datatype::from_node(Node {
             envelope,
             plan: node.plan.clone(),
             depth: deeper(node.depth)?,
             lowered: Some(lowered.clone()),
-            apart: Apart::default(),
+            apart: DisjointUpTo::default(),
             ..*node
         }))
     }
@@ -51,10 +51,10 @@ struct Build {
     size: usize,
     elements: u64,
     signature: Signature,
-    leaves: Leaves,
+    leaves: PrimitiveSet,
     needs_check: bool,
-    hull: Hull,
-    assembly: Assembly,
+    hull: BoundsBuilder,
+    assembly: PlanBuilder,
     depth: usize,
 }
 
@@ -64,10 +64,10 @@ impl Build {
             size: 0,
             elements: 0,
             signature: Signature::EMPTY,
-            leaves: Leaves::None,
+            leaves: PrimitiveSet::None,
             needs_check: false,
-            hull: Hull::new(),
-            assembly: Assembly::new(),
+            hull: BoundsBuilder::new(),
+            assembly: PlanBuilder::new(),
             depth: 0,
         }
     }
@@ -171,7 +171,7 @@ impl Build {
         Ok(())
     }
 
-    fn finish(self, envelope: Envelope) -> Result<Datatype, TypeError> {
+    fn finish(self, envelope: TypeEnvelope) -> Result<Datatype, TypeError> {
         Ok(Datatype::from_node(Node {
             envelope,
             size: self.size,
@@ -183,7 +183,7 @@ impl Build {
             plan: self.assembly.finish(),
             depth: self.depth,
             lowered: None,
-            apart: Apart::default(),
+            apart: DisjointUpTo::default(),
             contiguous: false,
         }))
     }

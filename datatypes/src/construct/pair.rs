@@ -1,7 +1,7 @@
 //! A value with an index, for the reductions that find where the least or the greatest is.
 
 use super::Build;
-use crate::{Datatype, Envelope, Primitive};
+use crate::{Datatype, Primitive, TypeEnvelope};
 
 impl Datatype {
     /// Returns the type of a value followed by an index, as C lays out a structure of the two: what `MPI_MINLOC` and
@@ -20,7 +20,7 @@ impl Datatype {
         let mut build = Build::new();
         let fields = [(value, 0), (index, offset)];
         let added = fields.iter().try_for_each(|&(p, at)| build.add(&Datatype::primitive(p), 1, at, 1, 0));
-        match added.and_then(|()| build.finish(Envelope::Pair { value, index })) {
+        match added.and_then(|()| build.finish(TypeEnvelope::Pair { value, index })) {
             Ok(pair) => pair,
             // Two primitives are a few bytes and one level.
             Err(why) => unreachable!("pair type: {why}"),

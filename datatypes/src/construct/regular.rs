@@ -2,8 +2,8 @@
 
 use super::{Build, deeper};
 use crate::node::Node;
-use crate::overlap::Apart;
-use crate::{Datatype, Envelope, TypeError};
+use crate::overlap::DisjointUpTo;
+use crate::{Datatype, TypeEnvelope, TypeError};
 
 impl Datatype {
     /// Returns the type of `count` items one after the other, an extent apart (MPI 4.1 §5.1.2).
@@ -20,7 +20,7 @@ impl Datatype {
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn contiguous(&self, count: usize) -> Result<Datatype, TypeError> {
-        let envelope = Envelope::Contiguous { count, inner: self.clone() };
+        let envelope = TypeEnvelope::Contiguous { count, inner: self.clone() };
         self.strided(envelope, 1, count, 0)
     }
 
@@ -38,7 +38,7 @@ impl Datatype {
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn vector(&self, count: usize, block: usize, stride: isize) -> Result<Datatype, TypeError> {
-        let envelope = Envelope::Vector { count, block, stride, inner: self.clone() };
+        let envelope = TypeEnvelope::Vector { count, block, stride, inner: self.clone() };
         // With fewer than two blocks, or empty ones, the stride is never taken, so that it need not fit.
         let stride_bytes = if count < 2 || block == 0 { 0 } else { self.scaled(count, stride)? };
         self.strided(envelope, count, block, stride_bytes)
@@ -50,7 +50,7 @@ impl Datatype {
     /// # Errors
     /// [`TypeError`] if its size or bounds do not fit.
     pub fn hvector(&self, count: usize, block: usize, stride_bytes: i64) -> Result<Datatype, TypeError> {
-        let envelope = Envelope::HVector { count, block, stride_bytes, inner: self.clone() };
+        let envelope = TypeEnvelope::HVector { count, block, stride_bytes, inner: self.clone() };
         self.strided(envelope, count, block, stride_bytes)
     }
 
@@ -72,12 +72,12 @@ impl Datatype {
     pub fn resized(&self, lb: i64, extent: i64) -> Result<Datatype, TypeError> {
         let inner = self.node();
         Ok(Datatype::from_node(Node {
-            envelope: Envelope::Resized { lb, extent, inner: self.clone() },
+            envelope: TypeEnvelope::Resized { lb, extent, inner: self.clone() },
             extent: inner.extent.resized(lb, extent)?,
             plan: inner.plan.clone(),
             depth: deeper(inner.depth)?,
             lowered: None,
-            apart: Apart::default(),
+            apart: DisjointUpTo::default(),
             ..*inner
         }))
     }
@@ -89,18 +89,18 @@ impl Datatype {
     pub fn dup(&self) -> Result<Datatype, TypeError> {
         let inner = self.node();
         Ok(Datatype::from_node(Node {
-            envelope: Envelope::Dup { inner: self.clone() },
+            envelope: TypeEnvelope::Dup { inner: self.clone() },
             plan: inner.plan.clone(),
             depth: deeper(inner.depth)?,
             lowered: None,
-            apart: Apart::default(),
+            apart: DisjointUpTo::default(),
             ..*inner
         }))
     }
 
     fn strided(
         &self,
-        envelope: Envelope,
+        envelope: TypeEnvelope,
         count: usize,
         block: usize,
         stride: i64,

@@ -1,7 +1,7 @@
 //! Fields of different types.
 
 use super::Build;
-use crate::{Datatype, Envelope, TypeError};
+use crate::{Datatype, TypeEnvelope, TypeError};
 
 impl Datatype {
     /// Returns the type of fields given as (number of items, displacement in bytes, type) (MPI 4.1 §5.1.2).
@@ -17,11 +17,11 @@ impl Datatype {
     ///     Datatype::structure(&[(1, 0, Datatype::of::<u8>()), (3, 8, Datatype::of::<f64>())])?;
     /// assert_eq!(particle.size(), 25);
     /// assert_eq!(particle.extent(), 32);
-    /// assert_eq!(particle.homogeneous(), None);
+    /// assert_eq!(particle.single_primitive(), None);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn structure(fields: &[(usize, i64, Datatype)]) -> Result<Datatype, TypeError> {
-        let envelope = Envelope::Structure { fields: fields.into() };
+        let envelope = TypeEnvelope::Structure { fields: fields.into() };
         let mut build = Build::new();
         for (len, displacement, inner) in fields {
             build.field(inner, *len, *displacement)?;

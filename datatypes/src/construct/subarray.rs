@@ -2,24 +2,24 @@
 
 use super::Build;
 use crate::plan::Level;
-use crate::{Datatype, Envelope, TypeError};
+use crate::{Datatype, TypeEnvelope, TypeError};
 use std::sync::Arc;
 
 /// Which dimension of an array is the fastest in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Order {
+pub enum ArrayOrder {
     /// The last, as in C and Rust (`MPI_ORDER_C`).
     C,
     /// The first (`MPI_ORDER_FORTRAN`).
     Fortran,
 }
 
-impl Order {
+impl ArrayOrder {
     /// The numbers of the dimensions, the fastest first.
     pub(super) fn fastest_first(self, rank: usize) -> impl Iterator<Item = usize> {
         (0..rank).map(move |i| match self {
-            Order::C => rank - 1 - i,
-            Order::Fortran => i,
+            ArrayOrder::C => rank - 1 - i,
+            ArrayOrder::Fortran => i,
         })
     }
 }
@@ -30,7 +30,7 @@ pub struct Subrange {
     /// The length of the array.
     pub size: usize,
     /// The length of the block.
-    pub sub: usize,
+    pub sub_size: usize,
     /// Where the block begins.
     pub start: usize,
 }
@@ -50,8 +50,8 @@ impl Datatype {
     /// # Examples
     /// The inner points of a 4 × 5 grid with a halo around it:
     /// ```
-    /// use mpj_datatypes::{Datatype, Order, Run};
-    /// let inner = Datatype::of::<u8>().subarray(&[4, 5], &[2, 3], &[1, 1], Order::C)?;
+    /// use mpj_datatypes::{Datatype, ArrayOrder, Run};
+    /// let inner = Datatype::of::<u8>().subarray(&[4, 5], &[2, 3], &[1, 1], ArrayOrder::C)?;
     /// let runs: Vec<Run> = inner.runs(1).collect();
     /// assert_eq!(runs, [Run { offset: 6, len: 3 }, Run { offset: 11, len: 3 }]);
     /// assert_eq!(inner.extent(), 20);
@@ -62,7 +62,7 @@ impl Datatype {
         sizes: &[usize],
         subsizes: &[usize],
         starts: &[usize],
-        order: Order,
+        order: ArrayOrder,
     ) -> Result<Datatype, TypeError> {
         let rank = sizes.len();
         if subsizes.len() != rank || starts.len() != rank {
@@ -71,7 +71,7 @@ impl Datatype {
         }
         let numbers = sizes.iter().zip(subsizes).zip(starts);
         let ranges: Arc<[Subrange]> =
-            numbers.map(|((&size, &sub), &start)| Subrange { size, sub, start }).collect();
+            numbers.map(|((&size, &sub), &start)| Subrange { size, sub_size: sub, start }).collect();
         let (mut displacement, mut whole) = (0i64, self.extent());
         let (mut few, mut many) = ([Level { count: 1, stride: 0 }; FEW], Vec::new());
         let levels = match few.get_mut(..rank) {
@@ -82,7 +82,7 @@ impl Datatype {
             }
         };
         for (level, d) in levels.iter_mut().zip(order.fastest_first(rank)) {
-            let Subrange { size, sub, start } = ranges[d];
+            let Subrange { size, sub_size: sub, start } = ranges[d];
             if start > size || sub > size - start {
                 return Err(TypeError::Subarray { dimension: d, size, sub, start });
             }
@@ -99,10 +99,10 @@ impl Datatype {
         if rank > 0 {
             build.hull.mark(0, whole);
         }
-        build.finish(Envelope::Subarray { ranges, order, inner: self.clone() })
+        build.finish(TypeEnvelope::Subarray { ranges, order, inner: self.clone() })
     }
 
-    /// `sub` items from item `start` on, with the bounds of `size` items.
+    /// `sub_size` items from item `start` on, with the bounds of `size` items.
     pub(super) fn section(&self, size: usize, sub: usize, start: usize) -> Result<Datatype, TypeError> {
         let whole = self.whole(size)?;
         let at = self.scaled(1, isize::try_from(start).map_err(|_| TypeError::Count { count: start })?)?;
@@ -118,14 +118,14 @@ impl Datatype {
 
 /// Where the rows of a subarray begin, in pack order and in bytes; a row is as many adjacent items as the block is long
 /// in the fastest dimension.
-pub(crate) fn rows(ranges: &[Subrange], order: Order, extent: i64) -> impl Iterator<Item = i64> + '_ {
+pub(crate) fn rows(ranges: &[Subrange], order: ArrayOrder, extent: i64) -> impl Iterator<Item = i64> + '_ {
     let dimensions: Vec<usize> = order.fastest_first(ranges.len()).collect();
-    let all = ranges.iter().map(|range| range.sub).product::<usize>();
-    let total = all / dimensions.first().map_or(1, |&d| ranges[d].sub.max(1));
+    let all = ranges.iter().map(|range| range.sub_size).product::<usize>();
+    let total = all / dimensions.first().map_or(1, |&d| ranges[d].sub_size.max(1));
     (0..total).map(move |row| {
         let (mut rest, mut stride, mut at) = (row, extent, 0i64);
         for (i, &d) in dimensions.iter().enumerate() {
-            let Subrange { size, sub, start } = ranges[d];
+            let Subrange { size, sub_size: sub, start } = ranges[d];
             let place = if i == 0 { 0 } else { rest % sub };
             if i > 0 {
                 rest /= sub;

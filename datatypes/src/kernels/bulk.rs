@@ -29,7 +29,7 @@ pub(super) unsafe fn run<D: Direction>(user: *mut u8, packed: *mut u8, len: usiz
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl")]
 unsafe fn wide(src: *const u8, dst: *mut u8, len: usize) {
-    use super::copy::{Shape, Steps};
+    use super::copy::{BlockCopy, Steps};
     // SAFETY: the caller's promise.
     unsafe { Steps::<64>::copy(src, dst, len) }
 }

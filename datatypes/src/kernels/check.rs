@@ -1,6 +1,6 @@
 //! Looks at received bytes that must be values of `bool` or `char`.
 
-use crate::{InvalidValue, Primitive};
+use crate::{InvalidValueError, Primitive};
 
 /// Checks `n` adjacent elements at `at`; replaces each that is no value and returns the first such one, with
 /// `position` as the packed position of the first element.
@@ -12,7 +12,7 @@ pub(crate) unsafe fn elements(
     at: *mut u8,
     n: usize,
     position: usize,
-) -> Result<(), InvalidValue> {
+) -> Result<(), InvalidValueError> {
     let mut first = Ok(());
     match primitive {
         Primitive::Bool => {
@@ -23,7 +23,7 @@ pub(crate) unsafe fn elements(
                 if bits > 1 {
                     // SAFETY: the same byte, writable by the contract.
                     unsafe { element.write(0) };
-                    let bad = InvalidValue { primitive, position: position + i, bits: bits.into() };
+                    let bad = InvalidValueError { primitive, position: position + i, bits: bits.into() };
                     first = first.and(Err(bad));
                 }
             }
@@ -36,7 +36,7 @@ pub(crate) unsafe fn elements(
                 if char::from_u32(bits).is_none() {
                     // SAFETY: the same four bytes, writable by the contract.
                     unsafe { element.write_unaligned(0) };
-                    first = first.and(Err(InvalidValue { primitive, position: position + 4 * i, bits }));
+                    first = first.and(Err(InvalidValueError { primitive, position: position + 4 * i, bits }));
                 }
             }
         }

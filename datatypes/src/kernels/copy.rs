@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 /// A way to move one block.
-pub(super) trait Shape {
+pub(super) trait BlockCopy {
     /// The length of a block; 0 if it is only known at run time.
     const LEN: usize;
     /// Whether a loop over blocks should take several at a time.
@@ -20,7 +20,7 @@ pub(super) trait Shape {
 /// Exactly `N` bytes, without a loop.
 pub(super) struct Fixed<const N: usize>;
 
-impl<const N: usize> Shape for Fixed<N> {
+impl<const N: usize> BlockCopy for Fixed<N> {
     const LEN: usize = N;
     const SHORT: bool = N <= 64;
 
@@ -35,7 +35,7 @@ impl<const N: usize> Shape for Fixed<N> {
 /// `C` to `2 C` bytes: the first C and the last C, which may overlap.
 pub(super) struct Ends<const C: usize>;
 
-impl<const C: usize> Shape for Ends<C> {
+impl<const C: usize> BlockCopy for Ends<C> {
     const LEN: usize = 0;
     const SHORT: bool = C <= 32;
 
@@ -52,7 +52,7 @@ impl<const C: usize> Shape for Ends<C> {
 /// At least `C` bytes, in steps of C; the last step may overlap the one before.
 pub(super) struct Steps<const C: usize>;
 
-impl<const C: usize> Shape for Steps<C> {
+impl<const C: usize> BlockCopy for Steps<C> {
     const LEN: usize = 0;
     const SHORT: bool = false;
 
@@ -82,7 +82,7 @@ impl<const C: usize> Shape for Steps<C> {
 /// Any number of bytes, by the copy routine of the platform.
 pub(super) struct Any;
 
-impl Shape for Any {
+impl BlockCopy for Any {
     const LEN: usize = 0;
     const SHORT: bool = false;
 
@@ -99,7 +99,7 @@ pub(super) trait Pick {
     type Out;
 
     /// Makes it.
-    fn pick<S: Shape>(&self) -> Self::Out;
+    fn pick<S: BlockCopy>(&self) -> Self::Out;
 }
 
 /// Above this, or above [`LONG`] for more bytes in all than the first cache takes, the platform's routine wins: it writes
@@ -225,14 +225,14 @@ pub(super) trait Make {
     type Kernel;
 
     /// Makes it.
-    fn make<D: Direction, S: Shape>() -> Self::Kernel;
+    fn make<D: Direction, S: BlockCopy>() -> Self::Kernel;
 }
 
 impl<M: Make> Pick for Both<M> {
     type Out = (M::Kernel, M::Kernel);
 
     #[inline]
-    fn pick<S: Shape>(&self) -> Self::Out {
+    fn pick<S: BlockCopy>(&self) -> Self::Out {
         (M::make::<Gather, S>(), M::make::<Scatter, S>())
     }
 }

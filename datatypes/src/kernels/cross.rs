@@ -1,6 +1,6 @@
 //! Blocks at one distance moved to blocks at another.
 
-use super::copy::{Pick, Shape, by_length};
+use super::copy::{BlockCopy, Pick, by_length};
 
 type CrossKernel = unsafe fn(*const u8, isize, *mut u8, isize, usize, usize);
 
@@ -20,14 +20,21 @@ impl Pick for Cross {
     type Out = CrossKernel;
 
     #[inline]
-    fn pick<S: Shape>(&self) -> CrossKernel {
+    fn pick<S: BlockCopy>(&self) -> CrossKernel {
         line::<S>
     }
 }
 
 /// # Safety
 /// That of [`run`], for a length of this shape.
-unsafe fn line<S: Shape>(mut src: *const u8, from: isize, mut dst: *mut u8, to: isize, n: usize, len: usize) {
+unsafe fn line<S: BlockCopy>(
+    mut src: *const u8,
+    from: isize,
+    mut dst: *mut u8,
+    to: isize,
+    n: usize,
+    len: usize,
+) {
     let mut one = || {
         // SAFETY: the next block.
         unsafe { S::copy(src, dst, len) };

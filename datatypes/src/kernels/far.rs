@@ -5,8 +5,8 @@
 //! second cache it only costs: masked moves, which do not train it, take 0.5 to 0.8 of the time. Beyond the second cache a
 //! software prefetch every few blocks replaces it.
 
-use super::copy::{Direction, Shape};
-use super::sheet::{Sheet, cover_row};
+use super::copy::{BlockCopy, Direction};
+use super::sheet::{Tile, cover_row};
 use core::arch::x86_64::{
     __mmask8, _MM_HINT_T0, _mm_load_sd, _mm_loadh_pd, _mm_mask_storeu_epi32, _mm_maskz_loadu_epi32,
     _mm_prefetch, _mm_storeu_pd,
@@ -22,34 +22,34 @@ const MANY: usize = 12 << 10;
 const AHEAD: isize = 8;
 
 /// Whether blocks of this shape can be moved so.
-pub(super) const fn fits<S: Shape>() -> bool {
+pub(super) const fn fits<S: BlockCopy>() -> bool {
     matches!(S::LEN, 4 | 8 | 12 | 16)
 }
 
 /// Whether they should be.
 #[inline(always)]
-pub(super) fn pays<D: Direction, S: Shape>(sheet: &Sheet) -> bool {
+pub(super) fn pays<D: Direction, S: BlockCopy>(sheet: &Tile) -> bool {
     let few = sheet.column().unsigned_abs() < APART || sheet.rows * sheet.columns < FEW;
     !few && (S::LEN > 8 || !many(sheet) || pairs::<D, S>())
 }
 
-fn many(sheet: &Sheet) -> bool {
+fn many(sheet: &Tile) -> bool {
     sheet.rows * sheet.columns > MANY
 }
 
 /// Whether two blocks can share a store.
-const fn pairs<D: Direction, S: Shape>() -> bool {
+const fn pairs<D: Direction, S: BlockCopy>() -> bool {
     D::PACKS && S::LEN == 8
 }
 
 /// Moves a sheet.
 ///
 /// # Safety
-/// That of [`SheetKernel`](super::sheet::SheetKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
+/// That of [`TileKernel`](super::sheet::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
-pub(super) unsafe fn run<D: Direction, S: Shape>(sheet: &Sheet) {
-    let Sheet { user, mut packed, rows, row, columns, ref steps, block } = *sheet;
+pub(super) unsafe fn run<D: Direction, S: BlockCopy>(sheet: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, ref steps, block } = *sheet;
     let paired = pairs::<D, S>() && many(sheet);
     let mut line = user;
     for _ in 0..rows {
@@ -78,7 +78,7 @@ pub(super) unsafe fn run<D: Direction, S: Shape>(sheet: &Sheet) {
 /// That of [`run`] for the blocks at `user` and one to three columns on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
-unsafe fn four_by_mask<D: Direction, S: Shape>(
+unsafe fn four_by_mask<D: Direction, S: BlockCopy>(
     user: *mut u8,
     packed: *mut u8,
     steps: &[isize; 4],

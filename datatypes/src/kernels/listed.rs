@@ -1,6 +1,6 @@
 //! Lists of blocks of one length.
 
-use super::copy::{Both, Direction, Make, Shape, by_length, bytes, short};
+use super::copy::{BlockCopy, Both, Direction, Make, by_length, bytes, short};
 use super::isa;
 use super::{Job, records, step};
 #[cfg(target_arch = "x86_64")]
@@ -30,7 +30,7 @@ impl<const FETCH: bool> Make for Each<FETCH> {
     type Kernel = ListKernel;
 
     #[inline]
-    fn make<D: Direction, S: Shape>() -> ListKernel {
+    fn make<D: Direction, S: BlockCopy>() -> ListKernel {
         match isa::best() {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if wide::<S>() => avx512::<D, S, FETCH>,
@@ -43,7 +43,7 @@ impl<const FETCH: bool> Make for Each<FETCH> {
 
 /// # Safety
 /// That of [`ListKernel`].
-pub(super) unsafe fn base<D: Direction, S: Shape, const FETCH: bool>(
+pub(super) unsafe fn base<D: Direction, S: BlockCopy, const FETCH: bool>(
     u: *mut u8,
     offsets: &[u32],
     p: *mut u8,
@@ -57,7 +57,7 @@ pub(super) unsafe fn base<D: Direction, S: Shape, const FETCH: bool>(
 /// That of [`ListKernel`], on a machine with AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn avx2<D: Direction, S: Shape, const FETCH: bool>(
+pub(super) unsafe fn avx2<D: Direction, S: BlockCopy, const FETCH: bool>(
     u: *mut u8,
     offsets: &[u32],
     p: *mut u8,
@@ -71,7 +71,7 @@ pub(super) unsafe fn avx2<D: Direction, S: Shape, const FETCH: bool>(
 /// That of [`ListKernel`], on a machine with AVX-512 F and VL.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl")]
-pub(super) unsafe fn avx512<D: Direction, S: Shape, const FETCH: bool>(
+pub(super) unsafe fn avx512<D: Direction, S: BlockCopy, const FETCH: bool>(
     u: *mut u8,
     offsets: &[u32],
     p: *mut u8,
@@ -87,7 +87,7 @@ const AHEAD: usize = 16;
 /// # Safety
 /// That of [`ListKernel`].
 #[inline(always)]
-unsafe fn each<D: Direction, S: Shape, const FETCH: bool>(
+unsafe fn each<D: Direction, S: BlockCopy, const FETCH: bool>(
     user: *mut u8,
     offsets: &[u32],
     mut packed: *mut u8,

@@ -35,7 +35,7 @@ mod transpack;
 mod turned;
 
 pub(crate) use listed::ListKernel;
-pub(crate) use sheet::SheetKernel;
+pub(crate) use sheet::TileKernel;
 pub(crate) use transpack::{Side, transpack};
 
 use crate::plan::{Body, Level, Plan};
@@ -112,7 +112,7 @@ pub(crate) fn choose(body: &Body) -> (Kernel, Kernel) {
 }
 
 /// The kernels for the inner loops of a nest.
-pub(crate) fn sheets(block: usize, nest: &[Level]) -> (SheetKernel, SheetKernel) {
+pub(crate) fn sheets(block: usize, nest: &[Level]) -> (TileKernel, TileKernel) {
     sheet::choose(block, nest)
 }
 

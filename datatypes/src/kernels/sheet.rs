@@ -1,6 +1,6 @@
 //! The two innermost loops over blocks of one length: where regular layouts spend their time.
 
-use super::copy::{Any, Both, Direction, LONG, LONGEST, Make, Shape, by_length};
+use super::copy::{Any, BlockCopy, Both, Direction, LONG, LONGEST, Make, by_length};
 use super::isa;
 use super::turned;
 #[cfg(target_arch = "x86_64")]
@@ -9,7 +9,7 @@ use crate::plan::Level;
 
 /// `rows` × `columns` blocks; the packed side is dense.
 #[derive(Clone, Copy)]
-pub(crate) struct Sheet {
+pub(crate) struct Tile {
     pub(super) user: *mut u8,
     pub(super) packed: *mut u8,
     pub(super) rows: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Sheet {
     pub(super) block: usize,
 }
 
-impl Sheet {
+impl Tile {
     #[inline(always)]
     pub(super) fn column(&self) -> isize {
         self.steps[0]
@@ -40,10 +40,10 @@ pub(super) fn steps(column: isize) -> [isize; 4] {
 /// # Safety
 /// Every block and its packed place are valid as [`Kernel`](super::Kernel) says, and `block` is the length for which
 /// the kernel was chosen.
-pub(crate) type SheetKernel = unsafe fn(&Sheet);
+pub(crate) type TileKernel = unsafe fn(&Tile);
 
 /// The kernels (pack, unpack) for a nest of loops.
-pub(super) fn choose(block: usize, nest: &[Level]) -> (SheetKernel, SheetKernel) {
+pub(super) fn choose(block: usize, nest: &[Level]) -> (TileKernel, TileKernel) {
     if let Some(pair) = turned::choose(block, nest) {
         return pair;
     }
@@ -53,10 +53,10 @@ pub(super) fn choose(block: usize, nest: &[Level]) -> (SheetKernel, SheetKernel)
 struct Cover;
 
 impl Make for Cover {
-    type Kernel = SheetKernel;
+    type Kernel = TileKernel;
 
     #[inline]
-    fn make<D: Direction, S: Shape>() -> SheetKernel {
+    fn make<D: Direction, S: BlockCopy>() -> TileKernel {
         match isa::best() {
             // Elements apart get kernels of their own, and wide blocks wide registers.
             #[cfg(target_arch = "x86_64")]
@@ -70,31 +70,31 @@ impl Make for Cover {
 
 /// Whether registers of more than 16 bytes can help.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn wide<S: Shape>() -> bool {
+pub(super) fn wide<S: BlockCopy>() -> bool {
     S::LEN == 0 || S::LEN >= 32
 }
 
 /// # Safety
-/// That of [`SheetKernel`].
-pub(super) unsafe fn base<D: Direction, S: Shape>(sheet: &Sheet) {
+/// That of [`TileKernel`].
+pub(super) unsafe fn base<D: Direction, S: BlockCopy>(sheet: &Tile) {
     // SAFETY: the caller's promise.
     unsafe { cover::<D, S>(sheet) }
 }
 
 /// # Safety
-/// That of [`SheetKernel`], on a machine with AVX2.
+/// That of [`TileKernel`], on a machine with AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn avx2<D: Direction, S: Shape>(sheet: &Sheet) {
+pub(super) unsafe fn avx2<D: Direction, S: BlockCopy>(sheet: &Tile) {
     // SAFETY: the caller's promise.
     unsafe { cover::<D, S>(sheet) }
 }
 
 /// # Safety
-/// That of [`SheetKernel`], on a machine with AVX-512 F and VL.
+/// That of [`TileKernel`], on a machine with AVX-512 F and VL.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl")]
-pub(super) unsafe fn avx512<D: Direction, S: Shape>(sheet: &Sheet) {
+pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(sheet: &Tile) {
     if alternate::fits::<S>() && sheet.column() == 2 * S::LEN as isize {
         // SAFETY: the caller's promise, and the shape and the columns are as asked for.
         return unsafe { alternate::run::<D, S>(sheet) };
@@ -108,10 +108,10 @@ pub(super) unsafe fn avx512<D: Direction, S: Shape>(sheet: &Sheet) {
 }
 
 /// # Safety
-/// That of [`SheetKernel`].
+/// That of [`TileKernel`].
 #[inline(always)]
-pub(super) unsafe fn cover<D: Direction, S: Shape>(sheet: &Sheet) {
-    let Sheet { user, mut packed, rows, row, columns, steps, block } = *sheet;
+pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(sheet: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, steps, block } = *sheet;
     let block = if S::LEN == 0 { block } else { S::LEN };
     if !S::SHORT && block > LONG && rows * columns * block > LONGEST {
         // SAFETY: the caller's promise.
@@ -129,10 +129,10 @@ pub(super) unsafe fn cover<D: Direction, S: Shape>(sheet: &Sheet) {
 /// Blocks of some KiB, more of them than the first cache takes.
 ///
 /// # Safety
-/// That of [`SheetKernel`].
+/// That of [`TileKernel`].
 #[cold]
-unsafe fn cover_long<D: Direction>(sheet: &Sheet) {
-    let Sheet { user, mut packed, rows, row, columns, steps, block } = *sheet;
+unsafe fn cover_long<D: Direction>(sheet: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, steps, block } = *sheet;
     let mut line = user;
     for _ in 0..rows {
         // SAFETY: the columns of this row, by the caller's promise.
@@ -145,9 +145,9 @@ unsafe fn cover_long<D: Direction>(sheet: &Sheet) {
 /// Moves one row of blocks.
 ///
 /// # Safety
-/// That of [`SheetKernel`] for this row.
+/// That of [`TileKernel`] for this row.
 #[inline(always)]
-pub(super) unsafe fn cover_row<D: Direction, S: Shape>(
+pub(super) unsafe fn cover_row<D: Direction, S: BlockCopy>(
     mut user: *mut u8,
     mut packed: *mut u8,
     columns: usize,

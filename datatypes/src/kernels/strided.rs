@@ -1,7 +1,7 @@
 //! Blocks of one size in nested loops: finds the place, then hands whole sheets to the chosen kernel.
 
 use super::copy::{Direction, bytes};
-use super::sheet::{Sheet, steps};
+use super::sheet::{Tile, steps};
 use super::{Job, bulk, step};
 use crate::plan::{Body, LEVELS, Level, Plan, Strided};
 
@@ -84,7 +84,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: Job) {
                 return;
             }
         };
-        let sheet = Sheet {
+        let sheet = Tile {
             user: origin,
             packed,
             rows: row.count,
@@ -131,7 +131,7 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, job: Job) {
         let rows = if at_start { o.left(last - 1).min(whole / column.count) } else { 0 };
         let (rows, columns) = if rows > 0 { (rows, column.count) } else { (1, whole.min(o.left(last))) };
         let row = if last > 0 { o.levels[last - 1].stride as isize } else { 0 };
-        let sheet = Sheet { user: o.cursor, packed, rows, row, columns, steps, block };
+        let sheet = Tile { user: o.cursor, packed, rows, row, columns, steps, block };
         // SAFETY: the sheet is the next rows * columns blocks at the cursor, and all belong to the job.
         unsafe { kernel(&sheet) };
         let n = rows * columns;

@@ -1,16 +1,16 @@
 //! Every instruction set that this machine has, not only the best, against a loop over bytes.
 
-use super::copy::{Gather, Pick, Scatter, Shape, by_length};
+use super::copy::{BlockCopy, Gather, Pick, Scatter, by_length};
 use super::listed::{self, ListKernel};
-use super::sheet::{self, Sheet, SheetKernel, steps};
+use super::sheet::{self, Tile, TileKernel, steps};
 
 /// The kernels of one shape: (pack, unpack) for each instruction set.
 struct Sheets;
 
 impl Pick for Sheets {
-    type Out = Vec<(SheetKernel, SheetKernel)>;
+    type Out = Vec<(TileKernel, TileKernel)>;
 
-    fn pick<S: Shape>(&self) -> Self::Out {
+    fn pick<S: BlockCopy>(&self) -> Self::Out {
         let mut all: Self::Out = vec![(sheet::base::<Gather, S>, sheet::base::<Scatter, S>)];
         #[cfg(target_arch = "x86_64")]
         {
@@ -30,7 +30,7 @@ struct Lists;
 impl Pick for Lists {
     type Out = Vec<(ListKernel, ListKernel)>;
 
-    fn pick<S: Shape>(&self) -> Self::Out {
+    fn pick<S: BlockCopy>(&self) -> Self::Out {
         let mut all: Self::Out = vec![(listed::base::<Gather, S, false>, listed::base::<Scatter, S, true>)];
         #[cfg(target_arch = "x86_64")]
         {
@@ -69,7 +69,7 @@ fn sheets() {
             // No byte more than the last block, so that a tool that watches memory sees what is too much.
             let data = numbered(starts[starts.len() - 1] + block);
             let want: Vec<u8> = starts.iter().flat_map(|&at| data[at..at + block].to_vec()).collect();
-            let sheet = |user: *mut u8, packed: *mut u8| Sheet {
+            let sheet = |user: *mut u8, packed: *mut u8| Tile {
                 user,
                 packed,
                 rows: ROWS,

@@ -1,8 +1,8 @@
 //! Matrices that are packed column by column although their rows are adjacent: blocks of a few elements of each row are
 //! moved together, so that a cache line is touched once and not once for each of its elements.
 
-use super::copy::{Direction, Fixed, Gather, Scatter, Shape};
-use super::sheet::{Sheet, SheetKernel};
+use super::copy::{BlockCopy, Direction, Fixed, Gather, Scatter};
+use super::sheet::{Tile, TileKernel};
 use crate::plan::Level;
 
 /// How many columns of the sheet (rows of the matrix) are taken at a time: as many streams as a prefetcher follows.
@@ -10,7 +10,7 @@ const DEEP: usize = 16;
 
 /// The kernels, if the two innermost loops run across adjacent blocks: rows of the sheet follow one another, and the
 /// columns lie further apart than a row of them.
-pub(super) fn choose(block: usize, nest: &[Level]) -> Option<(SheetKernel, SheetKernel)> {
+pub(super) fn choose(block: usize, nest: &[Level]) -> Option<(TileKernel, TileKernel)> {
     let [.., rows, columns] = nest else { return None };
     let wide = i64::try_from(block.checked_mul(rows.count)?).ok()?;
     // The order of moves changes, so that no two blocks may overlap.
@@ -30,16 +30,16 @@ pub(super) fn choose(block: usize, nest: &[Level]) -> Option<(SheetKernel, Sheet
     }
 }
 
-fn pair<const N: usize, const K: usize>() -> (SheetKernel, SheetKernel) {
+fn pair<const N: usize, const K: usize>() -> (TileKernel, TileKernel) {
     (turned::<Gather, N, K>, turned::<Scatter, N, K>)
 }
 
 /// Takes `K` rows of the sheet and `DEEP` columns at a time.
 ///
 /// # Safety
-/// That of [`SheetKernel`].
-unsafe fn turned<D: Direction, const N: usize, const K: usize>(sheet: &Sheet) {
-    let Sheet { user, packed, rows, row, columns, .. } = *sheet;
+/// That of [`TileKernel`].
+unsafe fn turned<D: Direction, const N: usize, const K: usize>(sheet: &Tile) {
+    let Tile { user, packed, rows, row, columns, .. } = *sheet;
     let column = sheet.column();
     // The place of (row r, column c) on both sides.
     let place = |r: usize, c: usize| {

@@ -1,7 +1,7 @@
 //! Plans against the naive model, on random type trees.
 
 use crate::model::{Model, small_spec};
-use mpj_datatypes::{Datatype, Envelope, Packer, Run, Signature, Unpacker};
+use mpj_datatypes::{Datatype, Packer, Run, Signature, TypeEnvelope, Unpacker};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -36,17 +36,17 @@ proptest! {
         let (datatype, model) = (spec.build().unwrap(), spec.model());
         let (low, high) = model.touched();
         prop_assert_eq!(datatype.size(), model.bytes().len());
-        prop_assert_eq!(datatype.elements(), model.leaves.len() as u64);
+        prop_assert_eq!(datatype.element_count(), model.leaves.len() as u64);
         prop_assert_eq!((datatype.true_lb(), datatype.true_extent()), (low, high - low));
         prop_assert_eq!((datatype.lb(), datatype.extent()), (model.lb(), model.extent()));
         prop_assert_eq!(datatype.signature(), model.signature());
-        prop_assert_eq!(datatype.needs_check(), model.leaves.iter().any(|l| l.1.needs_check()));
+        prop_assert_eq!(datatype.needs_validation(), model.leaves.iter().any(|l| l.1.needs_check()));
         let first = model.leaves.first().map(|l| l.1);
         let same = model.leaves.iter().all(|l| Some(l.1) == first);
-        prop_assert_eq!(datatype.homogeneous(), if same { first } else { None });
+        prop_assert_eq!(datatype.single_primitive(), if same { first } else { None });
         for count in 0..4 {
             let items = model.items(count);
-            prop_assert_eq!(datatype.bounds(count).unwrap(), items.touched());
+            prop_assert_eq!(datatype.byte_bounds(count).unwrap(), items.touched());
             prop_assert_eq!(datatype.packed_size(count).unwrap(), items.bytes().len());
         }
         let dense = (0..3 * datatype.size() as i64).collect::<Vec<_>>() == model.items(3).bytes();
@@ -94,14 +94,14 @@ proptest! {
         let mut rest = &packed[..];
         for &chunk in chunks.iter().cycle() {
             let (now, later) = rest.split_at(chunk.min(rest.len()));
-            unpacker.feed(now).unwrap();
+            unpacker.unpack_from(now).unwrap();
             rest = later;
             if rest.is_empty() {
                 break;
             }
         }
         prop_assert_eq!(unpacker.remaining(), 0);
-        prop_assert_eq!(unpacker.feed(&[0]).unwrap_err().room, 0);
+        prop_assert_eq!(unpacker.unpack_from(&[0]).unwrap_err().capacity, 0);
         prop_assert_eq!(memory, wanted);
     }
 
@@ -123,8 +123,8 @@ proptest! {
             wanted[(origin as i64 + at) as usize] = byte;
         }
         let mut unpacker = Unpacker::new(&datatype, &mut memory, origin, count).unwrap();
-        unpacker.feed(&packed[..cut]).unwrap();
-        unpacker.feed(&packed[cut..]).unwrap();
+        unpacker.unpack_from(&packed[..cut]).unwrap();
+        unpacker.unpack_from(&packed[cut..]).unwrap();
         prop_assert_eq!(memory, wanted);
     }
 
@@ -154,7 +154,7 @@ proptest! {
         for &(_, primitive) in &model.leaves {
             let (leaf, later) = rest.split_at_mut(primitive.size());
             if cfg!(target_endian = "little") {
-                leaf.chunks_mut(primitive.swapped()).for_each(<[u8]>::reverse);
+                leaf.chunks_mut(primitive.swap_width()).for_each(<[u8]>::reverse);
             }
             rest = later;
         }
@@ -233,18 +233,18 @@ proptest! {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let (mut signature, mut bytes) = (Signature::EMPTY, 0);
         prop_assert_eq!(datatype.signature_prefix(count, 0), Some(signature));
-        prop_assert_eq!(datatype.leaves_in(count, 0), Some(0));
+        prop_assert_eq!(datatype.element_count_in(count, 0), Some(0));
         for (i, leaf) in model.leaves.iter().enumerate() {
             for inside in 1..leaf.1.size() {
-                prop_assert_eq!(datatype.leaves_in(count, bytes + inside), None);
+                prop_assert_eq!(datatype.element_count_in(count, bytes + inside), None);
             }
             bytes += leaf.1.size();
             signature = signature.concat(Signature::of(leaf.1));
-            prop_assert_eq!(datatype.leaves_in(count, bytes), Some(i as u64 + 1));
+            prop_assert_eq!(datatype.element_count_in(count, bytes), Some(i as u64 + 1));
             prop_assert_eq!(datatype.bytes_of(count, i as u64 + 1), Some(bytes));
             prop_assert_eq!(datatype.signature_prefix(count, i as u64 + 1), Some(signature));
         }
-        prop_assert_eq!(datatype.leaves_in(count, bytes + 1), None);
+        prop_assert_eq!(datatype.element_count_in(count, bytes + 1), None);
         prop_assert_eq!(datatype.bytes_of(count, model.leaves.len() as u64 + 1), None);
         if datatype.size() > 0 {
             prop_assert_eq!(datatype.items_in(bytes), Some(count));
@@ -291,7 +291,7 @@ fn check_transpack(from: From<'_>, to: To<'_>) -> Result<(), TestCaseError> {
     let skipped = packer.fill_bytes(&mut vec![0; skip]);
     let mut unpacker = Unpacker::new(b, &mut memory, to_at, to_count).unwrap();
     let fed = to_skip.min(unpacker.remaining());
-    unpacker.feed(&vec![7; fed]).unwrap();
+    unpacker.unpack_from(&vec![7; fed]).unwrap();
     let n = packer.remaining().min(unpacker.remaining());
     prop_assert_eq!(packer.transpack(&mut unpacker), n);
     prop_assert_eq!((packer.position(), unpacker.position()), (skipped + n, fed + n));
@@ -326,34 +326,34 @@ fn every_form_is_reached() {
 /// Takes the type apart down to the primitives and builds it anew.
 fn rebuild(datatype: &Datatype) -> Datatype {
     match datatype.envelope() {
-        Envelope::Primitive(p) => Ok(Datatype::primitive(p)),
-        Envelope::Pair { value, index } => Ok(Datatype::pair(value, index)),
-        Envelope::Contiguous { count, inner } => rebuild(&inner).contiguous(count),
-        Envelope::Vector { count, block, stride, inner } => rebuild(&inner).vector(count, block, stride),
-        Envelope::HVector { count, block, stride_bytes, inner } => {
+        TypeEnvelope::Primitive(p) => Ok(Datatype::primitive(p)),
+        TypeEnvelope::Pair { value, index } => Ok(Datatype::pair(value, index)),
+        TypeEnvelope::Contiguous { count, inner } => rebuild(&inner).contiguous(count),
+        TypeEnvelope::Vector { count, block, stride, inner } => rebuild(&inner).vector(count, block, stride),
+        TypeEnvelope::HVector { count, block, stride_bytes, inner } => {
             rebuild(&inner).hvector(count, block, stride_bytes)
         }
-        Envelope::Indexed { blocks, inner } => rebuild(&inner).indexed(&blocks),
-        Envelope::HIndexed { blocks, inner } => rebuild(&inner).hindexed(&blocks),
-        Envelope::IndexedBlock { block, displacements, inner } => {
+        TypeEnvelope::Indexed { blocks, inner } => rebuild(&inner).indexed(&blocks),
+        TypeEnvelope::HIndexed { blocks, inner } => rebuild(&inner).hindexed(&blocks),
+        TypeEnvelope::IndexedBlock { block, displacements, inner } => {
             rebuild(&inner).indexed_block(block, &displacements)
         }
-        Envelope::HIndexedBlock { block, displacements, inner } => {
+        TypeEnvelope::HIndexedBlock { block, displacements, inner } => {
             rebuild(&inner).hindexed_block(block, &displacements)
         }
-        Envelope::Subarray { ranges, order, inner } => {
+        TypeEnvelope::Subarray { ranges, order, inner } => {
             let inner = rebuild(&inner);
-            Envelope::Subarray { ranges, order, inner }.build()
+            TypeEnvelope::Subarray { ranges, order, inner }.build()
         }
-        Envelope::Darray { rank, dimensions, order, inner } => {
+        TypeEnvelope::Darray { rank, dimensions, order, inner } => {
             rebuild(&inner).darray(rank, &dimensions, order)
         }
-        Envelope::Structure { fields } => {
+        TypeEnvelope::Structure { fields } => {
             let fields: Vec<_> = fields.iter().map(|(n, by, inner)| (*n, *by, rebuild(inner))).collect();
             Datatype::structure(&fields)
         }
-        Envelope::Resized { lb, extent, inner } => rebuild(&inner).resized(lb, extent),
-        Envelope::Dup { inner } => rebuild(&inner).dup(),
+        TypeEnvelope::Resized { lb, extent, inner } => rebuild(&inner).resized(lb, extent),
+        TypeEnvelope::Dup { inner } => rebuild(&inner).dup(),
         other => panic!("unknown constructor {other:?}"),
     }
     .unwrap()

@@ -129,7 +129,7 @@ fn layouts() {
     let particle = received::<Particle>();
     assert_eq!(particle.extent() as usize, size_of::<Particle>());
     assert_eq!(particle.size(), 1 + 24 + 2 + 6 + 1 + 4);
-    assert!(particle.needs_check());
+    assert!(particle.needs_validation());
     let runs: Vec<Run> = received::<Numbers>().runs(1).collect();
     assert_eq!(runs, [Run { offset: 0, len: 1 }, Run { offset: 8, len: 14 }]);
 
@@ -138,7 +138,7 @@ fn layouts() {
     assert_eq!(received::<Pair<u8, u8, 3>>().extent(), 4);
 
     assert_eq!(Metres::PRIMITIVE, Some(Primitive::F32));
-    assert_eq!(received::<Metres>().homogeneous(), Some(Primitive::F32));
+    assert_eq!(received::<Metres>().single_primitive(), Some(Primitive::F32));
     let packed = received::<Packed>();
     assert_eq!((packed.size(), packed.extent()), (9, size_of::<Packed>() as i64));
     assert_eq!(received::<Aligned>().extent(), 32);
@@ -147,18 +147,18 @@ fn layouts() {
     let _ = elsewhere::Renamed(1).0;
     assert_eq!(received::<alike::Local<bool, 2>>().size(), 13);
     assert_eq!(Datatype::of::<Painted>().size(), 1);
-    assert_eq!(Datatype::of::<[Particle; 4]>().elements(), 4 * received::<Particle>().elements());
+    assert_eq!(Datatype::of::<[Particle; 4]>().element_count(), 4 * received::<Particle>().element_count());
 }
 
 #[test]
 fn there_and_back() {
     let sent: Vec<Numbers> =
         (0..100).map(|i| Numbers { small: i, large: u64::from(i) << 40, middle: [i.into(); 3] }).collect();
-    let mut packer = Packer::typed(&sent).unwrap();
+    let mut packer = Packer::of_slice(&sent).unwrap();
     let mut bytes = vec![0; packer.remaining()];
     assert_eq!(bytes.len(), 1500);
     packer.fill_bytes(&mut bytes);
     let mut back = vec![Numbers { small: 0, large: 0, middle: [0; 3] }; 100];
-    Unpacker::typed(&mut back).unwrap().feed(&bytes).unwrap();
+    Unpacker::typed(&mut back).unwrap().unpack_from(&bytes).unwrap();
     assert_eq!(back, sent);
 }

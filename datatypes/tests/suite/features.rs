@@ -9,7 +9,7 @@ fn half() {
     assert_eq!(bf16::datatype().size(), 2);
     assert_ne!(Datatype::of::<f16>().signature(), Datatype::of::<bf16>().signature());
     let mut bytes = [0; 2];
-    Packer::typed(&[f16::ONE]).unwrap().fill_external32(&mut bytes);
+    Packer::of_slice(&[f16::ONE]).unwrap().fill_external32(&mut bytes);
     assert_eq!(bytes, [0x3c, 0]);
 }
 
@@ -23,7 +23,7 @@ fn complex() {
     // A complex number is not two numbers.
     assert_ne!(Datatype::of::<Complex32>().signature(), Datatype::of::<[f32; 2]>().signature());
     let mut bytes = [0; 16];
-    Packer::typed(&[Complex64::new(1.0, -2.0)]).unwrap().fill_external32(&mut bytes);
+    Packer::of_slice(&[Complex64::new(1.0, -2.0)]).unwrap().fill_external32(&mut bytes);
     assert_eq!(bytes[..8], 1f64.to_be_bytes());
     assert_eq!(bytes[8..], (-2f64).to_be_bytes());
     let mut back = [Complex64::default()];
@@ -53,7 +53,7 @@ mod views {
             let mut back = Array::<u16, _>::zeros(view.raw_dim());
             let mut halves = back.view_mut();
             halves.swap_axes(0, 0);
-            Unpacker::view(halves).unwrap().feed(&got).unwrap();
+            Unpacker::view(halves).unwrap().unpack_from(&got).unwrap();
             assert_eq!(back, view);
         }
     }
@@ -65,8 +65,8 @@ mod views {
         let (even, odd) = line.multi_slice_mut((s![..;2], s![1..;2]));
         let source: Vec<u32> = (1..6).collect();
         let (mut a, mut b) = (Unpacker::view(even).unwrap(), Unpacker::view(odd).unwrap());
-        assert_eq!(Packer::typed(&source).unwrap().transpack(&mut a), 20);
-        assert_eq!(Packer::typed(&source).unwrap().transpack(&mut b), 20);
+        assert_eq!(Packer::of_slice(&source).unwrap().transpack(&mut a), 20);
+        assert_eq!(Packer::of_slice(&source).unwrap().transpack(&mut b), 20);
         assert_eq!(line.to_vec(), [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
     }
 
@@ -95,13 +95,13 @@ mod views {
     fn what_must_be_checked_is_refused() {
         let mut flags = Array::from_elem(4, false);
         assert!(Unpacker::view(flags.view_mut()).is_err());
-        assert!(Datatype::of_view(&flags.view()).unwrap().needs_check());
+        assert!(Datatype::of_view(&flags.view()).unwrap().needs_validation());
     }
 }
 
 #[cfg(feature = "bytemuck")]
 mod pods {
-    use mpj_datatypes::{Datatype, Equivalent, Packer, Pod, Primitive, Unpacker};
+    use mpj_datatypes::{Datatype, Equivalent, Packer, PodElement, Primitive, Unpacker};
 
     #[repr(C)]
     #[derive(Clone, Copy, PartialEq, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
@@ -117,18 +117,21 @@ mod pods {
         #[derive(Clone, Copy, PartialEq, Debug, Default, Datatype)]
         struct Own {
             flag: bool,
-            foreign: Pod<Foreign>,
+            foreign: PodElement<Foreign>,
         }
-        let datatype = Datatype::of::<Pod<Foreign>>();
+        let datatype = Datatype::of::<PodElement<Foreign>>();
         assert_eq!((datatype.size(), datatype.extent()), (12, 12));
-        assert_eq!((datatype.homogeneous(), Pod::<Foreign>::PRIMITIVE), (Some(Primitive::Byte), None));
+        assert_eq!(
+            (datatype.single_primitive(), PodElement::<Foreign>::PRIMITIVE),
+            (Some(Primitive::Byte), None)
+        );
         assert_eq!((Own::datatype().size(), Own::datatype().extent()), (13, 16));
 
         let sent = [Foreign { at: [0.5, -1.5], id: 7 }, Foreign { at: [2.5, 0.0], id: 8 }];
         let mut got = [Foreign::default(); 2];
         let mut packed = [0u8; 24];
-        Packer::typed(Pod::of(&sent)).unwrap().fill_bytes(&mut packed);
-        Unpacker::typed(Pod::of_mut(&mut got)).unwrap().feed(&packed).unwrap();
+        Packer::of_slice(PodElement::wrap_slice(&sent)).unwrap().fill_bytes(&mut packed);
+        Unpacker::typed(PodElement::of_mut(&mut got)).unwrap().unpack_from(&packed).unwrap();
         assert_eq!(got, sent);
     }
 }

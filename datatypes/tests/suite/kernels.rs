@@ -24,7 +24,7 @@ fn check(datatype: &Datatype, offsets: &[usize], cuts: [usize; 2]) -> Result<(),
     let moved: Vec<u8> = want.iter().map(|byte| byte.wrapping_add(1)).collect();
     let mut unpacker = Unpacker::new(datatype, &mut memory, 0, 1).unwrap();
     for piece in [0..a, a..b, b..want.len()] {
-        unpacker.feed(&moved[piece]).unwrap();
+        unpacker.unpack_from(&moved[piece]).unwrap();
     }
     prop_assert_eq!(memory, wanted);
     Ok(())
@@ -214,8 +214,8 @@ fn neighbours_in_a_list_are_copied_like_the_others() {
             assert_eq!(packed, wanted);
             let mut back = vec![0xee; src.len()];
             let mut unpacker = Unpacker::new(&chosen, &mut back, 0, 1).unwrap();
-            unpacker.feed(&packed[..cut]).unwrap();
-            unpacker.feed(&packed[cut..]).unwrap();
+            unpacker.unpack_from(&packed[..cut]).unwrap();
+            unpacker.unpack_from(&packed[cut..]).unwrap();
             for (at, bytes) in back.chunks(8).enumerate() {
                 assert_eq!(bytes, if places.contains(&(at as isize)) { element(at) } else { &[0xee; 8] });
             }

@@ -2,7 +2,8 @@
 #![cfg(target_pointer_width = "64")]
 
 use mpj_datatypes::{
-    Datatype, Distributed, Distribution, Equivalent, Order, Packer, Primitive, Run, TypeError, Unpacker,
+    ArrayOrder, Datatype, DistributedDim, Distribution, Equivalent, Packer, Primitive, Run, TypeError,
+    Unpacker,
 };
 
 const GIB: usize = 1 << 30;
@@ -17,15 +18,15 @@ fn beyond_2_gib() {
     assert_eq!(column.runs(1).count(), n);
 
     let five = u8::datatype().contiguous(5 * GIB).unwrap();
-    assert_eq!((five.size(), five.extent(), five.elements()), (5 * GIB, 5 << 30, 5 << 30));
+    assert_eq!((five.size(), five.extent(), five.element_count()), (5 * GIB, 5 << 30, 5 << 30));
     let spread = five.hvector(3, 1, 6 << 30).unwrap();
-    assert_eq!(spread.bounds(1).unwrap(), (0, 17 << 30));
+    assert_eq!(spread.byte_bounds(1).unwrap(), (0, 17 << 30));
     assert_eq!(spread.packed_size(2).unwrap(), 30 * GIB);
     let runs: Vec<Run> = spread.runs(2).collect();
     // The second item begins where the last run of the first ends: they are one run.
     assert_eq!(runs.len(), 5);
     assert_eq!(runs[2], Run { offset: 12 << 30, len: 10 * GIB });
-    assert_eq!(spread.leaves_in(2, 11 * GIB), Some(11 << 30));
+    assert_eq!(spread.element_count_in(2, 11 * GIB), Some(11 << 30));
     let prefix = spread.signature_prefix(2, 11 << 30).unwrap();
     assert_eq!(prefix, u8::datatype().signature().repeat(11 << 30));
 }
@@ -38,7 +39,7 @@ fn five_gib_of_bytes() {
     let mut memory = vec![0u8; 5 * GIB + 100];
     let far = u32::datatype().hindexed_block(2, &[5 << 30, 8, (5 << 30) + 40]).unwrap();
     let mut unpacker = Unpacker::new(&far, &mut memory, 0, 1).unwrap();
-    unpacker.feed(&(0..24).collect::<Vec<u8>>()).unwrap();
+    unpacker.unpack_from(&(0..24).collect::<Vec<u8>>()).unwrap();
     assert_eq!(memory[8..16], [8, 9, 10, 11, 12, 13, 14, 15]);
     assert_eq!(memory[5 * GIB..5 * GIB + 3], [0, 1, 2]);
     assert_eq!(memory[5 * GIB + 47], 23);
@@ -64,14 +65,14 @@ fn five_gib_of_bytes() {
 #[test]
 fn huge_and_overlapping() {
     let many = u8::datatype().hvector(1 << 40, 1, 0).unwrap();
-    assert_eq!(many.bounds(1).unwrap(), (0, 1));
+    assert_eq!(many.byte_bounds(1).unwrap(), (0, 1));
     let mut packer = Packer::new(&many, &[42], 0, 1).unwrap();
     let mut cell = [0; 3];
     assert_eq!(packer.fill_bytes(&mut cell), 3);
     assert_eq!(cell, [42; 3]);
     assert_eq!(packer.remaining(), (1 << 40) - 3);
     let mut memory = [0];
-    Unpacker::new(&many, &mut memory, 0, 1).unwrap().feed(&[1, 2, 3]).unwrap();
+    Unpacker::new(&many, &mut memory, 0, 1).unwrap().unpack_from(&[1, 2, 3]).unwrap();
     assert_eq!(memory, [3]);
 }
 
@@ -91,8 +92,8 @@ fn what_does_not_fit_is_an_error() {
     assert!(matches!(byte.hvector(3, 1, i64::MIN), Err(TypeError::Extent { .. })));
     assert!(matches!(byte.hvector(usize::MAX, usize::MAX, 0), Err(TypeError::Count { .. })));
     assert!(matches!(huge.hvector(2, 1, 0), Err(TypeError::Size { .. })));
-    assert!(matches!(far.bounds(3), Err(TypeError::Extent { .. })));
-    assert!(matches!(huge.bounds(2), Err(TypeError::Extent { .. })));
+    assert!(matches!(far.byte_bounds(3), Err(TypeError::Extent { .. })));
+    assert!(matches!(huge.byte_bounds(2), Err(TypeError::Extent { .. })));
     assert!(matches!(byte.packed_size(usize::MAX), Err(TypeError::Size { .. })));
     let pair = [(1, 0, huge.clone()), (1, 0, byte.clone())];
     assert!(matches!(Datatype::structure(&pair), Err(TypeError::Size { .. })));
@@ -119,7 +120,7 @@ fn what_does_not_fit_is_an_error() {
 fn arrays_that_make_no_sense_are_errors() {
     let byte = u8::datatype();
     let sub =
-        |sizes: &[usize], subs: &[usize], starts: &[usize]| byte.subarray(sizes, subs, starts, Order::C);
+        |sizes: &[usize], subs: &[usize], starts: &[usize]| byte.subarray(sizes, subs, starts, ArrayOrder::C);
     assert!(matches!(sub(&[4], &[3], &[2]), Err(TypeError::Subarray { dimension: 0, .. })));
     assert!(matches!(sub(&[4], &[1], &[usize::MAX]), Err(TypeError::Subarray { .. })));
     assert!(matches!(sub(&[4], &[usize::MAX], &[1]), Err(TypeError::Subarray { .. })));
@@ -130,7 +131,9 @@ fn arrays_that_make_no_sense_are_errors() {
     assert_eq!(sub(&[1; 300], &[1; 300], &[0; 300]).unwrap().size(), 1);
     assert!(matches!(sub(&[2; 300], &[2; 300], &[0; 300]), Err(TypeError::Extent { .. })));
 
-    let one = |size, processes, how| byte.darray(0, &[Distributed { size, processes, how }], Order::Fortran);
+    let one = |size, processes, how| {
+        byte.darray(0, &[DistributedDim { size, processes, distribution: how }], ArrayOrder::Fortran)
+    };
     use Distribution::{Block, BlockOf, Cyclic, Whole};
     assert!(matches!(one(4, 2, Whole), Err(TypeError::Distribution { .. })));
     assert!(matches!(one(4, 2, BlockOf(1)), Err(TypeError::Distribution { .. })));
@@ -142,9 +145,9 @@ fn arrays_that_make_no_sense_are_errors() {
     assert!(matches!(one(usize::MAX, 2, Cyclic(1)), Err(TypeError::Count { .. })));
     assert!(matches!(one(usize::MAX, 2, Block), Err(TypeError::Count { .. })));
     assert_eq!(one(0, 3, Cyclic(2)).unwrap().size(), 0);
-    let grid = [Distributed { size: 4, processes: 2, how: Block }; 2];
-    assert!(matches!(byte.darray(4, &grid, Order::C), Err(TypeError::Rank { rank: 4 })));
-    assert!(matches!(byte.darray(usize::MAX, &[], Order::C), Err(TypeError::Rank { .. })));
+    let grid = [DistributedDim { size: 4, processes: 2, distribution: Block }; 2];
+    assert!(matches!(byte.darray(4, &grid, ArrayOrder::C), Err(TypeError::Rank { rank: 4 })));
+    assert!(matches!(byte.darray(usize::MAX, &[], ArrayOrder::C), Err(TypeError::Rank { .. })));
 }
 
 #[test]
@@ -169,9 +172,9 @@ fn shared_parts_stay_small() {
         let fields = [(1, 8, datatype.clone()), (1, 8 + extent, datatype)];
         datatype = Datatype::structure(&fields).unwrap();
     }
-    assert_eq!(datatype.elements(), 2 << 50);
-    assert_eq!(datatype.leaves_in(1, 5), Some(2));
-    assert_eq!(datatype.leaves_in(1, (5 << 50) - 1), None);
+    assert_eq!(datatype.element_count(), 2 << 50);
+    assert_eq!(datatype.element_count_in(1, 5), Some(2));
+    assert_eq!(datatype.element_count_in(1, (5 << 50) - 1), None);
     let first: Vec<Run> = datatype.runs(1).take(2).collect();
     // The u32 of the first leaf pair and the u8 of the second are adjacent.
     assert_eq!(first, [Run { offset: 400, len: 1 }, Run { offset: 404, len: 5 }]);
@@ -183,12 +186,12 @@ fn empty_types() {
     let nothing = u64::datatype().contiguous(0).unwrap();
     assert_eq!((nothing.size(), nothing.lb(), nothing.extent()), (0, 0, 0));
     assert!(nothing.is_contiguous());
-    assert_eq!(nothing.homogeneous(), None);
-    assert_eq!(nothing.bounds(usize::MAX), Ok((0, 0)));
+    assert_eq!(nothing.single_primitive(), None);
+    assert_eq!(nothing.byte_bounds(usize::MAX), Ok((0, 0)));
     assert_eq!(nothing.packed_size(usize::MAX), Ok(0));
     assert_eq!(nothing.runs(usize::MAX).count(), 0);
-    assert_eq!(nothing.leaves_in(7, 0), Some(0));
-    assert_eq!(nothing.leaves_in(7, 1), None);
+    assert_eq!(nothing.element_count_in(7, 0), Some(0));
+    assert_eq!(nothing.element_count_in(7, 1), None);
     assert_eq!(nothing.signature_prefix(7, 1), None);
     assert_eq!(<[u32; 0]>::datatype().size(), 0);
     let mut packer = Packer::new(&nothing, &[], 0, usize::MAX).unwrap();
@@ -203,9 +206,9 @@ fn empty_types() {
 fn typed_slices() {
     let words = [[1u16, 2], [3, 4]];
     let mut packed = [0; 8];
-    assert_eq!(Packer::typed(&words).unwrap().fill_bytes(&mut packed), 8);
+    assert_eq!(Packer::of_slice(&words).unwrap().fill_bytes(&mut packed), 8);
     let mut back = [0u16; 4];
-    Unpacker::typed(&mut back).unwrap().feed(&packed).unwrap();
+    Unpacker::typed(&mut back).unwrap().unpack_from(&packed).unwrap();
     assert_eq!(back, [1, 2, 3, 4]);
     assert!(Unpacker::typed(&mut [false]).is_err());
     assert!(Unpacker::typed(&mut [['a']; 2]).is_err());
@@ -217,7 +220,7 @@ fn primitives() {
         assert_eq!(Primitive::from_code(p.code()), Some(p));
         assert_eq!(usize::from(p.code()), i + 1);
         let datatype = Datatype::primitive(p);
-        assert_eq!((datatype.size(), datatype.homogeneous()), (p.size(), Some(p)));
+        assert_eq!((datatype.size(), datatype.single_primitive()), (p.size(), Some(p)));
         assert_eq!(format!("{datatype:?}"), p.name());
         assert!(datatype.is_contiguous());
     }

@@ -17,7 +17,7 @@ fn more_packed_bytes_than_numbers_for_them() {
     let pair = Datatype::of::<u32>().vector(2, 1, 2).unwrap().resized(0, 0).unwrap();
     for (datatype, count) in [(&item, (1 << 61) + 1), (&item, isize::MAX as usize), (&pair, (1 << 61) + 1)] {
         let memory = [0x0102_0304_0506_0708u64, 9];
-        assert_eq!(datatype.bounds(count).unwrap().0, 0);
+        assert_eq!(datatype.byte_bounds(count).unwrap().0, 0);
         let mut out = [MaybeUninit::new(0xee_u8); 24];
         for len in [8, 16, 20] {
             // SAFETY: all items lie in the first 12 bytes of `memory`.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::model::small_spec;
-use mpj_datatypes::{Datatype, InvalidValue, Primitive};
+use mpj_datatypes::{Datatype, InvalidValueError, Primitive};
 use proptest::prelude::*;
 
 fn bad(primitive: Primitive, bits: u32) -> bool {
@@ -28,7 +28,7 @@ proptest! {
         let (low, high) = (low.min(0), high.max(0));
         let mut memory: Vec<u8> = fill.iter().copied().cycle().take((high - low) as usize).collect();
         let mut wanted = memory.clone();
-        let mut first: Result<(), InvalidValue> = Ok(());
+        let mut first: Result<(), InvalidValueError> = Ok(());
         let mut position = 0;
         for &(at, primitive) in &model.leaves {
             if position < cut && primitive.needs_check() {
@@ -39,7 +39,7 @@ proptest! {
                 };
                 if bad(primitive, bits) {
                     wanted[at..at + primitive.size()].fill(0);
-                    first = first.and(Err(InvalidValue { primitive, position, bits }));
+                    first = first.and(Err(InvalidValueError { primitive, position, bits }));
                 }
             }
             position += primitive.size();

@@ -1,7 +1,7 @@
 //! Types that are made of whole structures, judged by every byte that they name.
 #![cfg(feature = "derive")]
 
-use mpj_datatypes::{Datatype, Order};
+use mpj_datatypes::{ArrayOrder, Datatype};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ fn types(leaf: Datatype, unit: i64) -> impl Strategy<Value = Datatype> {
                 4 => one.hindexed(&far_blocks),
                 5 => one.indexed_block(block, &displacements),
                 6 => one.hindexed_block(block, &far),
-                7 => one.subarray(&[3, 4], &[count, block], &[0, 1], Order::C),
+                7 => one.subarray(&[3, 4], &[count, block], &[0, 1], ArrayOrder::C),
                 8 => one.dup(),
                 9 => one.resized(0, at * unit),
                 _ => Datatype::structure(&[(count, at * unit, one), (block, 2 * unit, other)]),

@@ -22,7 +22,7 @@ fn ends_beside(times: usize, look: fn(Completion, &Outcome)) {
             let before = kept();
             let (ender, completion) = pair();
             let other = thread::spawn(move || {
-                ender.end(outcome);
+                ender.complete(outcome);
                 kept()
             });
             look(completion, &expected);
@@ -88,7 +88,7 @@ fn an_outcome_is_seen_by_all_who_look() {
             let completion = loom::sync::Arc::clone(&completion);
             thread::spawn(move || completion.outcome().is_none_or(|seen| *seen == Err(Fault::Freed)))
         };
-        let other = thread::spawn(move || ender.end(Err(Fault::Freed)));
+        let other = thread::spawn(move || ender.complete(Err(Fault::Freed)));
         assert!(completion.outcome().is_none_or(|seen| *seen == Err(Fault::Freed)));
         assert!(looker.join().unwrap());
         other.join().unwrap();

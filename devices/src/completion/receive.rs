@@ -3,19 +3,19 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use super::{Completion, Ender, Outcome, pair};
+use super::{Completer, Completion, Outcome, pair};
 use crate::buf::{Buf, BufError};
-use crate::layout::{Envelope, Keep, Target};
-use crate::path::Path;
+use crate::layout::{Envelope, KeepAlive, Target};
+use crate::path::DataPath;
 
-/// The [`Ender`] of a receive, with the memory to receive into: it lies in the node from the start of the receive to its
+/// The [`Completer`] of a receive, with the memory to receive into: it lies in the node from the start of the receive to its
 /// end, and is not moved as the receive goes from hand to hand.
-pub(crate) struct Receiving(Ender);
+pub(crate) struct RecvCompleter(Completer);
 
 /// A receive that is not posted yet.
 #[derive(Debug)]
 pub struct Receive {
-    pub(crate) receiving: Receiving,
+    pub(crate) receiving: RecvCompleter,
     pub(crate) completion: Completion,
 }
 
@@ -29,7 +29,7 @@ impl Receive {
     /// # Safety
     /// As [`Target::new`].
     #[inline(always)]
-    pub unsafe fn of(buf: Buf, keep: Option<Keep>, path: Option<Path>) -> Result<Self, BufError> {
+    pub unsafe fn of(buf: Buf, keep: Option<KeepAlive>, path: Option<DataPath>) -> Result<Self, BufError> {
         match buf.plain_bytes() {
             Some(bytes) => {
                 // SAFETY: a target may be written at the place.
@@ -42,7 +42,7 @@ impl Receive {
 
     /// # Safety
     /// As [`of`](Self::of).
-    unsafe fn of_any(buf: Buf, keep: Option<Keep>, path: Option<Path>) -> Result<Self, BufError> {
+    unsafe fn of_any(buf: Buf, keep: Option<KeepAlive>, path: Option<DataPath>) -> Result<Self, BufError> {
         // SAFETY: the caller's promise.
         let target = unsafe { Target::new(buf, keep)? };
         Ok(Receive::new(target.by(path)))
@@ -62,11 +62,11 @@ impl Receive {
         let place = unsafe { &ender.0.as_ref().target };
         // By invariant 3 of the node nobody uses the place.
         place.with_mut(|place| put(place.cast()));
-        Receive { receiving: Receiving(ender), completion }
+        Receive { receiving: RecvCompleter(ender), completion }
     }
 }
 
-impl Receiving {
+impl RecvCompleter {
     /// Returns the memory to receive into.
     #[inline]
     pub(crate) fn target(&mut self) -> &mut Target {
@@ -81,33 +81,33 @@ impl Receiving {
     pub(crate) fn end(self, outcome: Outcome) {
         let mut parted = ManuallyDrop::new(self);
         // Whoever holds the memory may panic when it is let go of: the receive ends as abandoned then.
-        let ender = Ender(parted.0.0);
+        let ender = Completer(parted.0.0);
         parted.drop_target();
-        ender.end(outcome);
+        ender.complete(outcome);
     }
 
     /// Ends the receive with a message that has landed. The memory is given back before.
     #[inline]
-    pub(crate) fn landed(self, message: &Envelope) {
+    pub(crate) fn complete_with(self, message: &Envelope) {
         let mut parted = ManuallyDrop::new(self);
-        let ender = Ender(parted.0.0);
+        let ender = Completer(parted.0.0);
         parted.drop_target();
         ManuallyDrop::new(ender).put(|| Ok(message.fields()));
     }
 
     /// Takes the memory out.
-    pub(crate) fn into_parts(self) -> (Target, Ender) {
+    pub(crate) fn into_parts(self) -> (Target, Completer) {
         let parted = ManuallyDrop::new(self);
         // SAFETY: the node lives until both handles are gone.
         let node = unsafe { parted.0.0.as_ref() };
         // SAFETY: invariant 3 of the node: it is there, and not used from now on.
         let target = node.target.with_mut(|target| unsafe { target.cast::<Target>().read() });
-        (target, Ender(parted.0.0))
+        (target, Completer(parted.0.0))
     }
 
     /// Whether `completion` is the other handle.
     pub(crate) fn ends(&self, completion: &Completion) -> bool {
-        self.0.ends(completion)
+        self.0.is_for(completion)
     }
 
     /// Returns the number that the other handle has, too.
@@ -119,21 +119,21 @@ impl Receiving {
     #[inline]
     fn drop_target(&mut self) {
         let target = self.target();
-        if !target.is_bare() {
+        if !target.is_trivial_drop() {
             // SAFETY: invariant 3 of the node.
             unsafe { std::ptr::drop_in_place(target) };
         }
     }
 }
 
-impl Drop for Receiving {
+impl Drop for RecvCompleter {
     fn drop(&mut self) {
         self.drop_target();
         // The ender ends the receive as abandoned.
     }
 }
 
-impl fmt::Debug for Receiving {
+impl fmt::Debug for RecvCompleter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Receiving")
     }

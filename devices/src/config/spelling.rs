@@ -6,7 +6,7 @@ use super::{ConfigError, PREFIX, Parameter};
 const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
 
 /// Returns the name that was probably meant, if one is so near that it is no other word.
-pub fn near<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let slips = if typed.len() < 5 { 1 } else { 2 };
     let distance = |name: &str| strsim::osa_distance(typed, name);
     names.into_iter().min_by_key(|name| distance(name)).filter(|name| distance(name) <= slips)
@@ -27,7 +27,7 @@ impl Names {
         if self.0.contains(&name) || OTHERS.contains(&name) {
             return None;
         }
-        Some(near(&name.to_uppercase(), self.0.iter().copied()))
+        Some(closest_name(&name.to_uppercase(), self.0.iter().copied()))
     }
 
     /// Refuses a set of variables of which one is misspelt; `place` says where they are. What is far from any name of ours may
@@ -52,12 +52,12 @@ mod tests {
     #[test]
     fn near_is_a_slip_or_two() {
         let names = ["SPIN", "YIELD", "SHM_FRAGMENTS"];
-        assert_eq!(near("SPINN", names), Some("SPIN"));
-        assert_eq!(near("SPNI", names), Some("SPIN"));
-        assert_eq!(near("SHM_FRAGMENST", names), Some("SHM_FRAGMENTS"));
-        assert_eq!(near("SIZE", names), None);
-        assert_eq!(near("HOME", names), None);
-        assert_eq!(near("", names), None);
+        assert_eq!(closest_name("SPINN", names), Some("SPIN"));
+        assert_eq!(closest_name("SPNI", names), Some("SPIN"));
+        assert_eq!(closest_name("SHM_FRAGMENST", names), Some("SHM_FRAGMENTS"));
+        assert_eq!(closest_name("SIZE", names), None);
+        assert_eq!(closest_name("HOME", names), None);
+        assert_eq!(closest_name("", names), None);
     }
 
     #[test]

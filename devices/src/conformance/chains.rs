@@ -5,7 +5,7 @@ use mpj_datatypes::Datatype;
 use super::Member;
 use super::owned::{Layout, Sending, bytes, random};
 use super::sizes::lengths;
-use crate::{Leave, Mode};
+use crate::{Coalesce, Mode};
 
 /// Where to cut `len` bytes into `pieces` pieces, of which some may be empty.
 fn cuts(seed: u64, len: usize, pieces: usize) -> Vec<usize> {
@@ -24,7 +24,7 @@ fn start(m: &Member, to: u32, tag: i32, data: &[u8], pieces: usize, mode: Mode) 
     let cuts = cuts(data.len() as u64 + u64::from(m.rank), data.len(), pieces);
     let byte = Datatype::of::<u8>();
     Sending::in_pieces(data, &cuts, &byte, |source| {
-        m.engine.send(&m.world, to, tag, source, mode, Leave::Soon)
+        m.engine.send(&m.world, to, tag, source, mode, Coalesce::Allowed)
     })
     .unwrap()
 }
@@ -87,7 +87,7 @@ pub(super) fn in_pieces_and_strided(m: &Member) {
         let packed: Vec<u8> = items(m.rank).flat_map(f64::to_ne_bytes).collect();
         let cuts = cuts(count as u64, packed.len(), 19);
         let send = Sending::in_pieces(&packed, &cuts, &number, |source| {
-            m.engine.send(&m.world, m.next(), tag, source, Mode::Standard, Leave::Soon)
+            m.engine.send(&m.world, m.next(), tag, source, Mode::Standard, Coalesce::Allowed)
         });
         let third = number.vector(count, 1, 3).unwrap();
         let got = m.recv_into(m.previous() as i32, tag, vec![-1.0; 3 * count], Layout::typed(1, &third));

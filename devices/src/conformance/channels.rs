@@ -85,21 +85,21 @@ pub(super) fn many_come_and_go(m: &Member) {
         channel.recv::<u8>(m.previous() as i32, 2, m.long());
         send.wait(&channel).unwrap();
         long.wait(&channel).unwrap();
-        m.engine.leave(&channel.world);
+        m.engine.free(&channel.world);
     }
 }
 
 /// What nobody received on a channel that was left does not count against the sender for ever.
 pub(super) fn leaving_a_channel_gives_room_back(m: &Member) {
     let len = m.limits()[0].min(8 << 10);
-    let each = m.engine.credit.most / 8 / len as u64;
+    let each = m.engine.credit.max / 8 / len as u64;
     for i in 0..24 {
         let channel = m.join_also(2000 + i, everybody(m), m.rank);
         // What fits the credit ends; the rest is announced and ends as freed.
         let sends: Vec<_> = (0..each).map(|_| channel.isend(m.next(), 1, vec![0u8; len])).collect();
         let posted = channel.irecv::<u8>(m.previous() as i32, 9, 1);
         m.barrier();
-        m.engine.leave(&channel.world);
+        m.engine.free(&channel.world);
         assert_eq!(posted.wait(&channel).0, Err(crate::Fault::Freed));
         drop(sends);
         m.barrier();
@@ -122,7 +122,7 @@ pub(super) fn what_is_refused_fails_at_its_sender(m: &Member) {
             if is_early {
                 m.barrier();
             }
-            m.engine.leave(&channel.world);
+            m.engine.free(&channel.world);
             if !is_early {
                 m.barrier();
             }

@@ -92,7 +92,7 @@ pub(super) fn everybody_closes_in_the_middle_of_traffic(m: &Member) {
                     Ok(_) => (),
                     Err(Fault::Left { rank: None } | Fault::Cancelled) => return,
                     // It had matched a message that its sender took back, as this rank is leaving.
-                    Err(Fault::Withdrawn { .. } | Fault::Left { rank: Some(_) }) => (),
+                    Err(Fault::SendCancelled { .. } | Fault::Left { rank: Some(_) }) => (),
                     Err(other) => panic!("{other}"),
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Member;
 use super::owned::Receiving;
-use crate::{Driven, Pattern};
+use crate::{Pattern, ProgressTask};
 
 /// Messages that go around.
 const ROUNDS: u64 = 50;
@@ -29,7 +29,7 @@ impl Relay {
         let receiving = Mutex::new(Some(m.irecv(m.previous() as i32, TOKEN, 1)));
         let (is_polled, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let relay = Arc::new(Relay { member: m.clone(), receiving, is_polled, has_ended });
-        m.engine.drive(&m.world, Arc::clone(&relay) as Arc<dyn Driven>);
+        m.engine.spawn(&m.world, Arc::clone(&relay) as Arc<dyn ProgressTask>);
         relay
     }
 
@@ -50,7 +50,7 @@ impl Relay {
     }
 }
 
-impl Driven for Relay {
+impl ProgressTask for Relay {
     fn poll(&self) -> bool {
         assert!(!self.is_polled.swap(true, Ordering::SeqCst), "one thread polls at a time");
         assert!(!self.has_ended.load(Ordering::SeqCst), "it has ended");
@@ -116,7 +116,7 @@ struct Waits {
     has_ended: AtomicBool,
 }
 
-impl Driven for Waits {
+impl ProgressTask for Waits {
     fn poll(&self) -> bool {
         if self.steps.fetch_add(1, Ordering::SeqCst) == 0 {
             return false;
@@ -133,7 +133,7 @@ pub(super) fn a_wait_that_looks_for_something_drives_when_it_has_looked(m: &Memb
     let waits =
         Arc::new(Waits { member: m.clone(), steps: AtomicU32::new(0), has_ended: AtomicBool::new(false) });
     m.barrier();
-    m.engine.drive(&m.world, Arc::clone(&waits) as Arc<dyn Driven>);
+    m.engine.spawn(&m.world, Arc::clone(&waits) as Arc<dyn ProgressTask>);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));

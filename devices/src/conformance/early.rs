@@ -89,15 +89,15 @@ pub(super) fn cancel_takes_back_an_unmatched_receive(m: &Member) {
     };
     for at in [0, 2] {
         let completion = completion(at);
-        assert!(m.engine.cancel(&m.world, completion));
-        assert!(!m.engine.cancel(&m.world, completion), "once only");
+        assert!(m.engine.cancel_receive(&m.world, completion));
+        assert!(!m.engine.cancel_receive(&m.world, completion), "once only");
     }
     m.barrier();
     m.send(m.next(), 1, &[11u64]);
     m.send(m.next(), 1, &[12u64]);
     let late = completion(3);
     m.engine.wait_until(|| late.outcome().map(|_| ()));
-    assert!(!m.engine.cancel(&m.world, late), "too late");
+    assert!(!m.engine.cancel_receive(&m.world, late), "too late");
     for (at, receive) in receives.into_iter().enumerate() {
         let (outcome, memory) = receive.wait(m);
         match at {

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::device::Driver;
 use crate::sys;
 use crate::{
-    Doorbell, End, Engine, HostId, Hosts, Hub, IbvDriver, JobKey, NioDriver, Registry, Roster, Segment,
+    Doorbell, Engine, Exit, HostId, Hosts, Hub, IbvDriver, JobKey, NioDriver, Registry, Roster, Segment,
     ShmDriver, Site, SmDriver,
 };
 
@@ -105,7 +105,7 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 // Let them go, so that the next case has the cores.
-                left.iter().for_each(|rank| roster.report(*rank, End::Died("stuck".into())));
+                left.iter().for_each(|rank| roster.report(*rank, Exit::Died("stuck".into())));
                 let cause = first.map(|f| format!(" after {f}")).unwrap_or_default();
                 panic!("{} with {ranks} ranks: ranks {left:?} are stuck{cause}", case.name);
             }
@@ -122,7 +122,7 @@ fn play(part: Part, case: &Case, done: &Sender<(u32, Result<(), String>)>) {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let text = text.unwrap_or("panicked").to_owned();
-        roster.report(rank, End::Died(text.as_str().into()));
+        roster.report(rank, Exit::Died(text.as_str().into()));
         text
     });
     // Nobody listens any more if the case was given up.

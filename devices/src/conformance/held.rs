@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Member;
 use super::owned::bytes;
-use crate::End;
+use crate::Exit;
 
 /// Messages in a row: few enough that every device has room for them, where it is not set to have hardly any.
 const ROW: u64 = 4;
@@ -14,9 +14,9 @@ const ROOM: usize = 64;
 
 /// Makes no call of the engine's until the others have left, of which this rank hears by other means.
 fn compute(m: &Member) {
-    let has_left = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.end != End::Closing);
+    let has_left = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.exit != Exit::Closing);
     while !m.others().all(has_left) {
-        m.roster().ask();
+        m.roster().request_exits();
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Member;
 use super::owned::{Sending, bytes, forget};
-use crate::{End, Fault, Group};
+use crate::{Exit, Fault, Group};
 
 /// Messages to the idle rank: more than any device has room for.
 const UNREAD: u64 = 300;
@@ -41,9 +41,9 @@ fn rest(m: &Member) -> Member {
 pub(super) fn a_rank_that_does_not_poll_stops_nobody(m: &Member) {
     m.barrier();
     if m.rank == 1 {
-        let is_through = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.end != End::Closing);
+        let is_through = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.exit != Exit::Closing);
         while !(2..m.size).all(is_through) {
-            m.roster().ask();
+            m.roster().request_exits();
             std::thread::sleep(Duration::from_millis(1));
         }
         for i in 0..UNREAD {

@@ -13,8 +13,8 @@ use mpj_pool::{Access, Region, RegisterError};
 use super::owned::random;
 use crate::config::Config;
 use crate::device::{
-    Address, Affinity, Body, Caps, Device, Driver, Inlet, Link, Memory, Moved, OpenError, Opened, Part,
-    PeerId, PostError, Quiet, Reach, Registration, RemoteKey, Sink, Token,
+    Address, Affinity, Body, Caps, Device, Driver, Endpoint, Inlet, MemoryDesc, MemoryPart, OpStatus,
+    OpToken, OpenError, Opened, PeerId, PostError, QuiesceStatus, Reach, Registration, RemoteKey, Sink,
 };
 use crate::doorbell::Doorbell;
 use crate::site::Site;
@@ -59,10 +59,17 @@ unsafe impl Driver for LateDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let Opened { device, inlet } = self.inner.open(site, config)?;
         let caps = device.caps().clone();
-        let get = caps.get.map(|reach| Reach { from: reach.from.max(FROM), most: PIECE });
-        let lend = Some(Reach { most: caps.fragment, ..Reach::ANY });
-        let layouts = caps.layouts && self.seed.is_multiple_of(2);
-        let caps = Caps { get, lend, layouts, registers: Some(OWN), views: false, ..caps };
+        let get = caps.get.map(|reach| Reach { min: reach.min.max(FROM), max: PIECE });
+        let lend = Some(Reach { max: caps.max_send_size, ..Reach::ANY });
+        let layouts = caps.noncontiguous && self.seed.is_multiple_of(2);
+        let caps = Caps {
+            get,
+            zcopy: lend,
+            noncontiguous: layouts,
+            register_from: Some(OWN),
+            exports: false,
+            ..caps
+        };
         let pending = Pending {
             list: Mutex::default(),
             state: AtomicU64::new(self.seed * 1000 + u64::from(site.rank) + 1),
@@ -86,7 +93,7 @@ struct Pending {
 
 #[derive(Debug)]
 struct Late {
-    op: Token,
+    op: OpToken,
     looks: u64,
     what: What,
 }
@@ -99,7 +106,7 @@ enum What {
 }
 
 /// A link that its inlet uses, too.
-type Shared = Arc<Mutex<Box<dyn Link>>>;
+type Shared = Arc<Mutex<Box<dyn Endpoint>>>;
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -108,7 +115,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A [`Part`] without a lifetime: it is used only until its move has ended.
 #[derive(Debug)]
 struct Owned {
-    memory: Memory,
+    memory: MemoryDesc,
     at: usize,
     len: usize,
     /// Whoever gives the memory back has dropped it before, or forgets that it is registered.
@@ -116,12 +123,12 @@ struct Owned {
 }
 
 impl Owned {
-    fn new(part: &Part<'_>) -> Self {
+    fn new(part: &MemoryPart<'_>) -> Self {
         let registration = part.registration.expect("the device wants its own end of a move registered");
         Owned { memory: part.memory.clone(), at: part.at, len: part.len, _registration: registration.clone() }
     }
 
-    fn part(&self) -> Part<'_> {
+    fn part(&self) -> MemoryPart<'_> {
         self.memory.part(self.at, self.len, None)
     }
 
@@ -169,7 +176,7 @@ impl Pending {
         next
     }
 
-    fn start(&self, op: Token, what: What) {
+    fn start(&self, op: OpToken, what: What) {
         let late = Late { op, looks: self.random() % LOOKS, what };
         lock(&self.list).push(late);
         self.bell.ring();
@@ -220,7 +227,7 @@ unsafe impl Device for LateDevice {
         self.pending.inner.affinity(peer)
     }
 
-    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let inner = Arc::new(Mutex::new(self.pending.inner.connect(peer, at)?));
         Ok(Box::new(LateLink { inner, pending: Arc::clone(&self.pending) }))
     }
@@ -228,7 +235,7 @@ unsafe impl Device for LateDevice {
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn register(
         &self,
-        memory: &Memory,
+        memory: &MemoryDesc,
         region: Option<&Region>,
         access: Access,
     ) -> Result<Registration, RegisterError> {
@@ -240,9 +247,9 @@ unsafe impl Device for LateDevice {
         self.pending.inner.pack_key(memory, at, len)
     }
 
-    fn quiesce(&self, peer: PeerId, memory: &Registration, op: Token) -> Quiet {
+    fn quiesce(&self, peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
         self.pending.start(op, What::Quiet { peer, memory: memory.clone() });
-        Quiet::Later
+        QuiesceStatus::InProgress
     }
 }
 
@@ -252,7 +259,7 @@ struct LateLink {
     pending: Arc<Pending>,
 }
 
-impl Link for LateLink {
+impl Endpoint for LateLink {
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         lock(&self.inner).post(head, body)
     }
@@ -265,20 +272,25 @@ impl Link for LateLink {
         lock(&self.inner).flush()
     }
 
-    fn is_staged(&self) -> bool {
-        lock(&self.inner).is_staged()
+    fn has_unflushed(&self) -> bool {
+        lock(&self.inner).has_unflushed()
     }
 
-    fn forget(&mut self) {
-        lock(&self.inner).forget();
+    fn peer_gone(&mut self) {
+        lock(&self.inner).peer_gone();
     }
 
-    fn is_settled(&mut self) -> bool {
-        lock(&self.inner).is_settled()
+    fn is_drained(&mut self) -> bool {
+        lock(&self.inner).is_drained()
     }
 
     #[expect(unsafe_code, reason = "the trait's contract")]
-    unsafe fn post_lent(&mut self, head: &[u8], body: &[Part<'_>], op: Token) -> Result<Moved, PostError> {
+    unsafe fn post_zcopy(
+        &mut self,
+        head: &[u8],
+        body: &[MemoryPart<'_>],
+        op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         let [part] = body else { return Err(PostError::Unsupported) };
         if self.pending.random().is_multiple_of(16) {
             self.pending.bell.ring();
@@ -288,11 +300,17 @@ impl Link for LateLink {
         let bytes = body.read();
         lock(&self.inner).post(head, Body::Bytes(&bytes))?;
         self.pending.start(op, What::Lent { body, bytes });
-        Ok(Moved::Started)
+        Ok(OpStatus::InProgress)
     }
 
     #[expect(unsafe_code, reason = "the trait's contract")]
-    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {
+    unsafe fn get(
+        &mut self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+        op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         match self.pending.random() % 16 {
             0 => {
                 // Room comes back by itself, at the next look.
@@ -305,7 +323,7 @@ impl Link for LateLink {
                 let (link, key, to) = (Arc::clone(&self.inner), *key, Owned::new(&to));
                 to.mark();
                 self.pending.start(op, What::Get { link, key, at, to });
-                Ok(Moved::Started)
+                Ok(OpStatus::InProgress)
             }
         }
     }
@@ -332,18 +350,18 @@ unsafe impl Inlet for LateInlet {
                     #[expect(unsafe_code, reason = "see above")]
                     let result = unsafe { lock(&link).get(&key, at, to.part(), op) };
                     drop(to);
-                    sink.moved(op, result.map(|_| ()).map_err(|why| format!("{why:?}")));
+                    sink.completed(op, result.map(|_| ()).map_err(|why| format!("{why:?}")));
                 }
                 What::Lent { body, bytes } => {
                     assert!(body.read() == bytes, "a lent body was written before it was given back");
                     drop(body);
-                    sink.moved(op, Ok(()));
+                    sink.completed(op, Ok(()));
                 }
                 What::Quiet { peer, memory } => {
                     let quiet = self.pending.inner.quiesce(peer, &memory, op);
                     drop(memory);
-                    if quiet == Quiet::Now {
-                        sink.quiet(op);
+                    if quiet == QuiesceStatus::Done {
+                        sink.quiesced(op);
                     }
                 }
             }
@@ -354,7 +372,7 @@ unsafe impl Inlet for LateInlet {
         moved
     }
 
-    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
-        self.inner.bury(peer, sink);
+    fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+        self.inner.abort_body(peer, sink);
     }
 }

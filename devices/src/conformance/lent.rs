@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mpj_datatypes::Datatype;
-use mpj_pool::{Pool, RawBuffer, Written};
+use mpj_pool::{FilledBlock, Pool, RawBuffer};
 
 use super::Member;
 use super::owned::{Layout, bytes, forget};
-use crate::engine::Message;
+use crate::engine::MatchedMessage;
 use crate::{
-    ANY_TAG, Buf, Channel, Completion, Engine, Envelope, Fault, Keep, Leave, Lent, Mode, Path, Pattern,
-    RankPool, ShmDriver, Source, Started,
+    ANY_TAG, Buf, Channel, Coalesce, Completion, DataPath, Engine, Envelope, Fault, KeepAlive, Mode, Pattern,
+    RankPool, ShmDriver, Source, Started, ViewedMessage,
 };
 
 const LEFT: Fault = Fault::Left { rank: Some(0) };
@@ -19,14 +19,14 @@ const LEFT: Fault = Fault::Left { rank: Some(0) };
 /// Bytes in a block that an operation owns.
 #[derive(Debug)]
 struct Loan {
-    data: Arc<Written<<RankPool as Pool>::Block>>,
+    data: Arc<FilledBlock<<RankPool as Pool>::Block>>,
     started: Started,
 }
 
 /// What a block belongs to, which sends a word when it goes.
 #[derive(Debug)]
 struct Owner {
-    _data: Keep,
+    _data: KeepAlive,
     engine: Arc<Engine>,
     world: Arc<Channel>,
     to: u32,
@@ -38,7 +38,7 @@ impl Drop for Owner {
         // SAFETY: the word is there for ever.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let word = unsafe { Source::new(Buf::slice(&[9u8][..]), None) }.unwrap();
-        drop(self.engine.send(&self.world, self.to, self.tag, word, Mode::Standard, Leave::Now));
+        drop(self.engine.send(&self.world, self.to, self.tag, word, Mode::Standard, Coalesce::No));
     }
 }
 
@@ -48,16 +48,22 @@ impl Loan {
     }
 
     /// Starts the send of a block that belongs to what `owner` makes of it.
-    fn start_as(m: &Member, to: u32, tag: i32, data: &[u8], owner: impl FnOnce(Keep) -> Keep) -> Self {
-        let mut block = Written::new(m.engine.pool().alloc(data.len()).unwrap());
-        block.push(data).unwrap();
+    fn start_as(
+        m: &Member,
+        to: u32,
+        tag: i32,
+        data: &[u8],
+        owner: impl FnOnce(KeepAlive) -> KeepAlive,
+    ) -> Self {
+        let mut block = FilledBlock::new(m.engine.pool().alloc(data.len()).unwrap());
+        block.extend_from_slice(data).unwrap();
         let block = Arc::new(block);
-        let (data, keep) = (Arc::clone(&block), owner(Arc::clone(&block) as Keep));
+        let (data, keep) = (Arc::clone(&block), owner(Arc::clone(&block) as KeepAlive));
         let buf = Buf::slice((*block).as_ref()).in_region(block.registrable());
         // SAFETY: `keep` keeps the block, and nobody has `&mut` to it before it is the only one left.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
-        let started = m.engine.send(&m.world, to, tag, source, Mode::Standard, Leave::Soon).unwrap();
+        let started = m.engine.send(&m.world, to, tag, source, Mode::Standard, Coalesce::Allowed).unwrap();
         Loan { data, started }
     }
 
@@ -73,30 +79,30 @@ impl Loan {
     }
 
     /// Waits for the end; returns the outcome, and the block if nobody looks at it.
-    fn wait(self, m: &Member) -> (Result<Envelope, Fault>, Option<Written<<RankPool as Pool>::Block>>) {
+    fn wait(self, m: &Member) -> (Result<Envelope, Fault>, Option<FilledBlock<<RankPool as Pool>::Block>>) {
         let outcome = m.engine.wait(self.started);
         (outcome, Arc::into_inner(self.data))
     }
 }
 
-fn message(m: &Member, from: u32, tag: i32) -> Message {
+fn message(m: &Member, from: u32, tag: i32) -> MatchedMessage {
     m.engine.mprobe(&m.world, Pattern { source: from.cast_signed(), tag }, "mprobe").unwrap()
 }
 
 /// Whether the device to another rank of the channel lets it look at what this one lends.
 fn views(m: &Member, to: u32) -> bool {
     // What is packed into another block first lies elsewhere.
-    if m.engine.path == Path::Buffered
+    if m.engine.path == DataPath::Buffered
         && m.engine.devices.iter().any(|device| device.name() == ShmDriver::NAME)
     {
         return false;
     }
     let peer = m.engine.peers.get(m.world.peer(to).unwrap());
-    peer.and_then(|peer| m.engine.device_of(peer)).is_some_and(|device| device.caps().views)
+    peer.and_then(|peer| m.engine.device_of(peer)).is_some_and(|device| device.caps().exports)
 }
 
 /// Takes a message that was lent; `None`, after it was received otherwise, where that cannot be.
-fn look(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<Lent> {
+fn look(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
     match m.engine.recv_lent(message(m, from, tag)) {
         Ok(lent) => {
             assert!(lent.bytes() == data, "tag {tag}");
@@ -240,7 +246,7 @@ pub(super) fn the_dead_may_look_on(m: &Member) {
     }
     // Whoever has a block writes to it.
     for mut block in
-        [block.map(Written::into_block), m.engine.pool().alloc(m.long()).ok()].into_iter().flatten()
+        [block.map(FilledBlock::into_block), m.engine.pool().alloc(m.long()).ok()].into_iter().flatten()
     {
         block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
         forget(block);
@@ -262,10 +268,10 @@ pub(super) fn an_owner_sends_when_it_goes(m: &Member) {
         }
         1 => {
             let (engine, world) = (Arc::clone(&m.engine), Arc::clone(&m.world));
-            let owner = |_data| -> Keep { Arc::new(Owner { _data, engine, world, to: 0, tag: 5 }) };
+            let owner = |_data| -> KeepAlive { Arc::new(Owner { _data, engine, world, to: 0, tag: 5 }) };
             let loan = Loan::start_as(m, 0, 0, &data, owner);
             m.recv::<u8>(0, 1, 1);
-            let was_pending = m.engine.withdraw(&m.world, loan.completion());
+            let was_pending = m.engine.cancel(&m.world, loan.completion());
             assert!(!was_pending || loan.wait(m).0 == Err(Fault::Cancelled));
             m.send(0, 2, &[0u8]);
             m.recv::<u8>(0, 3, 1);
@@ -283,7 +289,7 @@ pub(super) fn what_is_taken_back_is_not_looked_at(m: &Member) {
         for to in m.others() {
             let loan = Loan::start(m, to, 0, &bytes(2, m.long()));
             // In time: the other rank waits for the barrier.
-            assert!(m.engine.withdraw(&m.world, loan.completion()));
+            assert!(m.engine.cancel(&m.world, loan.completion()));
             let (outcome, block) = loan.wait(m);
             assert_eq!(outcome.unwrap_err(), Fault::Cancelled);
             assert!(block.is_some());
@@ -315,7 +321,7 @@ pub(super) fn a_viewed_block_is_not_taken_back(m: &Member) {
             let loan = Loan::start(m, 0, 0, &data);
             m.barrier();
             if views(m, 0) {
-                assert!(!m.engine.withdraw(&m.world, loan.completion()));
+                assert!(!m.engine.cancel(&m.world, loan.completion()));
                 assert_eq!(loan.wait(m).0.map(|message| message.bytes), Ok(data.len()));
             }
             // Whoever takes what is free writes to it.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mpj_datatypes::Equivalent;
 
 use super::owned::{Item, Layout, Receiving, Sending};
-use crate::{Channel, End, Engine, Envelope, Fault, Group, Leave, Mode, Pattern, Roster};
+use crate::{Channel, Coalesce, Engine, Envelope, Exit, Fault, Group, Mode, Pattern, Roster};
 
 /// The context of the channel cases talk on; none that a program has joined which runs a case.
 const WORLD: u64 = 1 << 62;
@@ -70,7 +70,7 @@ impl Member {
 
     /// Returns the sizes at which the devices of this rank change their way: eager limits and fragments.
     pub fn limits(&self) -> Vec<usize> {
-        self.engine.devices.iter().flat_map(|d| [d.caps().eager, d.caps().fragment]).collect()
+        self.engine.devices.iter().flat_map(|d| [d.caps().eager_limit, d.caps().max_send_size]).collect()
     }
 
     /// Returns a size that goes announced on every device.
@@ -86,7 +86,7 @@ impl Member {
     /// Makes this rank dead for the others; the case must not use it afterwards.
     pub fn die(&self) {
         self.dead.store(true, Ordering::SeqCst);
-        self.roster().report(self.engine.site().rank, End::Died("the case says so".into()));
+        self.roster().report(self.engine.site().rank, Exit::Died("the case says so".into()));
     }
 
     /// Returns whether this rank has died.
@@ -120,7 +120,7 @@ impl Member {
         mode: Mode,
     ) -> Result<Sending<T>, Fault> {
         Sending::start(data, layout, |source| {
-            self.engine.send(&self.world, to, tag, source, mode, Leave::Soon)
+            self.engine.send(&self.world, to, tag, source, mode, Coalesce::Allowed)
         })
     }
 

@@ -103,7 +103,7 @@ pub(super) fn receives_match_in_the_order_they_were_posted(m: &Member) {
 /// Takes a receive back that has not matched.
 fn cancel(m: &Member, receive: Receiving<i32>) {
     let Ok(Started::Pending(completion)) = &receive.started else { panic!("it has matched") };
-    assert!(m.engine.cancel(&m.world, completion));
+    assert!(m.engine.cancel_receive(&m.world, completion));
     assert_eq!(receive.wait(m).0, Err(Fault::Cancelled));
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 
 use super::Member;
-use crate::{Buf, ChainSegment, Envelope, Fault, Keep, Source, Started, Target};
+use crate::{Buf, ChainSegment, Envelope, Fault, KeepAlive, Source, Started, Target};
 
 /// What cases send.
 pub trait Item: Receivable + Send + Sync + PartialEq + fmt::Debug + Default {}
@@ -35,7 +35,7 @@ impl Layout {
 
     /// Panics unless everything the layout names lies in `bytes` bytes.
     fn check(&self, bytes: usize) {
-        let (low, high) = self.datatype.bounds(self.count).expect("a case's layout");
+        let (low, high) = self.datatype.byte_bounds(self.count).expect("a case's layout");
         assert!(low >= 0 && high <= bytes as i64, "a case's layout lies in its buffer");
     }
 }
@@ -61,7 +61,7 @@ impl Sending<u8> {
         let segments =
             edges.windows(2).map(|e| ChainSegment::from(&data[bytes.len() - e[1]..][..e[1] - e[0]]));
         let buf = Buf::chain(segments, datatype);
-        let keep: Keep = Arc::clone(&data) as Keep;
+        let keep: KeepAlive = Arc::clone(&data) as KeepAlive;
         // SAFETY: the segments lie in the vector; `keep` keeps it, and nobody has `&mut` to it.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) };
@@ -77,7 +77,7 @@ impl<T: Item> Sending<T> {
     ) -> Result<Self, Fault> {
         layout.check(size_of_val(data.as_slice()));
         let data = Arc::new(data);
-        let keep: Keep = Arc::clone(&data) as Keep;
+        let keep: KeepAlive = Arc::clone(&data) as KeepAlive;
         let buf = Buf::read_only(data.as_ptr().cast(), layout.count, layout.datatype);
         // SAFETY: the layout was checked to lie in the vector; `keep` keeps it, and nobody has `&mut` to it.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
@@ -125,7 +125,7 @@ impl<T: Item> Receiving<T> {
         layout.check(size_of_val(memory.as_slice()));
         let buf = Buf::new(memory.as_mut_ptr().cast(), layout.count, layout.datatype);
         let memory = Arc::new(Mutex::new(memory));
-        let keep: Keep = Arc::clone(&memory) as Keep;
+        let keep: KeepAlive = Arc::clone(&memory) as KeepAlive;
         // SAFETY: the layout was checked to lie in the vector; `keep` keeps it, and nobody looks into the mutex
         // before the target is gone: `wait` takes the vector out only when it holds the last reference.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Address, Cards, Then};
+use crate::{Address, Callback, Cards};
 
 type Card = Vec<(String, Address)>;
 
@@ -15,7 +15,7 @@ pub struct Pinboard(Mutex<Pinned>);
 #[derive(Default)]
 struct Pinned {
     cards: HashMap<u32, Card>,
-    asked: HashMap<u32, Vec<Then<Card>>>,
+    asked: HashMap<u32, Vec<Callback<Card>>>,
 }
 
 impl fmt::Debug for Pinboard {
@@ -47,7 +47,7 @@ impl Cards for Place {
         Ok(())
     }
 
-    fn ask(&self, rank: u32, then: Then<Card>) {
+    fn request(&self, rank: u32, then: Callback<Card>) {
         let mut pinned = self.board.0.lock().unwrap_or_else(PoisonError::into_inner);
         match pinned.cards.get(&rank).cloned() {
             Some(cards) => {

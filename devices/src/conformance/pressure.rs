@@ -10,7 +10,7 @@ use crate::Pattern;
 
 /// Everybody floods rank 0, which sleeps, then takes in what the credit allows, then receives.
 fn flood(m: &Member, messages: u64, len: usize) {
-    let before = mpj_pool::global().stats().live_granted;
+    let before = mpj_pool::global().stats().live_bytes;
     m.barrier();
     if m.rank > 0 {
         let mut pending = Vec::new();
@@ -31,9 +31,9 @@ fn flood(m: &Member, messages: u64, len: usize) {
         let nothing = m.engine.iprobe(&m.world, Pattern { source: 1, tag: 2 });
         assert_eq!(nothing, Ok(None));
     }
-    let held = mpj_pool::global().stats().live_granted.saturating_sub(before);
+    let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
     // A block may be granted up to twice what it holds.
-    let bound = 2 * m.engine.credit.most * u64::from(m.size - 1);
+    let bound = 2 * m.engine.credit.max * u64::from(m.size - 1);
     assert!(held <= bound, "{held} bytes are held, the credit allows {bound}");
     for i in 0..messages {
         for from in m.others() {
@@ -50,7 +50,7 @@ fn flood(m: &Member, messages: u64, len: usize) {
 /// then, and while a rank waits for one the others of a busy host have its core.
 pub(super) fn a_flood_of_small_messages(m: &Member) {
     let messages = if m.size == 2 { 200_000 } else { 50_000 };
-    flood(m, messages.min(m.engine.credit.most / 4) / u64::from(m.size - 1), 16);
+    flood(m, messages.min(m.engine.credit.max / 4) / u64::from(m.size - 1), 16);
 }
 
 /// 2,000 messages of 8 KiB from each.

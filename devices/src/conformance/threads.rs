@@ -122,7 +122,7 @@ pub(super) fn a_receive_wakes_when_its_channel_is_left(m: &Member) {
             });
             std::thread::sleep(Duration::from_millis(5));
             let left = Instant::now();
-            m.engine.leave(&on.world);
+            m.engine.free(&on.world);
             receiver.join().unwrap() - left < SOON
         })
     };

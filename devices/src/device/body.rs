@@ -14,7 +14,7 @@ pub enum Body<'a> {
     /// Bytes in pieces, to be written one after the other.
     Chain(Pieces<'a>),
     /// Bytes that are written straight into the device's memory.
-    Fill(Fill<'a>),
+    Fill(PackedBody<'a>),
 }
 
 impl Body<'_> {
@@ -51,24 +51,24 @@ pub unsafe trait Packed {
 }
 
 /// A body that does not lie in one piece: who posts it packs it where the device wants it.
-pub struct Fill<'a> {
+pub struct PackedBody<'a> {
     packed: &'a dyn Packed,
     position: usize,
     len: usize,
     ragged: bool,
 }
 
-impl<'a> Fill<'a> {
+impl<'a> PackedBody<'a> {
     /// Makes a body of `len` bytes from `position` on.
     #[inline]
     pub fn new(packed: &'a dyn Packed, position: usize, len: usize) -> Self {
-        Fill { packed, position, len, ragged: false }
+        PackedBody { packed, position, len, ragged: false }
     }
 
     /// Says whether it is written in short pieces that are no whole cache lines.
     #[inline]
-    pub(crate) fn ragged(self, ragged: bool) -> Self {
-        Fill { ragged, ..self }
+    pub(crate) fn in_short_blocks(self, ragged: bool) -> Self {
+        PackedBody { ragged, ..self }
     }
 
     /// Whether it is said to be.
@@ -79,7 +79,7 @@ impl<'a> Fill<'a> {
 
     /// Writes the bytes from `at` on to `room`, which reaches no further than the body does.
     #[inline]
-    pub(crate) fn write_part(&self, at: usize, room: &mut [MaybeUninit<u8>]) {
+    pub(crate) fn pack_range(&self, at: usize, room: &mut [MaybeUninit<u8>]) {
         self.packed.pack(self.position + at, room);
     }
 
@@ -90,7 +90,7 @@ impl<'a> Fill<'a> {
     }
 }
 
-impl fmt::Debug for Fill<'_> {
+impl fmt::Debug for PackedBody<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fill({} B)", self.len)
     }

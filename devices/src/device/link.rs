@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use super::{Body, Moved, Part, PostError, RemoteKey, Token, View};
+use super::{Body, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 
 /// The sending end to one peer.
-pub trait Link: Send + fmt::Debug {
+pub trait Endpoint: Send + fmt::Debug {
     /// Sends one frame; on `Ok` head and body may be reused.
     ///
     /// # Errors
-    /// [`PostError::Again`] if there is no room now, and the body was not [written](super::Fill::write). The rank tries again
+    /// [`PostError::Again`] if there is no room now, and the body was not [written](super::PackedBody::write). The rank tries again
     /// whenever it polls, and once more after it has raised the flag of its doorbell: if that is refused, too, room must ring it.
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
     /// Returns the longest body of a frame that the peer takes, in bytes, if it may be shorter than the
-    /// [longest](super::Caps::fragment) that this rank sends. It is asked for once, before the first frame.
+    /// [longest](super::Caps::max_send_size) that this rank sends. It is asked for once, before the first frame.
     fn takes(&self) -> Option<usize> {
         None
     }
@@ -22,8 +22,8 @@ pub trait Link: Send + fmt::Debug {
     /// Sends one frame as [`post`](Self::post) does, of a caller that may have more to send at once: where a frame alone
     /// costs much, the device may keep it back to send several together.
     ///
-    /// What is kept back [is staged](Self::is_staged), and leaves with the next frame that is posted or by
-    /// [`flush`](Self::flush), whichever is first; without either it leaves within [`HELD`](super::HELD) all the same where there is
+    /// What is kept back [is staged](Self::has_unflushed), and leaves with the next frame that is posted or by
+    /// [`flush`](Self::flush), whichever is first; without either it leaves within [`MAX_COALESCE_DELAY`](super::MAX_COALESCE_DELAY) all the same where there is
     /// room for it, as the thread that started it may compute for long.
     ///
     /// # Errors
@@ -41,34 +41,39 @@ pub trait Link: Send + fmt::Debug {
     /// As [`post`](Self::post).
     ///
     /// # Safety
-    /// The bytes of `body` stay as they are until this has answered [`Moved::Done`] or an error, or
-    /// [`Sink::moved`](super::Sink::moved) has been called with `op`; or until the device is dropped.
+    /// The bytes of `body` stay as they are until this has answered [`OpStatus::Done`] or an error, or
+    /// [`Sink::completed`](super::Sink::completed) has been called with `op`; or until the device is dropped.
     #[expect(unsafe_code, reason = "the device reads the memory later")]
-    unsafe fn post_lent(&mut self, _head: &[u8], _body: &[Part<'_>], _op: Token) -> Result<Moved, PostError> {
+    unsafe fn post_zcopy(
+        &mut self,
+        _head: &[u8],
+        _body: &[MemoryPart<'_>],
+        _op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         Err(PostError::Unsupported)
     }
 
     /// Moves bytes from the peer's memory that `key` names, beginning with its byte `at`, to all of `to`.
     ///
     /// # Errors
-    /// [`PostError::Again`] if there is no room now, [`PostError::Withdrawn`] if the peer has taken the memory back,
+    /// [`PostError::Again`] if there is no room now, [`PostError::Revoked`] if the peer has taken the memory back,
     /// [`PostError::Broken`] if the key makes no sense.
     ///
     /// # Safety
-    /// `to` stays writable, and nobody else reads or writes it, until this has answered [`Moved::Done`] or an error, or
-    /// [`Sink::moved`](super::Sink::moved) has been called with `op`; or until the device is dropped.
+    /// `to` stays writable, and nobody else reads or writes it, until this has answered [`OpStatus::Done`] or an error, or
+    /// [`Sink::completed`](super::Sink::completed) has been called with `op`; or until the device is dropped.
     #[expect(unsafe_code, reason = "the device writes the memory later")]
     unsafe fn get(
         &mut self,
         _key: &RemoteKey,
         _at: u64,
-        _to: Part<'_>,
-        _op: Token,
-    ) -> Result<Moved, PostError> {
+        _to: MemoryPart<'_>,
+        _op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         Err(PostError::Unsupported)
     }
 
-    /// Looks at `len` bytes that the peer has [lent](super::Device::lend), all that `key` names.
+    /// Looks at `len` bytes that the peer has [lent](super::Device::export), all that `key` names.
     ///
     /// # Errors
     /// [`PostError::Unsupported`] if the key names memory that is not lent; otherwise as [`get`](Self::get).
@@ -83,15 +88,15 @@ pub trait Link: Send + fmt::Debug {
     /// As [`get`](Self::get).
     ///
     /// # Safety
-    /// As [`post_lent`](Self::post_lent), of `from`.
+    /// As [`post_zcopy`](Self::post_zcopy), of `from`.
     #[expect(unsafe_code, reason = "the device reads the memory later")]
     unsafe fn put(
         &mut self,
         _key: &RemoteKey,
         _at: u64,
-        _from: Part<'_>,
-        _op: Token,
-    ) -> Result<Moved, PostError> {
+        _from: MemoryPart<'_>,
+        _op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         Err(PostError::Unsupported)
     }
 
@@ -104,7 +109,7 @@ pub trait Link: Send + fmt::Debug {
     }
 
     /// Returns whether [`post`](Self::post) has taken bytes that are not written out: [`flush`](Self::flush) has work.
-    fn is_staged(&self) -> bool {
+    fn has_unflushed(&self) -> bool {
         false
     }
 
@@ -120,11 +125,11 @@ pub trait Link: Send + fmt::Debug {
     /// Takes note that the peer has left or died: nothing more is posted, a connection that does not stand yet is not
     /// tried again, and what the peer holds of this rank's comes back as soon as it cannot touch it any more. Moves that
     /// have been started end all the same, as failed.
-    fn forget(&mut self) {}
+    fn peer_gone(&mut self) {}
 
     /// Returns whether all that `post` took has reached the peer's host, for a device that does not deliver at once.
     /// A rank says that it has left only then.
-    fn is_settled(&mut self) -> bool {
+    fn is_drained(&mut self) -> bool {
         true
     }
 }

@@ -44,33 +44,33 @@ impl fmt::Debug for RemoteKey {
     }
 }
 
-/// What the engine calls a move by; it comes back in [`Sink::moved`](super::Sink::moved) or
-/// [`Sink::quiet`](super::Sink::quiet). As wide as the number that a work request has in verbs.
+/// What the engine calls a move by; it comes back in [`Sink::completed`](super::Sink::completed) or
+/// [`Sink::quiesced`](super::Sink::quiesced). As wide as the number that a work request has in verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Token(pub u64);
+pub struct OpToken(pub u64);
 
 /// How far a move is when the call that posts it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moved {
+pub enum OpStatus {
     /// All bytes have moved: there is nothing to wait for.
     Done,
-    /// The device has it in hand. Exactly one [`Sink::moved`](super::Sink::moved) follows, also if the peer dies.
-    Started,
+    /// The device has it in hand. Exactly one [`Sink::completed`](super::Sink::completed) follows, also if the peer dies.
+    InProgress,
 }
 
 /// Whether a peer can still reach memory that it was given a key for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Quiet {
+pub enum QuiesceStatus {
     /// It cannot, from now on.
-    Now,
-    /// It may. Exactly one [`Sink::quiet`](super::Sink::quiet) follows when it cannot any more.
-    Later,
+    Done,
+    /// It may. Exactly one [`Sink::quiesced`](super::Sink::quiesced) follows when it cannot any more.
+    InProgress,
 }
 
 /// The memory of one operation: `count` items of a datatype, or the pieces of a [`Chain`]. A description, which keeps
 /// nothing alive.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct MemoryDesc {
     base: *mut u8,
     count: usize,
     datatype: Datatype,
@@ -80,30 +80,30 @@ pub struct Memory {
 
 // SAFETY: it is a description; what is done with the pointer is unsafe, and says what it needs.
 #[expect(unsafe_code, reason = "see above")]
-unsafe impl Send for Memory {}
+unsafe impl Send for MemoryDesc {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "see above")]
-unsafe impl Sync for Memory {}
+unsafe impl Sync for MemoryDesc {}
 
-impl Memory {
+impl MemoryDesc {
     /// Describes `count` items at `base`; `None` if their packed length overflows.
     pub fn new(base: *mut u8, count: usize, datatype: Datatype) -> Option<Self> {
         let bytes = datatype.packed_size(count).ok()?;
-        Some(Memory { base, count, datatype, bytes, chain: None })
+        Some(MemoryDesc { base, count, datatype, bytes, chain: None })
     }
 
     /// Describes what a message of so many bytes takes of it, where that is a part that can be told: of one run.
-    pub(crate) fn of_message(self, bytes: usize) -> Self {
+    pub(crate) fn truncated_to(self, bytes: usize) -> Self {
         if bytes >= self.bytes || self.run().is_none() {
             return self;
         }
-        Memory { count: bytes, datatype: Primitive::Byte.into(), bytes, ..self }
+        MemoryDesc { count: bytes, datatype: Primitive::Byte.into(), bytes, ..self }
     }
 
     /// Describes the items of a buffer.
     pub(crate) fn of(buf: &Buf) -> Option<Self> {
-        let memory = Memory::new(buf.base(), buf.count(), buf.datatype().clone())?;
-        Some(Memory { chain: buf.pieces().cloned(), ..memory })
+        let memory = MemoryDesc::new(buf.base(), buf.count(), buf.datatype().clone())?;
+        Some(MemoryDesc { chain: buf.pieces().cloned(), ..memory })
     }
 
     /// Returns the pieces that the packed bytes lie in, if they are given so: base, count and datatype say nothing of where
@@ -138,29 +138,34 @@ impl Memory {
     }
 
     /// Returns the packed bytes `at..at + len` of it, as they are named to a device.
-    pub fn part<'a>(&'a self, at: usize, len: usize, registration: Option<&'a Registration>) -> Part<'a> {
+    pub fn part<'a>(
+        &'a self,
+        at: usize,
+        len: usize,
+        registration: Option<&'a Registration>,
+    ) -> MemoryPart<'a> {
         debug_assert!(at.checked_add(len).is_some_and(|end| end <= self.bytes), "a part lies in its memory");
-        Part { memory: self, at, len, registration, crossing: false }
+        MemoryPart { memory: self, at, len, registration, bidirectional: false }
     }
 }
 
-/// A range of the packed bytes of a [`Memory`]: one end of a move.
+/// A range of the packed bytes of a [`MemoryDesc`]: one end of a move.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct MemoryPart<'a> {
     /// The memory.
-    pub memory: &'a Memory,
+    pub memory: &'a MemoryDesc,
     /// The packed position of the first byte.
     pub at: usize,
     /// How many.
     pub len: usize,
     /// What the device has made of the memory, where it wants its own end registered; see
-    /// [`Caps::registers`](super::Caps::registers).
+    /// [`Caps::register_from`](super::Caps::register_from).
     pub registration: Option<&'a Registration>,
     /// Whether the peer has bodies of this rank's to move itself: it has no time to share in moving this one.
-    pub crossing: bool,
+    pub bidirectional: bool,
 }
 
-impl Part<'_> {
+impl MemoryPart<'_> {
     /// Returns where the bytes begin if they are one run.
     pub fn run(&self) -> Option<*mut u8> {
         Some(self.memory.run()?.wrapping_add(self.at))
@@ -245,14 +250,14 @@ impl fmt::Debug for View {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reach {
     /// From so many bytes on it is worth it.
-    pub from: usize,
+    pub min: usize,
     /// The most bytes of one move; longer bodies go in several.
-    pub most: usize,
+    pub max: usize,
 }
 
 impl Reach {
     /// From the first byte on, however many.
-    pub const ANY: Reach = Reach { from: 1, most: usize::MAX };
+    pub const ANY: Reach = Reach { min: 1, max: usize::MAX };
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::biased::{Bias, Mutex, MutexGuard};
 use crate::device::PeerId;
-use crate::engine::ends::Ended;
+use crate::engine::ends::ChannelExits;
 use crate::engine::ops::Ops;
 use crate::fault::Fault;
 use crate::group::Group;
-use crate::matching::{Early, EarlyCounts, Matching};
+use crate::matching::{EarlyCounts, Matching, UnexpectedCounts};
 
 /// One matching space: a communicator has one for messages and one for collectives.
 #[derive(Debug)]
@@ -21,10 +21,10 @@ pub struct Channel {
     members: OnceLock<Members>,
     about: OnceLock<About>,
     matching: Mutex<Matching>,
-    board: Arc<EarlyCounts>,
+    unexpected_counts: Arc<EarlyCounts>,
     ops: Mutex<Ops>,
     broken: OnceLock<Fault>,
-    ended: Mutex<Ended>,
+    ended: Mutex<ChannelExits>,
     /// Whether a member has ended.
     troubled: AtomicBool,
     /// Whether an announced message has met its receive, which is not an operation yet.
@@ -59,10 +59,10 @@ impl Channel {
             members: OnceLock::new(),
             about: OnceLock::new(),
             matching: Mutex::new(bias, Matching::new(Arc::clone(&board))),
-            board,
+            unexpected_counts: board,
             ops: Mutex::new(bias, Ops::default()),
             broken: OnceLock::new(),
-            ended: Mutex::new(bias, Ended::default()),
+            ended: Mutex::new(bias, ChannelExits::default()),
             troubled: AtomicBool::new(false),
             meeting: AtomicBool::new(false),
         }
@@ -107,13 +107,13 @@ impl Channel {
 
     /// Returns the number that names this channel in frames, if it is joined.
     #[inline]
-    pub(crate) fn number(&self) -> u16 {
+    pub(crate) fn wire_id(&self) -> u16 {
         // Stored before `members`, which whoever sends here has seen.
         self.number.load(Ordering::Relaxed)
     }
 
     /// Whether `from` may send under `rank`: before this rank has joined that cannot be told.
-    pub(crate) fn admits(&self, from: PeerId, rank: u32) -> bool {
+    pub(crate) fn accepts_sender(&self, from: PeerId, rank: u32) -> bool {
         self.members.get().is_none_or(|members| members.group.peer(rank) == Some(from))
     }
 
@@ -133,14 +133,14 @@ impl Channel {
 
     /// Compares only these bits of tags from now on, when a message meets a receive or a probe.
     pub fn compare_tags(&self, mask: i32) {
-        self.matching().compare_tags(mask);
+        self.matching().set_tag_mask(mask);
     }
 
     /// Returns what is known without a lock of messages that have come before their receives: two relaxed loads, of which
     /// one may be older than the other.
     #[inline]
-    pub fn early(&self) -> Early {
-        self.board.read()
+    pub fn early(&self) -> UnexpectedCounts {
+        self.unexpected_counts.read()
     }
 
     pub(crate) fn ops(&self) -> MutexGuard<'_, Ops> {
@@ -148,7 +148,7 @@ impl Channel {
     }
 
     /// Returns what is known here of members that have ended.
-    pub(crate) fn ended(&self) -> MutexGuard<'_, Ended> {
+    pub(crate) fn exits(&self) -> MutexGuard<'_, ChannelExits> {
         self.ended.lock()
     }
 
@@ -180,7 +180,7 @@ impl Channel {
     }
 
     /// Marks the channel; the first reason stays.
-    pub(crate) fn break_with(&self, fault: Fault) {
+    pub(crate) fn set_broken(&self, fault: Fault) {
         let _ = self.broken.set(fault);
     }
 }

@@ -13,14 +13,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::channel::{Calls, Channel};
-use super::failure::{end_local, end_posted};
+use super::failure::{fail_receives, fail_self_sends};
 use super::peer::Peer;
 use super::{Engine, lock};
 use crate::fault::Fault;
 use crate::group::Group;
 
 /// The most channels at once; their numbers travel in 16 bits.
-const NUMBERS: usize = 1 << 16;
+const MAX_WIRE_IDS: usize = 1 << 16;
 
 /// Contexts that are remembered as left. One that is forgotten and named again takes the room of its late messages,
 /// nothing worse.
@@ -31,29 +31,29 @@ const LEFT: usize = 4096;
 pub(super) struct Channels {
     by_context: HashMap<u64, Arc<Channel>>,
     /// Left by this rank, with operations that have not ended.
-    leaving: Vec<Arc<Channel>>,
-    left: Left,
+    freeing: Vec<Arc<Channel>>,
+    freed: FreedContexts,
     free: Vec<u16>,
     next: usize,
 }
 
 /// The contexts that were left last.
 #[derive(Debug, Default)]
-struct Left {
+struct FreedContexts {
     set: HashSet<u64>,
     order: VecDeque<u64>,
 }
 
 /// Where a message to a context goes that this rank may not have joined.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Lookup {
     /// To its channel.
     Channel(Arc<Channel>),
     /// To nobody: this rank has left it.
-    Nowhere,
+    Freed,
 }
 
-impl Left {
+impl FreedContexts {
     fn add(&mut self, context: u64) {
         if self.set.insert(context) {
             self.order.push_back(context);
@@ -78,45 +78,45 @@ impl Channels {
     }
 
     /// Forgets the channels that were left and have no operation any more.
-    fn forget(&mut self, is_quiet: impl Fn(&Channel) -> bool) {
-        let mut leaving = std::mem::take(&mut self.leaving);
+    fn remove_idle(&mut self, is_quiet: impl Fn(&Channel) -> bool) {
+        let mut leaving = std::mem::take(&mut self.freeing);
         leaving.retain(|channel| {
             let quiet = is_quiet(channel);
             if quiet {
                 self.by_context.remove(&channel.context);
-                self.left.add(channel.context);
-                self.free.push(channel.number());
+                self.freed.add(channel.context);
+                self.free.push(channel.wire_id());
             }
             !quiet
         });
-        self.leaving = leaving;
+        self.freeing = leaving;
     }
 }
 
-const _: () = assert!(NUMBERS == u16::MAX as usize + 1);
+const _: () = assert!(MAX_WIRE_IDS == u16::MAX as usize + 1);
 
 impl Engine {
     /// Joins the channel `context`, of which this rank is member `rank`. A context is never used again after it was
     /// left.
     ///
     /// # Errors
-    /// [`Fault::TooManyChannels`], [`Fault::Joined`].
+    /// [`Fault::TooManyChannels`], [`Fault::AlreadyJoined`].
     pub fn join(&self, context: u64, group: Group, rank: u32) -> Result<Arc<Channel>, Fault> {
         let channel = {
             let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
-            channels.forget(|channel| self.is_done_with(channel));
+            channels.remove_idle(|channel| self.is_idle(channel));
             let make = || Arc::new(Channel::new(context, &self.bias));
             let channel = channels.by_context.get(&context).cloned().unwrap_or_else(make);
             if channel.is_joined() {
-                return Err(Fault::Joined { context });
+                return Err(Fault::AlreadyJoined { context });
             }
             let number = channels.number().ok_or(Fault::TooManyChannels)?;
             channel.join(group, rank, number);
             channels.by_context.insert(context, Arc::clone(&channel));
             channel
         };
-        self.drop_forged(&channel);
-        self.tell_ends(&channel);
+        self.reject_forged(&channel);
+        self.update_channel_exits(&channel);
         self.apply_ends(&channel);
         Ok(channel)
     }
@@ -132,42 +132,42 @@ impl Engine {
     /// Leaves a channel: receives that were posted there and have not matched end with [`Fault::Freed`], early messages
     /// are refused, and nothing new can be started. What was sent or has matched goes to its end. To leave twice is to
     /// leave once.
-    pub fn leave(&self, channel: &Arc<Channel>) {
-        channel.break_with(Fault::Freed);
-        end_posted(channel, |_| true, &Fault::Freed);
-        self.free(channel);
+    pub fn free(&self, channel: &Arc<Channel>) {
+        channel.set_broken(Fault::Freed);
+        fail_receives(channel, |_| true, &Fault::Freed);
+        self.begin_free(channel);
         let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
-        if channels.is(channel) && !channels.leaving.iter().any(|one| Arc::ptr_eq(one, channel)) {
-            channels.leaving.push(Arc::clone(channel));
+        if channels.is(channel) && !channels.freeing.iter().any(|one| Arc::ptr_eq(one, channel)) {
+            channels.freeing.push(Arc::clone(channel));
         }
-        channels.forget(|channel| self.is_done_with(channel));
+        channels.remove_idle(|channel| self.is_idle(channel));
     }
 
-    /// Starts nothing new in a channel that will be [left](Self::leave): receives that were posted there still get their
+    /// Starts nothing new in a channel that will be [freed](Self::free): receives that were posted there still get their
     /// messages; every other message is refused, early or not.
-    pub fn free(&self, channel: &Channel) {
-        channel.break_with(Fault::Freed);
-        end_local(channel, &Fault::Freed);
+    pub fn begin_free(&self, channel: &Channel) {
+        channel.set_broken(Fault::Freed);
+        fail_self_sends(channel, &Fault::Freed);
         let mut matching = channel.matching();
-        let (early, local) = (matching.leave(), std::mem::take(&mut matching.local));
+        let (early, local) = (matching.close(), std::mem::take(&mut matching.local));
         drop(matching);
         *lock(&self.left) += local;
         for early in early {
             self.refuse_early(channel.context, early);
         }
         // Other threads may sleep until something of it ends.
-        self.rouse();
+        self.wake_all();
     }
 
     /// Returns how many channels more this rank can join.
-    pub fn spare_channels(&self) -> usize {
+    pub fn free_channel_count(&self) -> usize {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
-        channels.free.len() + (NUMBERS - channels.next)
+        channels.free.len() + (MAX_WIRE_IDS - channels.next)
     }
 
     /// Whether nothing that was started on a channel needs it any more. Frames and bodies that wait for room do not: they
     /// know their context.
-    fn is_done_with(&self, channel: &Channel) -> bool {
+    fn is_idle(&self, channel: &Channel) -> bool {
         let waits = |peer: &Peer| peer.outbox().unsent.iter().any(|m| m.channel.context == channel.context);
         // In this order: what waited for its peer to be met is an operation by the time that its outbox is unlocked, and so is a
         // receive by the time that it has met its message.
@@ -175,19 +175,19 @@ impl Engine {
     }
 
     /// Returns the channel of a context if this rank has it, joined or not.
-    pub(super) fn known(&self, context: u64) -> Option<Arc<Channel>> {
+    pub(super) fn lookup(&self, context: u64) -> Option<Arc<Channel>> {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
         channels.by_context.get(&context).cloned()
     }
 
     /// Returns where a message to a context goes; one that this rank has not joined waits for it to.
-    pub(super) fn place(&self, context: u64) -> Place {
+    pub(super) fn lookup_or_create(&self, context: u64) -> Lookup {
         let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
-        if channels.left.set.contains(&context) {
-            return Place::Nowhere;
+        if channels.freed.set.contains(&context) {
+            return Lookup::Freed;
         }
         let make = || Arc::new(Channel::new(context, &self.bias));
-        Place::Channel(Arc::clone(channels.by_context.entry(context).or_insert_with(make)))
+        Lookup::Channel(Arc::clone(channels.by_context.entry(context).or_insert_with(make)))
     }
 
     pub(super) fn all_channels(&self) -> Vec<Arc<Channel>> {

@@ -1,7 +1,7 @@
 //! First contact: a peer is asked for, connected to, and then sent what has waited for that.
 //!
 //! ```text
-//!   Asked ── its cards come, a device connects ──► Met
+//!   PendingRequests ── its cards come, a device connects ──► Met
 //!     ▲   └─ they make no sense, no device reaches it ──► Refused
 //!     └───────── the next message or answer asks again ──────┘
 //! ```
@@ -17,17 +17,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::channel::Channel;
-use super::outbox::ANNOUNCED;
-use super::peer::{Contact, Outbox, Peer, Unsent};
+use super::outbox::MAX_AWAITING_REPLY;
+use super::peer::{DeferredSend, Outbox, Peer, Wireup};
 use super::send::Mode;
 use super::{Engine, lock};
 use crate::biased::MutexGuard;
 use crate::completion::{Started, pair};
-use crate::device::{Address, Device, Link, PeerId};
+use crate::device::{Address, Device, Endpoint, PeerId};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source};
-use crate::liveness::End;
-use crate::site::Then;
+use crate::liveness::Exit;
+use crate::site::Callback;
 
 /// How ranks find each other's devices: each publishes its cards, and asks for a peer's when it first speaks to it.
 pub trait Cards: Send + Sync + fmt::Debug {
@@ -41,7 +41,7 @@ pub trait Cards: Send + Sync + fmt::Debug {
     ///
     /// `then` is called when they are known, on any thread, also on this one at once. It is dropped if that rank ends
     /// before it has published any: the [`Roster`](crate::Roster) says so.
-    fn ask(&self, rank: u32, then: Then<Vec<(String, Address)>>);
+    fn request(&self, rank: u32, then: Callback<Vec<(String, Address)>>);
 }
 
 /// Cards that have come, and whose they are.
@@ -53,16 +53,16 @@ impl Engine {
     pub(crate) fn peer(&self, id: PeerId) -> Result<&Peer, Fault> {
         match self.peers.get(id) {
             Some(peer) => Ok(peer),
-            None => self.meet(id),
+            None => self.create_peer(id),
         }
     }
 
     #[cold]
-    fn meet(&self, id: PeerId) -> Result<&Peer, Fault> {
+    fn create_peer(&self, id: PeerId) -> Result<&Peer, Fault> {
         let mut is_new = false;
         let peer = self.peers.get_or_init(id, || {
             is_new = true;
-            Peer::new(id, self.credit.first, &self.bias)
+            Peer::new(id, self.credit.initial, &self.bias)
         });
         let nobody = || Fault::Unreachable { rank: id.0, why: "no such rank in the world".into() };
         let peer = peer.ok_or_else(nobody)?;
@@ -75,7 +75,7 @@ impl Engine {
     fn ask_for(&self, id: PeerId) {
         self.ask(id);
         // The answer may be there already.
-        self.take_answers();
+        self.process_cards();
     }
 
     /// Asks for the cards of a peer; the answer waits for whoever makes progress.
@@ -85,7 +85,7 @@ impl Engine {
             lock(&answers).push((id, cards));
             bell.ring();
         };
-        self.cards.ask(id.0, Box::new(then));
+        self.cards.request(id.0, Box::new(then));
         // Its end may have been acted on before it was a peer.
         self.recheck_peer(id);
     }
@@ -93,9 +93,9 @@ impl Engine {
     /// Asks once more for a peer that could not be reached and has to be answered now; returns whether it is asked for.
     #[cold]
     pub(super) fn ask_again(&self, out: &mut Outbox) -> bool {
-        let again = out.contact == Contact::Refused;
+        let again = out.contact == Wireup::Unreachable;
         if again {
-            out.contact = Contact::Asked;
+            out.contact = Wireup::Requested;
             out.gone = false;
             self.ask(out.id);
         }
@@ -103,7 +103,7 @@ impl Engine {
     }
 
     /// Connects to the peers whose cards have come, and sends what has waited for them; returns how many frames.
-    pub(super) fn take_answers(&self) -> usize {
+    pub(super) fn process_cards(&self) -> usize {
         let answers = std::mem::take(&mut *lock(&self.answers));
         answers.into_iter().map(|(id, cards)| self.take_answer(id, cards)).sum()
     }
@@ -123,13 +123,13 @@ impl Engine {
                 self.flush(peer, out, &mut Vec::new())
             }
             Err(why) => {
-                out.contact = Contact::Refused;
+                out.contact = Wireup::Unreachable;
                 // Only answers wait as frames for a peer that is not met. It waits for them, and would do so for ever.
-                let is_owed =
-                    !out.waiting.is_empty() && matches!(self.end_of(id.0), None | Some(End::Finishing(_)));
-                self.abandon(out, &Fault::Unreachable { rank: id.0, why: why.as_str().into() });
+                let is_owed = !out.waiting.is_empty()
+                    && matches!(self.exit_of(id.0), None | Some(Exit::ClosingExcept(_)));
+                self.close_outbox(out, &Fault::Unreachable { rank: id.0, why: why.as_str().into() });
                 if is_owed {
-                    self.accuse(id, &format!("it cannot be answered: {why}"));
+                    self.report_protocol_error(id, &format!("it cannot be answered: {why}"));
                 }
                 0
             }
@@ -137,7 +137,7 @@ impl Engine {
     }
 
     /// Connects to a peer by the device that is best for it.
-    fn connect(&self, id: PeerId, cards: &[(String, Address)]) -> Result<(usize, Box<dyn Link>), String> {
+    fn connect(&self, id: PeerId, cards: &[(String, Address)]) -> Result<(usize, Box<dyn Endpoint>), String> {
         let best = self
             .devices
             .iter()
@@ -163,22 +163,22 @@ impl Engine {
     }
 
     /// Gives a peer its link, and queues what has waited for that.
-    fn attach(&self, peer: &Peer, out: &mut Outbox, device: usize, link: Box<dyn Link>) {
+    fn attach(&self, peer: &Peer, out: &mut Outbox, device: usize, link: Box<dyn Endpoint>) {
         // Set once: there is one answer to each question, and no further question once a peer is met.
         let _ = peer.device.set(device);
-        out.contact = Contact::Met;
+        out.contact = Wireup::Connected;
         out.caps = self.devices[device].caps().clone();
         if let Some(most) = link.takes() {
-            out.caps.fragment = out.caps.fragment.min(most);
-            out.caps.eager = out.caps.eager.min(most);
+            out.caps.max_send_size = out.caps.max_send_size.min(most);
+            out.caps.eager_limit = out.caps.eager_limit.min(most);
         }
         out.link = link;
-        out.credit = self.credit.first;
+        out.credit = self.credit.initial;
         let was_idle = out.is_idle();
         let unsent = std::mem::take(&mut out.unsent);
         self.note_busy(was_idle, out);
         for message in unsent {
-            self.send_late(peer, out, message);
+            self.send_deferred(peer, out, message);
         }
     }
 
@@ -187,7 +187,7 @@ impl Engine {
     /// # Errors
     /// As many are kept as may wait for an answer of one that is met.
     #[cold]
-    pub(super) fn send_later(
+    pub(super) fn defer_send(
         &self,
         channel: &Arc<Channel>,
         peer: &Peer,
@@ -196,23 +196,23 @@ impl Engine {
         source: Source,
         mode: Mode,
     ) -> Result<Started, Fault> {
-        if out.unsent.len() as u64 >= ANNOUNCED {
-            return Err(Fault::TooManyMessages { rank: peer.id.0, limit: ANNOUNCED });
+        if out.unsent.len() as u64 >= MAX_AWAITING_REPLY {
+            return Err(Fault::TooManyMessages { rank: peer.id.0, limit: MAX_AWAITING_REPLY });
         }
         let (ender, completion) = pair();
         let was_idle = out.is_idle();
         self.ask_again(&mut out);
-        out.unsent.push_back(Unsent { channel: Arc::clone(channel), message, source, mode, ender });
+        out.unsent.push_back(DeferredSend { channel: Arc::clone(channel), message, source, mode, ender });
         self.note_busy(was_idle, &mut out);
         drop(out);
-        self.look_for_answers();
-        self.recheck(channel, Some(peer.id));
+        self.wake_progress();
+        self.recheck_exits(channel, Some(peer.id));
         Ok(Started::Pending(completion))
     }
 
     /// Has the holder of the turn look for answers, after something was queued for a peer that is not met: the answer
     /// may have come, and found nothing to do, just before.
-    pub(super) fn look_for_answers(&self) {
+    pub(super) fn wake_progress(&self) {
         self.site.bell.ring();
     }
 

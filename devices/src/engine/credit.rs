@@ -8,8 +8,8 @@
 //!
 //! ```text
 //!   peer that has grown                        this rank
-//!                       ◄── Credit, Recall ──  asks for what it has granted beyond the first room, once at a time
-//!   gives what it has   ──  Credit, Return ─►  holds it against what was asked for and what came, and may grant it again
+//!                       ◄── CreditPool, Recall ──  asks for what it has granted beyond the first room, once at a time
+//!   gives what it has   ──  CreditPool, Return ─►  holds it against what was asked for and what came, and may grant it again
 //!   left of it, or 0
 //! ```
 //! What is on its way is still the peer's: it goes back to the budget when the answer has come, or the peer has ended. A peer
@@ -27,7 +27,7 @@ use crate::device::PeerId;
 pub const CREDIT: Number = Number {
     name: "CREDIT",
     default: 8 << 20,
-    range: (LEAST, 1 << 40),
+    range: (MIN_CREDIT, 1 << 40),
     help: "bytes of eager messages that one sender may have under way to a receiver; the same for all ranks",
 };
 
@@ -40,27 +40,27 @@ pub const BUDGET: Number = Number {
 };
 
 /// What each sender has at least.
-const LEAST: u64 = 1 << 16;
+const MIN_CREDIT: u64 = 1 << 16;
 
 /// What this rank grants its peers, and what it may still grant.
 #[derive(Debug)]
-pub(crate) struct Credit {
+pub(crate) struct CreditPool {
     /// What a peer has from the start, here and everywhere.
-    pub(crate) first: u64,
+    pub(crate) initial: u64,
     /// What a peer has at most.
-    pub(crate) most: u64,
-    left: AtomicU64,
+    pub(crate) max: u64,
+    available: AtomicU64,
     /// Peers whose room has grown and is not being recalled, with what each was granted in all when it was looked at last, if it was.
-    grown: Mutex<VecDeque<(PeerId, Option<u64>)>>,
+    reclaimable: Mutex<VecDeque<(PeerId, Option<u64>)>>,
 }
 
 /// How many peers are looked at, each time that one needs room, for one that was granted nothing since.
-const LOOKS: usize = 4;
+const RECALL_CANDIDATES: usize = 4;
 
 /// What a frame of credit says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub(super) enum Say {
+pub(super) enum CreditKind {
     /// So many bytes of room are the receiver's of the frame.
     Grant = 0,
     /// So many bytes of what it has been granted it shall return, or less.
@@ -69,45 +69,57 @@ pub(super) enum Say {
     Return = 2,
 }
 
-impl Say {
+impl CreditKind {
     pub(super) fn from_word(word: u64) -> Option<Self> {
-        [Say::Grant, Say::Recall, Say::Return].into_iter().find(|say| *say as u64 == word)
+        [CreditKind::Grant, CreditKind::Recall, CreditKind::Return]
+            .into_iter()
+            .find(|say| *say as u64 == word)
     }
 }
 
-impl Credit {
+impl CreditPool {
     pub(super) fn new(config: &Config, ranks: u32) -> Self {
         let most = config.number(&CREDIT);
         if config.is_set(&CREDIT) && !config.is_set(&BUDGET) {
-            return Credit { first: most, most, left: AtomicU64::new(0), grown: Mutex::default() };
+            return CreditPool {
+                initial: most,
+                max: most,
+                available: AtomicU64::new(0),
+                reclaimable: Mutex::default(),
+            };
         }
         let half = config.number(&BUDGET) / 2;
-        let first = (half / u64::from(ranks.max(1))).clamp(LEAST, most);
-        Credit { first, most, left: AtomicU64::new(half), grown: Mutex::default() }
+        let first = (half / u64::from(ranks.max(1))).clamp(MIN_CREDIT, most);
+        CreditPool {
+            initial: first,
+            max: most,
+            available: AtomicU64::new(half),
+            reclaimable: Mutex::default(),
+        }
     }
 
     /// Returns by how much the room of a peer grows that has used it: as much again, if there is so much left.
     pub(super) fn grow(&self, room: u64) -> u64 {
-        let wanted = room.min(self.most.saturating_sub(room));
+        let wanted = room.min(self.max.saturating_sub(room));
         let take = |left: u64| (wanted != 0).then(|| left - wanted.min(left));
-        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let before = self.available.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         before.map_or(0, |left| wanted.min(left))
     }
 
     /// Takes back by how much a room has grown.
-    pub(super) fn shrink(&self, room: u64) {
-        self.left.fetch_add(room.saturating_sub(self.first), Ordering::Relaxed);
+    pub(super) fn reclaim(&self, room: u64) {
+        self.available.fetch_add(room.saturating_sub(self.initial), Ordering::Relaxed);
     }
 
     /// Takes note of a peer whose room has grown: it may be recalled.
-    pub(super) fn note_grown(&self, peer: PeerId) {
-        lock(&self.grown).push_back((peer, None));
+    pub(super) fn add_reclaimable(&self, peer: PeerId) {
+        lock(&self.reclaimable).push_back((peer, None));
     }
 
     /// Takes a peer out of those whose room has grown that is not `needy`, and was granted nothing since it was looked at last.
     pub(super) fn take_idle(&self, needy: PeerId, granted: impl Fn(PeerId) -> u64) -> Option<PeerId> {
-        let mut grown = lock(&self.grown);
-        for _ in 0..LOOKS.min(grown.len()) {
+        let mut grown = lock(&self.reclaimable);
+        for _ in 0..RECALL_CANDIDATES.min(grown.len()) {
             let (peer, before) = grown.pop_front()?;
             let now = granted(peer);
             if peer != needy && before == Some(now) {
@@ -123,37 +135,39 @@ impl Credit {
 mod tests {
     use super::*;
 
-    fn credit(settings: &[(&Number, u64)], ranks: u32) -> Credit {
+    fn credit(settings: &[(&Number, u64)], ranks: u32) -> CreditPool {
         let mut config = Config::default();
         for (number, value) in settings {
             config.set(number, *value).expect("within its range");
         }
-        Credit::new(&config, ranks)
+        CreditPool::new(&config, ranks)
     }
 
     #[test]
     fn few_peers_have_all_from_the_start_and_many_have_less() {
-        for (ranks, first) in [(1, 8 << 20), (2, 8 << 20), (16, 8 << 20), (128, 1 << 20), (1 << 20, LEAST)] {
-            assert_eq!(credit(&[], ranks).first, first, "{ranks} ranks");
+        for (ranks, first) in
+            [(1, 8 << 20), (2, 8 << 20), (16, 8 << 20), (128, 1 << 20), (1 << 20, MIN_CREDIT)]
+        {
+            assert_eq!(credit(&[], ranks).initial, first, "{ranks} ranks");
         }
-        assert_eq!(credit(&[(&CREDIT, 1 << 30)], 512).first, 1 << 30, "who asks for it has it");
-        assert_eq!(credit(&[(&CREDIT, 1 << 30), (&BUDGET, 1 << 20)], 512).first, LEAST);
+        assert_eq!(credit(&[(&CREDIT, 1 << 30)], 512).initial, 1 << 30, "who asks for it has it");
+        assert_eq!(credit(&[(&CREDIT, 1 << 30), (&BUDGET, 1 << 20)], 512).initial, MIN_CREDIT);
     }
 
     #[test]
     fn rooms_grow_within_the_budget_and_no_further_than_they_may() {
         let credit = credit(&[(&BUDGET, 64 << 20)], 64);
-        assert_eq!(credit.first, 512 << 10);
-        let mut rooms = [credit.first; 64];
+        assert_eq!(credit.initial, 512 << 10);
+        let mut rooms = [credit.initial; 64];
         for round in 0..10 {
             for room in &mut rooms {
                 *room += credit.grow(*room);
-                assert!(*room <= credit.most, "round {round}");
+                assert!(*room <= credit.max, "round {round}");
             }
         }
         assert_eq!(rooms.iter().sum::<u64>(), 64 << 20, "all of the budget, and no more");
         assert_eq!(credit.grow(rooms[63]), 0);
-        rooms.iter().for_each(|room| credit.shrink(*room));
+        rooms.iter().for_each(|room| credit.reclaim(*room));
         assert_eq!(
             (0..8).map(|_| credit.grow(4 << 20)).sum::<u64>(),
             32 << 20,

@@ -6,25 +6,25 @@ use std::sync::atomic::Ordering;
 use mpj_datatypes::Signature;
 
 use super::channel::Channel;
-use super::channels::Place;
-use super::credit::Say;
+use super::channels::Lookup;
+use super::credit::CreditKind;
 use super::failure::Blamed;
-use super::fetch::Announced;
-use super::inbox::{Bound, Inbox};
+use super::fetch::MatchedRts;
+use super::inbox::{Binding, Inbox};
 use super::landing::land_piece;
-use super::moves::Sending;
+use super::moves::StreamedSend;
 use super::ops::Op;
-use super::outbox::cost;
-use super::peer::{Contact, Stream, Table};
+use super::outbox::credit_cost;
+use super::peer::{BodyStream, Table, Wireup};
 use super::traffic::Tally;
 use super::{Engine, lock};
-use crate::device::{Landing, PeerId, RemoteKey, Sink, Token};
+use crate::device::{Landing, OpToken, PeerId, RemoteKey, Sink};
 use crate::fault::Fault;
-use crate::header::{Head, Kind};
+use crate::header::{FrameKind, Head};
 use crate::layout::Envelope;
-use crate::liveness::End;
-use crate::matching::{Held, Posted, Short, Unexpected};
-use crate::steps::{Step, reach};
+use crate::liveness::Exit;
+use crate::matching::{InlineBody, Posted, Unexpected, UnexpectedBody};
+use crate::steps::{KillPoint, reach};
 
 /// The sink of one turn.
 pub(super) struct Delivery<'a> {
@@ -35,11 +35,11 @@ pub(super) struct Delivery<'a> {
 }
 
 /// Whom a message that has not met its receive is for.
-pub(super) enum Addressee {
+pub(super) enum Destination {
     /// This channel's members; the sender has this rank, to be checked if we may have joined just now.
     Channel { channel: Arc<Channel>, rank: u32, checked: bool },
     /// Nobody: we have left the context.
-    Nobody { context: u64 },
+    Freed { context: u64 },
 }
 
 impl Delivery<'_> {
@@ -50,32 +50,32 @@ impl Delivery<'_> {
         self.inboxes.get_mut(from)
     }
 
-    pub(super) fn bound(&mut self, from: PeerId, head: &Head) -> Option<&Bound> {
-        self.inboxes.get_mut(from)?.bound(self.engine, from, head)
+    pub(super) fn bound(&mut self, from: PeerId, head: &Head) -> Option<&Binding> {
+        self.inboxes.get_mut(from)?.binding(self.engine, from, head)
     }
 
     /// Returns the channel that a frame about an operation names; `None` inside if we have none, and so no operation.
     pub(super) fn channel(&mut self, from: PeerId, head: &Head) -> Option<Option<Arc<Channel>>> {
         Some(match self.bound(from, head)? {
-            Bound::Joined { channel, .. } => Some(Arc::clone(channel)),
-            Bound::Named { context, .. } => {
+            Binding::Resolved { channel, .. } => Some(Arc::clone(channel)),
+            Binding::Unresolved { context, .. } => {
                 let context = *context;
-                self.engine.known(context)
+                self.engine.lookup(context)
             }
         })
     }
 
     /// Returns whom a message is for.
-    pub(super) fn addressee(&mut self, from: PeerId, head: &Head) -> Option<Addressee> {
+    pub(super) fn addressee(&mut self, from: PeerId, head: &Head) -> Option<Destination> {
         match self.bound(from, head)? {
-            Bound::Joined { channel, rank } => {
-                Some(Addressee::Channel { channel: Arc::clone(channel), rank: *rank, checked: true })
+            Binding::Resolved { channel, rank } => {
+                Some(Destination::Channel { channel: Arc::clone(channel), rank: *rank, checked: true })
             }
-            Bound::Named { context, rank } => {
+            Binding::Unresolved { context, rank } => {
                 let (context, rank) = (*context, *rank);
-                Some(match self.engine.place(context) {
-                    Place::Channel(channel) => Addressee::Channel { channel, rank, checked: false },
-                    Place::Nowhere => Addressee::Nobody { context },
+                Some(match self.engine.lookup_or_create(context) {
+                    Lookup::Channel(channel) => Destination::Channel { channel, rank, checked: false },
+                    Lookup::Freed => Destination::Freed { context },
                 })
             }
         }
@@ -83,19 +83,19 @@ impl Delivery<'_> {
 
     /// Takes a frame in.
     #[inline]
-    pub(super) fn take_frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
+    pub(super) fn on_frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         let done = Head::parse(head).and_then(|(kind, head)| match kind {
-            Kind::Eager | Kind::EagerSync => self.on_eager(from, kind, &head, body),
-            Kind::Data => self.on_data(from, &head, body),
-            Kind::Ready => self.on_ready(from, &head, body),
-            Kind::Clear => self.on_clear(from, &head),
-            Kind::Done => self.on_done(from, &head),
-            Kind::Credit => self.on_credit(from, &head),
-            Kind::Gone => self.on_gone(from, &head),
-            Kind::Bind => self.on_bind(from, &head),
+            FrameKind::Eager | FrameKind::EagerSync => self.on_eager(from, kind, &head, body),
+            FrameKind::Data => self.on_data(from, &head, body),
+            FrameKind::Rts => self.on_rts(from, &head, body),
+            FrameKind::Cts => self.on_cts(from, &head),
+            FrameKind::Fin => self.on_fin(from, &head),
+            FrameKind::Credit => self.on_credit(from, &head),
+            FrameKind::Nack => self.on_nack(from, &head),
+            FrameKind::Bind => self.on_bind(from, &head),
         });
         if done.is_none() {
-            self.engine.accuse_malformed(from);
+            self.engine.report_malformed(from);
         }
     }
 
@@ -105,69 +105,69 @@ impl Delivery<'_> {
     }
 
     #[inline]
-    fn on_eager(&mut self, from: PeerId, kind: Kind, head: &Head, body: &[u8]) -> Option<()> {
+    fn on_eager(&mut self, from: PeerId, kind: FrameKind, head: &Head, body: &[u8]) -> Option<()> {
         let engine = self.engine;
         let inbox = self.inboxes.get_mut(from)?;
         if let Err(why) = inbox.admit(engine, from, kind, body.len()) {
-            engine.accuse(from, &why);
+            engine.report_protocol_error(from, &why);
             return Some(());
         }
-        let Bound::Joined { channel, rank } = inbox.bound(engine, from, head)? else {
+        let Binding::Resolved { channel, rank } = inbox.binding(engine, from, head)? else {
             return self.on_unjoined(from, kind, head, body);
         };
         self.copied.add(body.len());
         let message = envelope(head, *rank, body.len());
-        let notify = (kind == Kind::EagerSync).then(|| head.op.get());
-        if engine.arrive(channel, from, message, notify, body) {
-            inbox.free(engine, from, cost(message.bytes));
+        let notify = (kind == FrameKind::EagerSync).then(|| head.op.get());
+        if engine.deliver_eager(channel, from, message, notify, body) {
+            inbox.free_credit(engine, from, credit_cost(message.bytes));
         } else {
-            engine.stir();
+            engine.notify_parked();
         }
         Some(())
     }
 
     /// Takes in an eager message to a context that we have not joined, or have left.
     #[cold]
-    fn on_unjoined(&mut self, from: PeerId, kind: Kind, head: &Head, body: &[u8]) -> Option<()> {
+    fn on_unjoined(&mut self, from: PeerId, kind: FrameKind, head: &Head, body: &[u8]) -> Option<()> {
         let engine = self.engine;
         self.copied.add(body.len());
         let hold = || {
-            engine.hold(body.len(), |room| {
+            engine.buffer_body(body.len(), |room| {
                 room.write_copy_of_slice(body);
             })
         };
-        let held = Short::of(body).map_or_else(hold, Held::Here);
-        let notify = (kind == Kind::EagerSync).then(|| head.op.get());
+        let held = InlineBody::of(body).map_or_else(hold, UnexpectedBody::Inline);
+        let notify = (kind == FrameKind::EagerSync).then(|| head.op.get());
         let addressee = self.addressee(from, head)?;
-        engine.arrive_held(addressee, from, |rank| envelope(head, rank, body.len()), notify, held)
+        engine.deliver_buffered(addressee, from, |rank| envelope(head, rank, body.len()), notify, held)
     }
 
-    pub(super) fn on_ready(&mut self, from: PeerId, head: &Head, key: &[u8]) -> Option<()> {
-        if let Err(why) = self.inboxes.get_mut(from)?.admit(self.engine, from, Kind::Ready, 0) {
-            self.engine.accuse(from, &why);
+    pub(super) fn on_rts(&mut self, from: PeerId, head: &Head, key: &[u8]) -> Option<()> {
+        if let Err(why) = self.inboxes.get_mut(from)?.admit(self.engine, from, FrameKind::Rts, 0) {
+            self.engine.report_protocol_error(from, &why);
             return Some(());
         }
-        reach(Step::AnnouncementSeen, self.engine.site.rank);
+        reach(KillPoint::RtsReceived, self.engine.site.rank);
         let (bytes, op) = (usize::try_from(head.extra.get()).ok()?, head.op.get());
         let key = if key.is_empty() { None } else { Some(RemoteKey::new(key)?) };
         let (channel, rank, checked) = match self.addressee(from, head)? {
-            Addressee::Channel { channel, rank, checked } => (channel, rank, checked),
-            Addressee::Nobody { context } => {
+            Destination::Channel { channel, rank, checked } => (channel, rank, checked),
+            Destination::Freed { context } => {
                 self.engine.refuse(from, context, op);
                 return Some(());
             }
         };
         let message = envelope(head, rank, bytes);
         let mut matching = channel.matching();
-        if !checked && !channel.admits(from, rank) {
+        if !checked && !channel.accepts_sender(from, rank) {
             return None;
         }
         let Some((mut target, ender)) = matching.take_posted(&message).map(Posted::into_parts) else {
-            let body = Held::Remote { op, key: key.map(Box::new) };
-            let back = matching.keep(Unexpected { message, from, body, notify: None });
+            let body = UnexpectedBody::Rendezvous { op, key: key.map(Box::new) };
+            let back = matching.push_unexpected(Unexpected { message, from, body, sync_op: None });
             drop(matching);
             match back {
-                None => self.engine.stir(),
+                None => self.engine.notify_parked(),
                 Some(early) => self.engine.refuse_early(channel.context, early),
             }
             return Some(());
@@ -177,14 +177,14 @@ impl Delivery<'_> {
         match target.accepts(&message) {
             Ok(()) => {
                 let channel = &channel;
-                let announced = Announced { channel, from, message, op, key: key.as_ref() };
+                let announced = MatchedRts { channel, from, message, op, key: key.as_ref() };
                 self.engine.fetch(&announced, target, ender);
             }
             Err(fault) => {
                 drop(target);
                 self.engine.trace_refused(from, channel.context, op);
-                self.engine.answer(from, &channel, Kind::Done, op, 0);
-                ender.end(Err(fault));
+                self.engine.answer(from, &channel, FrameKind::Fin, op, 0);
+                ender.complete(Err(fault));
             }
         }
         channel.set_meeting(false);
@@ -192,21 +192,21 @@ impl Delivery<'_> {
     }
 
     /// Counts an answer of a peer to a message that was announced to it.
-    fn hear(&self, from: PeerId) {
+    fn note_reply_received(&self, from: PeerId) {
         if let Some(peer) = self.engine.peers.get(from) {
             // Only the holder of the turn writes it.
-            let heard = peer.heard.load(Ordering::Relaxed);
-            peer.heard.store(heard.saturating_add(1), Ordering::Relaxed);
+            let heard = peer.replies_received.load(Ordering::Relaxed);
+            peer.replies_received.store(heard.saturating_add(1), Ordering::Relaxed);
         }
     }
 
-    fn on_clear(&mut self, from: PeerId, head: &Head) -> Option<()> {
+    fn on_cts(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let channel = self.channel(from, head)?;
-        self.hear(from);
+        self.note_reply_received(from);
         let engine = self.engine;
         let number = head.extra.get();
         let Some(channel) = channel else {
-            let Bound::Named { context, .. } = self.bound(from, head)? else { return Some(()) };
+            let Binding::Unresolved { context, .. } = self.bound(from, head)? else { return Some(()) };
             let context = *context;
             engine.tell_gone(from, context, number);
             return Some(());
@@ -233,25 +233,25 @@ impl Delivery<'_> {
         // The body goes in frames now, and the key is of no use any more.
         drop(registration);
         let peer = engine.peer(from).ok()?;
-        let lent = engine.lend(peer, &source);
-        let sending = Sending::new(source, lent, message, ender);
-        engine.recheck(&channel, Some(from));
+        let lent = engine.prepare_zcopy(peer, &source);
+        let sending = StreamedSend::new(source, lent, message, ender);
+        engine.recheck_exits(&channel, Some(from));
         let mut out = peer.outbox();
         let idle = out.is_idle();
-        out.streams.push_back(Stream { channel, op: number, sending, sent: 0 });
+        out.streams.push_back(BodyStream { channel, op: number, sending, sent: 0 });
         engine.note_busy(idle, &mut out);
         Some(())
     }
 
-    fn on_done(&mut self, from: PeerId, head: &Head) -> Option<()> {
+    fn on_fin(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let channel = self.channel(from, head)?;
-        self.hear(from);
+        self.note_reply_received(from);
         let Some(channel) = channel else { return Some(()) };
-        self.end_send(&channel, from, head.op.get())
+        self.complete_send(&channel, from, head.op.get())
     }
 
     /// Ends a message that its receiver is done with, if it has not ended yet.
-    fn end_send(&self, channel: &Channel, from: PeerId, number: u64) -> Option<()> {
+    fn complete_send(&self, channel: &Channel, from: PeerId, number: u64) -> Option<()> {
         if !self.is_open(channel, from, number, true)? {
             return Some(());
         }
@@ -260,7 +260,7 @@ impl Delivery<'_> {
         // It may have been withdrawn by now.
         if let Some(op) = taken {
             let message = op.message();
-            op.end(Ok(message));
+            op.complete(Ok(message));
         }
         Some(())
     }
@@ -271,7 +271,7 @@ impl Delivery<'_> {
         let place = match (channel.ops().get(number, from), is_send) {
             (None, _) => return Some(false),
             (Some(Op::Sync { place, .. }), true) => Some(*place),
-            (Some(Op::Send { .. }), true) | (Some(Op::Recv(_)), false) => None,
+            (Some(Op::Send { .. }), true) | (Some(Op::RecvOp(_)), false) => None,
             _ => return None,
         };
         // The frame of the message still waits for room, so the peer cannot have seen it: it breaks the protocol. The
@@ -280,17 +280,17 @@ impl Delivery<'_> {
         (!place.is_some_and(waits)).then_some(true)
     }
 
-    fn on_gone(&mut self, from: PeerId, head: &Head) -> Option<()> {
+    fn on_nack(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let (engine, number) = (self.engine, head.op.get());
         let (is_send, fault) = match head.extra.get() {
-            0 => (false, Fault::Withdrawn { rank: from.0 }),
+            0 => (false, Fault::SendCancelled { rank: from.0 }),
             1 => (true, Fault::Refused { rank: from.0 }),
             _ => return None,
         };
         if is_send {
-            self.hear(from);
+            self.note_reply_received(from);
         }
-        let Some(channel) = engine.known(head.hash.get()) else { return Some(()) };
+        let Some(channel) = engine.lookup(head.hash.get()) else { return Some(()) };
         if !self.is_open(&channel, from, number, is_send)? {
             return Some(());
         }
@@ -307,9 +307,9 @@ impl Delivery<'_> {
         let Some(op) = channel.ops().take(number, from) else { return Some(()) };
         if let Fault::Refused { rank } = fault {
             // The receiver may be on its way to fail, and say so later than this rank.
-            engine.roster.told(engine.site.rank, rank);
+            engine.roster.report_cause(engine.site.rank, rank);
         }
-        op.end(Err(fault));
+        op.complete(Err(fault));
         Some(())
     }
 
@@ -322,19 +322,19 @@ impl Delivery<'_> {
 
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let (engine, bytes) = (self.engine, head.extra.get());
-        let say = Say::from_word(head.op.get())?;
+        let say = CreditKind::from_word(head.op.get())?;
         // A peer that was sent nothing has nothing to give back, and was asked for nothing.
-        let Some(peer) = engine.peers.get(from) else { return (say != Say::Return).then_some(()) };
+        let Some(peer) = engine.peers.get(from) else { return (say != CreditKind::Return).then_some(()) };
         match say {
-            Say::Grant => {
+            CreditKind::Grant => {
                 let mut out = peer.outbox();
-                if out.contact == Contact::Met && !out.gone {
-                    out.credit = out.credit.saturating_add(bytes).min(engine.credit.most);
+                if out.contact == Wireup::Connected && !out.gone {
+                    out.credit = out.credit.saturating_add(bytes).min(engine.credit.max);
                 }
             }
-            Say::Recall => engine.give_back(peer, bytes)?,
+            CreditKind::Recall => engine.give_back(peer, bytes)?,
             // What it has used it cannot return.
-            Say::Return => {
+            CreditKind::Return => {
                 self.inboxes.get_mut(from)?.take_returned(engine, from, bytes)?;
                 engine.take_returned(peer, bytes)?;
             }
@@ -349,7 +349,7 @@ unsafe impl Sink for Delivery<'_> {
     #[inline]
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         match self.engine.trace() {
-            None => self.take_frame(from, head, body),
+            None => self.on_frame(from, head, body),
             Some(trace) => self.frame_traced(trace, from, head, body),
         }
     }
@@ -359,43 +359,43 @@ unsafe impl Sink for Delivery<'_> {
     }
 
     fn piece(&mut self, from: PeerId, bytes: &[u8]) {
-        self.land_bytes(from, bytes);
+        self.on_body_bytes(from, bytes);
     }
 
     fn landed(&mut self, from: PeerId) {
         match self.engine.trace() {
-            None => self.end_body(from),
+            None => self.finish_body(from),
             Some(trace) => self.landed_traced(trace, from),
         }
     }
 
-    fn lost(&mut self, from: PeerId, why: &str) {
-        self.lose_body(from, why);
+    fn peer_lost(&mut self, from: PeerId, why: &str) {
+        self.discard_body(from, why);
         // Of a rank that is leaving, the end of its connection says nothing new.
-        if matches!(self.engine.end_of(from.0), None | Some(End::Finishing(_))) {
-            self.engine.roster.report(from.0, End::Died(why.into()));
+        if matches!(self.engine.exit_of(from.0), None | Some(Exit::ClosingExcept(_))) {
+            self.engine.roster.report(from.0, Exit::Died(why.into()));
         }
     }
 
-    fn moved(&mut self, op: Token, outcome: Result<(), String>) {
-        self.engine.end_move(op, outcome);
+    fn completed(&mut self, op: OpToken, outcome: Result<(), String>) {
+        self.engine.device_op_done(op, outcome);
     }
 
-    fn quiet(&mut self, op: Token) {
-        self.engine.end_quiet(op);
+    fn quiesced(&mut self, op: OpToken) {
+        self.engine.quiesce_done(op);
     }
 }
 
 impl Engine {
     /// A peer that breaks the protocol is as good as dead; the rest of the job goes on.
     #[cold]
-    pub(super) fn accuse(&self, from: PeerId, why: &str) {
-        self.roster.report(from.0, End::Died(why.into()));
+    pub(super) fn report_protocol_error(&self, from: PeerId, why: &str) {
+        self.roster.report(from.0, Exit::Died(why.into()));
     }
 
     #[cold]
-    pub(super) fn accuse_malformed(&self, from: PeerId) {
-        self.accuse(from, "it sent a malformed frame");
+    pub(super) fn report_malformed(&self, from: PeerId) {
+        self.report_protocol_error(from, "it sent a malformed frame");
     }
 }
 

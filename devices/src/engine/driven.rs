@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use hand::Hand;
+use hand::PollState;
 
 use super::channel::Channel;
 use super::{Engine, lock};
@@ -42,8 +42,8 @@ impl Drop for Step {
     }
 }
 
-/// An operation of several steps: see [`Engine::drive`].
-pub trait Driven: fmt::Debug + Send + Sync {
+/// An operation of several steps: see [`Engine::spawn`].
+pub trait ProgressTask: fmt::Debug + Send + Sync {
     /// Goes on as far as it can without waiting for others; returns whether it has ended.
     ///
     /// One thread at a time calls it, without a lock of the engine's, and no more when it has ended. It must not panic.
@@ -55,14 +55,14 @@ pub trait Driven: fmt::Debug + Send + Sync {
 pub(super) struct Tasks {
     /// How many there are: all that is looked at where there are none.
     open: AtomicUsize,
-    list: Mutex<Vec<Arc<Task>>>,
+    list: Mutex<Vec<Arc<TaskEntry>>>,
 }
 
 #[derive(Debug)]
-struct Task {
-    driven: Arc<dyn Driven>,
+struct TaskEntry {
+    driven: Arc<dyn ProgressTask>,
     context: u64,
-    hand: Hand,
+    hand: PollState,
 }
 
 impl Tasks {
@@ -87,15 +87,15 @@ impl Engine {
     ///
     /// A rank that [leaves](Self::close) drives it to its end before. One that is started later has to end at once: see
     /// [`is_closed`](Self::is_closed).
-    pub fn drive(&self, channel: &Channel, driven: Arc<dyn Driven>) {
-        let task = Arc::new(Task { driven, context: channel.context, hand: Hand::new() });
+    pub fn spawn(&self, channel: &Channel, driven: Arc<dyn ProgressTask>) {
+        let task = Arc::new(TaskEntry { driven, context: channel.context, hand: PollState::new() });
         let mut list = lock(&self.tasks.list);
         list.push(Arc::clone(&task));
         self.tasks.open.store(list.len(), Ordering::Relaxed);
         drop(list);
-        self.drive_one(&task, true);
-        later::holding(|| drop(task));
-        later::let_all_go();
+        self.poll_task(&task, true);
+        later::with_deferred_drops(|| drop(task));
+        later::run_deferred_drops();
     }
 
     /// Whether this rank takes part in nothing more.
@@ -105,20 +105,20 @@ impl Engine {
 
     /// Drives all operations, after something has moved or before a sleep. The caller does not hold the turn.
     #[cold]
-    pub(super) fn drive_all(&self, is_news: bool) {
+    pub(super) fn poll_tasks(&self, is_news: bool) {
         if DEPTH.get() >= NESTED {
             return;
         }
         let open = lock(&self.tasks.list).clone();
         for task in &open {
-            self.drive_one(task, is_news);
+            self.poll_task(task, is_news);
         }
         // One that has ended may be nobody else's any more.
-        later::holding(|| drop(open));
-        later::let_all_go();
+        later::with_deferred_drops(|| drop(open));
+        later::run_deferred_drops();
     }
 
-    fn drive_one(&self, task: &Arc<Task>, is_news: bool) {
+    fn poll_task(&self, task: &Arc<TaskEntry>, is_news: bool) {
         let step = Step::begin();
         if !task.hand.poll(is_news, || task.driven.poll()) {
             return;
@@ -129,6 +129,6 @@ impl Engine {
         self.tasks.open.store(list.len(), Ordering::Relaxed);
         drop(list);
         // Its end is news that no frame brings.
-        self.rouse();
+        self.wake_all();
     }
 }

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
-use super::peer::{Outbox, Peer, Stream, Table, Unsent, Waiting};
+use super::peer::{BodyStream, DeferredSend, Outbox, Peer, QueuedFrame, Table};
 use super::{Engine, lock};
 use crate::biased::MutexGuard;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::later;
-use crate::liveness::{End, Event};
-use crate::matching::{ANY_SOURCE, Held, Pattern, Posted, Unexpected};
+use crate::liveness::{Exit, ExitEvent};
+use crate::matching::{ANY_SOURCE, Pattern, Posted, Unexpected, UnexpectedBody};
 
 /// An operation that a peer has ended because of a death that this rank has yet to learn of.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Engine {
     /// Returns the first rank of the world that has died, and its cause.
     pub fn first_death(&self) -> Option<(u32, Arc<str>)> {
         match self.roster.first_death()? {
-            Event { rank, end: End::Died(cause) } => Some((rank, cause)),
+            ExitEvent { rank, exit: Exit::Died(cause) } => Some((rank, cause)),
             _ => None,
         }
     }
@@ -48,8 +48,8 @@ impl Engine {
         }
         for (rank, end) in self.take_gone() {
             let fault = match end {
-                End::Died(cause) => Fault::Dead { rank, cause },
-                End::Finishing(_) | End::Closing | End::Left => self.left_job(Some(rank)),
+                Exit::Died(cause) => Fault::Dead { rank, cause },
+                Exit::ClosingExcept(_) | Exit::Closing | Exit::Left => self.left_job(Some(rank)),
             };
             if let Some(peer) = self.peers.get(PeerId(rank)) {
                 self.forget(peer, &fault);
@@ -61,25 +61,25 @@ impl Engine {
     /// Returns the peers that have died in the middle of a body.
     pub(super) fn dead_in_a_body(&self, inboxes: &Table<Inbox>) -> Vec<PeerId> {
         let mut dead = self.dead();
-        dead.retain(|peer| inboxes.get(*peer).is_some_and(Inbox::has_begun));
+        dead.retain(|peer| inboxes.get(*peer).is_some_and(Inbox::is_mid_body));
         dead
     }
 
     /// Drops what waits for a peer that takes no more frames, and what will be sent to it: nobody waits for room there.
     fn forget(&self, peer: &Peer, fault: &Fault) {
-        self.abandon(peer.outbox(), fault);
+        self.close_outbox(peer.outbox(), fault);
     }
 
     /// Drops what waits in an outbox, and what will be put there.
-    pub(super) fn abandon(&self, mut out: MutexGuard<'_, Outbox>, fault: &Fault) {
+    pub(super) fn close_outbox(&self, mut out: MutexGuard<'_, Outbox>, fault: &Fault) {
         let was_idle = out.is_idle();
-        self.credit.shrink(out.room);
-        out.room = self.credit.first;
+        self.credit.reclaim(out.credit_given);
+        out.credit_given = self.credit.initial;
         out.recalled = 0;
         out.gone = true;
         // Who was about to send, and had asked before whether its peer has ended, announces its message: that ends with the peer.
         out.credit = 0;
-        out.link.forget();
+        out.link.peer_gone();
         out.unflushed = false;
         out.bound.clear();
         let unsent = std::mem::take(&mut out.unsent);
@@ -89,25 +89,25 @@ impl Engine {
         let id = out.id;
         self.note_busy(was_idle, &mut out);
         drop(out);
-        for Waiting { body, ends, .. } in frames {
+        for QueuedFrame { body, completes: ends, .. } in frames {
             drop(body);
             if let Some((ender, _)) = ends {
-                ender.end(Err(fault.clone()));
+                ender.complete(Err(fault.clone()));
             }
         }
-        for Unsent { source, ender, .. } in unsent {
+        for DeferredSend { source, ender, .. } in unsent {
             drop(source);
-            ender.end(Err(fault.clone()));
+            ender.complete(Err(fault.clone()));
         }
-        streams.iter().for_each(|Stream { sending, .. }| sending.fail(fault));
+        streams.iter().for_each(|BodyStream { sending, .. }| sending.fail(fault));
         drop(streams);
-        fetches.into_iter().for_each(|fetch| self.end_fetch(id, fetch));
+        fetches.into_iter().for_each(|fetch| self.abort_get(id, fetch));
     }
 
     /// Holds a channel's pending operations against the ends of its members that have not been acted on yet: each kind of
     /// them is looked through once, however many members those are.
     pub(crate) fn apply_ends(&self, channel: &Channel) {
-        let Some(due) = channel.ended().take_due() else { return };
+        let Some(due) = channel.exits().take_due() else { return };
         // If members have died, the fault names the earliest death: the other ends are usually its consequences.
         if due.has_dead
             && let Some(fault) = self.first_death_in(channel)
@@ -120,24 +120,24 @@ impl Engine {
             // Before the operations: a frame may still hold an operation's memory.
             for (rank, end) in &ends {
                 let fault = self.left_job(Some(*rank));
-                self.end_frames(channel, self.peers.get(PeerId(*rank)), *end == End::Left, &fault);
+                self.fail_queued(channel, self.peers.get(PeerId(*rank)), *end == Exit::Left, &fault);
             }
-            self.end_ops(channel, |op| {
+            self.fail_ops(channel, |op| {
                 let PeerId(rank) = op.peer();
                 // Who is closing still sends the bodies that it has announced.
-                let end = ends.get(&rank).filter(|end| **end == End::Left || !matches!(op, Op::Recv(_)));
+                let end = ends.get(&rank).filter(|end| **end == Exit::Left || !matches!(op, Op::RecvOp(_)));
                 end.map(|_| self.left_job(Some(rank)))
             });
         }
-        if self.all_left(channel) {
+        if self.all_others_closing(channel) {
             let anyone = |p: &Posted| p.pattern.source == ANY_SOURCE;
-            end_posted(channel, anyone, &self.left_job(None));
+            fail_receives(channel, anyone, &self.left_job(None));
         }
     }
 
     /// Returns what an operation fails with for which a rank has left, or all others have: it names the first death in the
     /// channel if there is one, of which that may be a consequence.
-    pub(crate) fn left(&self, channel: &Channel, rank: Option<u32>) -> Fault {
+    pub(crate) fn left_fault(&self, channel: &Channel, rank: Option<u32>) -> Fault {
         self.first_death_in(channel).unwrap_or_else(|| self.left_job(rank))
     }
 
@@ -154,7 +154,7 @@ impl Engine {
         }
         let other = |dead| dead != self.site.rank && rank != Some(dead);
         match self.roster.first_death_among(other)? {
-            Event { rank: dead, end: End::Died(cause) } => Some(Fault::Abandoned { rank, dead, cause }),
+            ExitEvent { rank: dead, exit: Exit::Died(cause) } => Some(Fault::Abandoned { rank, dead, cause }),
             _ => None,
         }
     }
@@ -180,18 +180,18 @@ impl Engine {
         if first.is_some_and(|dead| is_to_come(&dead)) {
             return None;
         }
-        let has_left = self.end_of(peer.0).is_some_and(|end| end.is_closing(channel.context));
+        let has_left = self.exit_of(peer.0).is_some_and(|end| end.is_closing_in(channel.context));
         Some(if has_left { Fault::Left { rank: Some(peer.0) } } else { fault })
     }
 
     /// Ends the operations that were waiting for a death which has become known.
     fn end_blamed(&self) {
-        let is_known = |blamed: &mut Blamed| matches!(self.end_of(blamed.first), Some(End::Died(_)));
+        let is_known = |blamed: &mut Blamed| matches!(self.exit_of(blamed.first), Some(Exit::Died(_)));
         let known: Vec<_> = lock(&self.blamed).extract_if(.., is_known).collect();
         for Blamed { channel, peer, number, fault, .. } in known {
             let Some(fault) = self.blame(&channel, peer, fault, None) else { continue };
             let op = channel.ops().take(number, peer);
-            op.into_iter().for_each(|op| op.end(Err(fault.clone())));
+            op.into_iter().for_each(|op| op.complete(Err(fault.clone())));
         }
     }
 
@@ -199,55 +199,55 @@ impl Engine {
     pub(crate) fn first_death_in(&self, channel: &Channel) -> Option<Fault> {
         let other = |rank| rank != self.site.rank && channel.group().rank(PeerId(rank)).is_some();
         match self.roster.first_death_among(other)? {
-            Event { rank, end: End::Died(cause) } => Some(Fault::Dead { rank, cause }),
+            ExitEvent { rank, exit: Exit::Died(cause) } => Some(Fault::Dead { rank, cause }),
             _ => None,
         }
     }
 
     /// Whether all other members have left, or send nothing more.
-    pub(super) fn all_left(&self, channel: &Channel) -> bool {
-        let gone = channel.ended().closing();
+    pub(super) fn all_others_closing(&self, channel: &Channel) -> bool {
+        let gone = channel.exits().closing();
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
 
     /// Ends everything that is pending on this rank and refuses what is new, as if it had died: the job is over, and
     /// threads that would wait for ever shall not. What a device moves ends when the device has done so.
-    pub fn end_all(&self, cause: &str) {
+    pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
         let fault = Fault::Dead { rank: self.site.rank, cause: cause.into() };
         for channel in self.all_channels() {
             self.fail_channel(&channel, &fault);
         }
-        self.drive_all(true);
-        self.rouse();
+        self.poll_tasks(true);
+        self.wake_all();
     }
 
-    /// Ends everything as [`end_all`](Self::end_all), on a rank that has failed and does nothing more. Operations that the
-    /// engine [drives](Self::drive) hold it: it waits for their ends, but not for long for a device that moves something.
-    pub fn give_up(&self, cause: &str) {
-        self.end_all(cause);
+    /// Ends everything as [`fail_all`](Self::fail_all), on a rank that has failed and does nothing more. Operations that the
+    /// engine [drives](Self::spawn) hold it: it waits for their ends, but not for long for a device that moves something.
+    pub fn fail_all_and_wait(&self, cause: &str) {
+        self.fail_all(cause);
         let end = Instant::now() + GIVE_UP;
         self.wait_until(|| (!self.tasks.are_open() || Instant::now() >= end).then_some(()));
     }
 
     /// Ends everything pending in a channel, and refuses what is new.
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
-        let hold = later::Hold::begin();
-        channel.break_with(fault.clone());
-        end_posted(channel, |_| true, fault);
-        end_local(channel, fault);
+        let hold = later::DeferDrops::begin();
+        channel.set_broken(fault.clone());
+        fail_receives(channel, |_| true, fault);
+        fail_self_sends(channel, fault);
         // Before the operations: a frame may still hold an operation's memory.
-        self.end_frames(channel, self.peers.iter(), true, fault);
-        self.end_ops(channel, |_| Some(fault.clone()));
+        self.fail_queued(channel, self.peers.iter(), true, fault);
+        self.fail_ops(channel, |_| Some(fault.clone()));
         drop(hold);
-        later::let_all_go();
+        later::run_deferred_drops();
     }
 
     /// Ends the receives from ranks that start no more messages: those they have sent or announced are here.
-    fn fail_posted(&self, channel: &Channel, ends: &HashMap<u32, End>) {
+    fn fail_posted(&self, channel: &Channel, ends: &HashMap<u32, Exit>) {
         let whose = |p: &Posted| channel.peer(p.pattern.source.cast_unsigned()).map(|PeerId(rank)| rank);
         let ended =
-            channel.matching().take_all_posted(|p| whose(p).is_some_and(|rank| ends.contains_key(&rank)));
+            channel.matching().drain_posted(|p| whose(p).is_some_and(|rank| ends.contains_key(&rank)));
         for posted in ended {
             let rank = whose(&posted);
             posted.fail(self.left_job(rank));
@@ -255,13 +255,13 @@ impl Engine {
     }
 
     /// Takes back every receive that has not matched, and what only this rank could receive: it is leaving.
-    pub(crate) fn withdraw_receives(&self, channel: &Channel) {
-        end_posted(channel, |_| true, &Fault::Cancelled);
-        end_local(channel, &Fault::Cancelled);
+    pub(crate) fn cancel_receives(&self, channel: &Channel) {
+        fail_receives(channel, |_| true, &Fault::Cancelled);
+        fail_self_sends(channel, &Fault::Cancelled);
     }
 
     /// Ends the operations of a channel with the faults that `why` gives them.
-    fn end_ops(&self, channel: &Channel, why: impl FnMut(&Op) -> Option<Fault>) {
+    fn fail_ops(&self, channel: &Channel, why: impl FnMut(&Op) -> Option<Fault>) {
         let ops = channel.ops().take_all(why);
         for (op, fault) in ops {
             self.fail_op(op, fault);
@@ -271,7 +271,7 @@ impl Engine {
     /// Ends the messages of a channel to `peers` that wait for room, and the bodies under way if `streams`.
     ///
     /// Frames that are no messages still go: they may be answers that a peer waits for.
-    fn end_frames<'a>(
+    fn fail_queued<'a>(
         &self,
         channel: &Channel,
         peers: impl IntoIterator<Item = &'a Peer>,
@@ -284,8 +284,8 @@ impl Engine {
             let was_idle = out.is_idle();
             for waiting in std::mem::take(&mut out.waiting) {
                 if waiting.context == channel.context {
-                    out.note_unsent(&waiting);
-                    ended.push((waiting.body, waiting.ends.map(|(ender, _)| ender)));
+                    out.refund(&waiting);
+                    ended.push((waiting.body, waiting.completes.map(|(ender, _)| ender)));
                 } else {
                     out.waiting.push_back(waiting);
                 }
@@ -312,22 +312,22 @@ impl Engine {
             for (source, ender) in ended {
                 drop(source);
                 if let Some(ender) = ender {
-                    ender.end(Err(fault.clone()));
+                    ender.complete(Err(fault.clone()));
                 }
             }
         }
     }
 
     /// Drops what came, before this rank had joined, under a rank that is not its sender's.
-    pub(crate) fn drop_forged(&self, channel: &Channel) {
-        let is_forged = |early: &Unexpected| !channel.admits(early.from, early.message.source);
-        let forged = channel.matching().take_all_early(is_forged);
+    pub(crate) fn reject_forged(&self, channel: &Channel) {
+        let is_forged = |early: &Unexpected| !channel.accepts_sender(early.from, early.message.source);
+        let forged = channel.matching().drain_unexpected(is_forged);
         let why = "it sent under a rank that is not its own";
-        forged.into_iter().for_each(|early| self.accuse(early.from, why));
+        forged.into_iter().for_each(|early| self.report_protocol_error(early.from, why));
     }
 
     /// Says why no message can match a receive any more, if so.
-    pub(crate) fn hopeless(&self, channel: &Channel, pattern: Pattern) -> Result<(), Fault> {
+    pub(crate) fn ensure_matchable(&self, channel: &Channel, pattern: Pattern) -> Result<(), Fault> {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
@@ -335,34 +335,35 @@ impl Engine {
             return Ok(());
         }
         let rank = if pattern.source == ANY_SOURCE {
-            self.all_left(channel).then_some(None)
+            self.all_others_closing(channel).then_some(None)
         } else {
             let peer = channel.peer(pattern.source.cast_unsigned());
-            let has_left = |rank| self.end_of(rank).is_some_and(|end| end.is_closing(channel.context));
+            let has_left = |rank| self.exit_of(rank).is_some_and(|end| end.is_closing_in(channel.context));
             peer.filter(|PeerId(rank)| has_left(*rank)).map(|PeerId(rank)| Some(rank))
         };
         // After the end was read: what was sent before it may not have been taken in.
         match rank {
-            Some(rank) if !self.recheck.load(Ordering::Acquire) => Err(self.left(channel, rank)),
+            Some(rank) if !self.recheck.load(Ordering::Acquire) => Err(self.left_fault(channel, rank)),
             _ => Ok(()),
         }
     }
 }
 
-pub(super) fn end_posted(channel: &Channel, which: impl FnMut(&Posted) -> bool, fault: &Fault) {
-    let ended = channel.matching().take_all_posted(which);
+pub(super) fn fail_receives(channel: &Channel, which: impl FnMut(&Posted) -> bool, fault: &Fault) {
+    let ended = channel.matching().drain_posted(which);
     for posted in ended {
         posted.fail(fault.clone());
     }
 }
 
 /// Ends the synchronous sends of a rank to itself that nobody has received.
-pub(super) fn end_local(channel: &Channel, fault: &Fault) {
-    let ended = channel.matching().take_all_early(|early| matches!(early.body, Held::Local { .. }));
+pub(super) fn fail_self_sends(channel: &Channel, fault: &Fault) {
+    let ended =
+        channel.matching().drain_unexpected(|early| matches!(early.body, UnexpectedBody::SelfSend { .. }));
     for early in ended {
-        if let Held::Local { source, ender } = early.body {
+        if let UnexpectedBody::SelfSend { source, ender } = early.body {
             drop(source);
-            ender.end(Err(fault.clone()));
+            ender.complete(Err(fault.clone()));
         }
     }
 }

@@ -16,21 +16,23 @@ use mpj_pool::{Access, Region};
 
 use super::Engine;
 use super::channel::Channel;
-use super::moves::Move;
-use super::ops::{Back, Hands, Op, Recv};
-use super::outbox::{Ended, PIECES};
+use super::moves::DeviceOp;
+use super::ops::{BufferOwner, Op, RecvOp, WriteDone};
+use super::outbox::{DeferredCompletion, PIECES};
 use super::peer::{Outbox, Peer};
-use crate::completion::Ender;
-use crate::device::{Device, Memory, Moved, Part, PeerId, PostError, Reach, Registration, RemoteKey};
-use crate::header::Kind;
+use crate::completion::Completer;
+use crate::device::{
+    Device, MemoryDesc, MemoryPart, OpStatus, PeerId, PostError, Reach, Registration, RemoteKey,
+};
+use crate::header::FrameKind;
 use crate::later;
 use crate::layout::{Envelope, Source, Target};
-use crate::path::Path;
+use crate::path::DataPath;
 use crate::trace::Trace;
 
 /// A message that was announced, and has met its receive.
 #[derive(Debug)]
-pub(crate) struct Announced<'a> {
+pub(crate) struct MatchedRts<'a> {
     pub(crate) channel: &'a Arc<Channel>,
     pub(crate) from: PeerId,
     pub(crate) message: Envelope,
@@ -41,7 +43,7 @@ pub(crate) struct Announced<'a> {
 
 /// A get that has pieces to post. The receive is lent for it, once more than for the pieces under way.
 #[derive(Debug)]
-pub(crate) struct Fetch {
+pub(crate) struct PendingGet {
     channel: Arc<Channel>,
     op: u64,
     key: RemoteKey,
@@ -54,7 +56,7 @@ enum Went {
     /// A piece is with the device, or has moved; so many bytes of it by now.
     On(usize),
     /// No piece will follow.
-    Over,
+    Finished,
 }
 
 /// The bytes that gets of one peer move at once before other work has its turn, to the end of the piece that reaches it:
@@ -63,17 +65,17 @@ const AT_ONCE: usize = 1 << 20;
 
 impl Engine {
     /// Gets the body of an announced message that was accepted: by a move, or by asking for it.
-    pub(crate) fn fetch(&self, announced: &Announced<'_>, mut target: Target, ender: Ender) {
-        let Announced { channel, from, message, op: theirs, key } = *announced;
+    pub(crate) fn fetch(&self, announced: &MatchedRts<'_>, mut target: Target, ender: Completer) {
+        let MatchedRts { channel, from, message, op: theirs, key } = *announced;
         let peer = self.peer(from).ok();
         // Of nothing there is no move.
         let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
             let path = target.path().unwrap_or(self.path);
-            if wants_block(device, &target.memory()?, message.bytes, target.region(), path)
-                && let Some(block) = self.stages.take(message.bytes)
+            if needs_bounce(device, &target.memory()?, message.bytes, target.region(), path)
+                && let Some(block) = self.stages.try_alloc(message.bytes)
             {
-                target.land_in(block);
+                target.use_bounce(block);
             }
             Some((key, peer, prepare(device, &target, message.bytes)?))
         });
@@ -82,29 +84,38 @@ impl Engine {
             Some((key, peer, registration)) => (Some((key, peer)), registration),
             None => (None, None),
         };
-        let hands = if get.is_some() { Hands::LENT } else { Hands::Ours };
+        let hands = if get.is_some() { BufferOwner::LENT } else { BufferOwner::Engine };
         let registered = registration.as_ref().map_or(0, Registration::bytes);
-        let recv = Recv { peer: from, theirs, target, message, received: 0, ender, hands, registration };
-        let op = channel.ops().insert(Op::Recv(recv));
+        let recv = RecvOp {
+            peer: from,
+            sender_op: theirs,
+            target,
+            message,
+            received: 0,
+            ender,
+            owner: hands,
+            registration,
+        };
+        let op = channel.ops().insert(Op::RecvOp(recv));
         match get {
             Some((key, peer)) => {
                 let channel = Arc::clone(channel);
-                let fetch = Fetch { channel, op, key: *key, bytes: message.bytes, posted: 0 };
+                let fetch = PendingGet { channel, op, key: *key, bytes: message.bytes, posted: 0 };
                 self.start_get(peer, fetch, registered);
             }
-            None => self.answer(from, channel, Kind::Clear, theirs, op),
+            None => self.answer(from, channel, FrameKind::Cts, theirs, op),
         }
-        self.recheck(channel, Some(from));
+        self.recheck_exits(channel, Some(from));
     }
 
     /// Starts a get, for whose target so many bytes were registered.
-    fn start_get(&self, peer: &Peer, fetch: Fetch, registered: usize) {
+    fn start_get(&self, peer: &Peer, fetch: PendingGet, registered: usize) {
         let (mut moved, mut ended) = (0, Vec::new());
         let mut out = peer.outbox();
         self.note_registered(&mut out, registered);
         if out.gone {
             drop(out);
-            return self.end_get(&fetch.channel, peer.id, fetch.op, None);
+            return self.get_piece_done(&fetch.channel, peer.id, fetch.op, None);
         }
         let was_idle = out.is_idle();
         out.fetches.push_back(fetch);
@@ -116,21 +127,25 @@ impl Engine {
             // Who sleeps with the turn goes on with it. A device that has no room rings itself, once there is some.
             self.site.bell.ring();
         }
-        let hold = later::Hold::begin();
-        ended.into_iter().for_each(|ended| ended.end(self));
+        let hold = later::DeferDrops::begin();
+        ended.into_iter().for_each(|ended| ended.run(self));
         drop(hold);
-        later::let_all_go();
+        later::run_deferred_drops();
         if let Err(error @ PostError::Broken(_)) = result {
             self.broken_link(peer, error);
         }
     }
 
     /// Makes a body ready to be sent from where it lies, if the device can and it pays.
-    pub(crate) fn lend(&self, peer: &Peer, source: &Source) -> Option<(Memory, Option<Registration>)> {
+    pub(crate) fn prepare_zcopy(
+        &self,
+        peer: &Peer,
+        source: &Source,
+    ) -> Option<(MemoryDesc, Option<Registration>)> {
         let device = self.device_of(peer)?;
-        device.caps().lend?;
+        device.caps().zcopy?;
         let memory = source.memory()?;
-        if !takes(device, device.caps().lend, &memory, source.path().unwrap_or(self.path)) {
+        if !can_move(device, device.caps().zcopy, &memory, source.path().unwrap_or(self.path)) {
             return None;
         }
         // SAFETY: the memory is the source's; the registration goes beside it, and is dropped before it.
@@ -147,7 +162,7 @@ impl Engine {
         &self,
         out: &mut Outbox,
         moved: &mut usize,
-        ended: &mut Vec<Ended>,
+        ended: &mut Vec<DeferredCompletion>,
     ) -> Result<(), PostError> {
         let mut at_once = 0;
         for _ in 0..PIECES {
@@ -165,11 +180,16 @@ impl Engine {
                     Ok(())
                 }
                 Err(PostError::Again) => return Err(PostError::Again),
-                Ok(Went::Over) => Ok(()),
+                Ok(Went::Finished) => Ok(()),
                 Err(error) => Err(error),
             };
-            if let Some(Fetch { channel, op, .. }) = out.fetches.pop_front() {
-                ended.push(Ended::Get { channel, peer: out.id, op, landed: result.is_ok().then_some(0) });
+            if let Some(PendingGet { channel, op, .. }) = out.fetches.pop_front() {
+                ended.push(DeferredCompletion::Get {
+                    channel,
+                    peer: out.id,
+                    op,
+                    landed: result.is_ok().then_some(0),
+                });
             }
             if let Err(PostError::Broken(why)) = result {
                 return Err(PostError::Broken(why));
@@ -179,21 +199,21 @@ impl Engine {
     }
 
     /// Posts the next piece of the first get of an outbox.
-    fn post_get(&self, out: &mut Outbox, ended: &mut Vec<Ended>) -> Result<Went, PostError> {
+    fn post_get(&self, out: &mut Outbox, ended: &mut Vec<DeferredCompletion>) -> Result<Went, PostError> {
         let Outbox { id, link, caps, fetches, streams, sent, .. } = out;
         let peer = *id;
-        let Some(Fetch { channel, op, key, bytes, posted }) = fetches.front_mut() else {
-            return Ok(Went::Over);
+        let Some(PendingGet { channel, op, key, bytes, posted }) = fetches.front_mut() else {
+            return Ok(Went::Finished);
         };
-        let most = caps.get.map_or(0, |reach| reach.most);
+        let most = caps.get.map_or(0, |reach| reach.max);
         let len = most.min(*bytes - *posted);
-        let lent = if len == 0 { None } else { channel.ops().lend_more(*op, peer, *posted, len) };
-        let Some((memory, registration)) = lent else { return Ok(Went::Over) };
+        let lent = if len == 0 { None } else { channel.ops().add_device_write(*op, peer, *posted, len) };
+        let Some((memory, registration)) = lent else { return Ok(Went::Finished) };
         let crossing =
             !streams.is_empty() || self.peers.get(peer).is_some_and(|peer| peer.bodies.are_there());
-        let to = Part { crossing, ..memory.part(*posted, len, registration.as_ref()) };
-        let what = Move::Got { channel: Arc::clone(channel), op: *op, peer, len };
-        let token = self.note_move(what);
+        let to = MemoryPart { bidirectional: crossing, ..memory.part(*posted, len, registration.as_ref()) };
+        let what = DeviceOp::Get { channel: Arc::clone(channel), op: *op, peer, len };
+        let token = self.begin_device_op(what);
         let begun = self.trace().map(Trace::now);
         // SAFETY: the receive is lent for this piece: its target stays where it is, untouched, until the piece has ended.
         #[expect(unsafe_code, reason = "see above")]
@@ -204,16 +224,16 @@ impl Engine {
                 self.trace_piece(begun, "piece got", "from", peer, len);
             }
         }
-        if let Ok(Moved::Started) = result {
+        if let Ok(OpStatus::InProgress) = result {
             *posted += len;
             return Ok(Went::On(0));
         }
-        self.forget_move(token);
-        let get = |landed| Ended::Get { channel: Arc::clone(channel), peer, op: *op, landed };
+        self.drop_device_op(token);
+        let get = |landed| DeferredCompletion::Get { channel: Arc::clone(channel), peer, op: *op, landed };
         match result {
             Err(PostError::Again) => {
                 // The get itself still holds the receive.
-                let _ = channel.ops().take_back(*op, peer, Some(0));
+                let _ = channel.ops().end_device_write(*op, peer, Some(0));
                 Err(PostError::Again)
             }
             Err(error) => {
@@ -229,37 +249,55 @@ impl Engine {
     }
 
     /// Ends a get that has pieces to post, and will not post them.
-    pub(crate) fn end_fetch(&self, from: PeerId, Fetch { channel, op, .. }: Fetch) {
-        self.end_get(&channel, from, op, None);
+    pub(crate) fn abort_get(&self, from: PeerId, PendingGet { channel, op, .. }: PendingGet) {
+        self.get_piece_done(&channel, from, op, None);
     }
 
     /// Ends a piece of a get, which has landed so many bytes or failed, or the posting of pieces.
-    pub(crate) fn end_get(&self, channel: &Arc<Channel>, from: PeerId, op: u64, landed: Option<usize>) {
-        let back = channel.ops().take_back(op, from, landed);
+    pub(crate) fn get_piece_done(
+        &self,
+        channel: &Arc<Channel>,
+        from: PeerId,
+        op: u64,
+        landed: Option<usize>,
+    ) {
+        let back = channel.ops().end_device_write(op, from, landed);
         match back {
-            Back::Open => (),
-            Back::Whole(Recv { mut target, message, ender, theirs, registration, .. }) => {
+            WriteDone::Pending => (),
+            WriteDone::Complete(RecvOp {
+                mut target,
+                message,
+                ender,
+                sender_op: theirs,
+                registration,
+                ..
+            }) => {
                 self.trace_received(channel, from, theirs, &message, "body got");
-                self.answer(from, channel, Kind::Done, theirs, 0);
+                self.answer(from, channel, FrameKind::Fin, theirs, 0);
                 drop(registration);
                 let valid = target.finish(&message);
                 target.release();
-                ender.end(valid.map(|()| message));
+                ender.complete(valid.map(|()| message));
             }
-            Back::Failed(op, fault) => op.end(Err(fault)),
-            Back::Void { theirs } => {
-                self.answer(from, channel, Kind::Clear, theirs, op);
-                self.recheck(channel, Some(from));
+            WriteDone::Failed(op, fault) => op.complete(Err(fault)),
+            WriteDone::Refetch { theirs } => {
+                self.answer(from, channel, FrameKind::Cts, theirs, op);
+                self.recheck_exits(channel, Some(from));
             }
         }
     }
 }
 
 /// Whether a device moves memory by this way of its, where it pays or `path` asks for it.
-pub(super) fn takes(device: &dyn Device, reach: Option<Reach>, memory: &Memory, path: Path) -> bool {
-    let least = |reach: Reach| if path == Path::ZeroCopy { 1 } else { reach.from.max(1) };
-    let pays = reach.is_some_and(|reach| memory.bytes() >= least(reach) && reach.most > 0);
-    pays && (device.caps().layouts || memory.run().is_some())
+pub(super) fn can_move(
+    device: &dyn Device,
+    reach: Option<Reach>,
+    memory: &MemoryDesc,
+    path: DataPath,
+) -> bool {
+    let least = |reach: Reach| if path == DataPath::ZeroCopy { 1 } else { reach.min.max(1) };
+    let pays = reach.is_some_and(|reach| memory.bytes() >= least(reach) && reach.max > 0);
+    pays && (device.caps().noncontiguous || memory.run().is_some())
 }
 
 /// The longest body that goes through a block without being asked to: who sends more has better uses for as much memory.
@@ -268,24 +306,24 @@ const LONGEST_BLOCK: usize = 16 << 20;
 /// Whether a body of so many bytes that a device may move goes through a block of the pool first, or comes to one: where its
 /// memory would have to be registered for this operation alone, and that takes longer than a copy; or where the device does
 /// not move its layout.
-pub(super) fn wants_block(
+pub(super) fn needs_bounce(
     device: &dyn Device,
-    memory: &Memory,
+    memory: &MemoryDesc,
     bytes: usize,
     region: Option<&Region>,
-    path: Path,
+    path: DataPath,
 ) -> bool {
     let caps = device.caps();
-    let Some(own) = caps.registers.filter(|_| bytes <= LONGEST_BLOCK) else { return false };
-    let is_moved = caps.layouts || memory.run().is_some();
-    !is_moved || (path == Path::Auto && region.is_none() && bytes < own)
+    let Some(own) = caps.register_from.filter(|_| bytes <= LONGEST_BLOCK) else { return false };
+    let is_moved = caps.noncontiguous || memory.run().is_some();
+    !is_moved || (path == DataPath::Auto && region.is_none() && bytes < own)
 }
 
 /// Makes the memory of a receive ready for the get of so many bytes, which pays where the sender has thought so; `None` if it
 /// cannot be got into.
 fn prepare(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
-    let memory = target.memory()?.of_message(bytes);
-    if !takes(device, device.caps().get, &memory, Path::ZeroCopy) {
+    let memory = target.memory()?.truncated_to(bytes);
+    if !can_move(device, device.caps().get, &memory, DataPath::ZeroCopy) {
         return None;
     }
     // SAFETY: the memory is the target's; the registration goes into the same operation, and is dropped before it.
@@ -302,10 +340,10 @@ fn prepare(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<
 #[expect(unsafe_code, reason = "the contract is passed on")]
 unsafe fn register_local(
     device: &dyn Device,
-    memory: &Memory,
+    memory: &MemoryDesc,
     region: Option<&Region>,
 ) -> Option<Option<Registration>> {
-    if device.caps().registers.is_none() {
+    if device.caps().register_from.is_none() {
         return Some(None);
     }
     // SAFETY: the caller's promise.

@@ -6,15 +6,15 @@ use std::sync::{Arc, Weak};
 
 use super::Engine;
 use super::channel::Channel;
-use super::receive::Message;
+use super::receive::MatchedMessage;
 use crate::device::{PeerId, PostError, View};
-use crate::header::Kind;
+use crate::header::FrameKind;
 use crate::layout::Envelope;
-use crate::matching::Held;
+use crate::matching::UnexpectedBody;
 
 /// A message that lies in the memory of its sender. The sender has its memory back when this is dropped, on any thread, also
 /// after this rank has left.
-pub struct Lent {
+pub struct ViewedMessage {
     message: Envelope,
     /// Taken when it is dropped.
     view: Option<View>,
@@ -24,7 +24,7 @@ pub struct Lent {
     theirs: u64,
 }
 
-impl Lent {
+impl ViewedMessage {
     /// Returns what has come with the message.
     pub fn envelope(&self) -> &Envelope {
         &self.message
@@ -36,17 +36,17 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ViewedMessage {
     fn drop(&mut self) {
         // Before its sender hears of it.
         drop(self.view.take());
         if let Some(engine) = self.engine.upgrade().filter(|engine| !engine.closed.load(Ordering::SeqCst)) {
-            engine.answer(self.from, &self.channel, Kind::Done, self.theirs, 0);
+            engine.answer(self.from, &self.channel, FrameKind::Fin, self.theirs, 0);
         }
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for ViewedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lent({} B of {:?})", self.message.bytes, self.from)
     }
@@ -57,9 +57,9 @@ impl Engine {
     ///
     /// # Errors
     /// The message back if it is not lent.
-    pub fn recv_lent(self: &Arc<Self>, message: Message) -> Result<Lent, Message> {
-        let Message { channel, early } = &message;
-        let Held::Remote { op, key: Some(key) } = &early.body else { return Err(message) };
+    pub fn recv_lent(self: &Arc<Self>, message: MatchedMessage) -> Result<ViewedMessage, MatchedMessage> {
+        let MatchedMessage { channel, early } = &message;
+        let UnexpectedBody::Rendezvous { op, key: Some(key) } = &early.body else { return Err(message) };
         let (from, bytes) = (early.from, early.message.bytes);
         let Ok(peer) = self.peer(from) else { return Err(message) };
         let mut out = peer.outbox();
@@ -71,7 +71,7 @@ impl Engine {
         match looked {
             Ok(view) => {
                 self.trace_received(channel, from, *op, &early.message, "body looked at");
-                Ok(Lent {
+                Ok(ViewedMessage {
                     message: early.message,
                     view: Some(view),
                     engine: Arc::downgrade(self),
@@ -92,9 +92,9 @@ impl Engine {
     /// Ends the sends of this rank whose receivers look at them: it leaves, and the memory is kept for them.
     pub(super) fn end_received(&self) {
         for channel in self.all_channels() {
-            let received = channel.ops().take_sends(|op| self.is_received(op));
+            let received = channel.ops().take_sends(|op| self.is_viewed_send(op));
             for (op, message) in received {
-                op.end(Ok(message));
+                op.complete(Ok(message));
             }
         }
     }

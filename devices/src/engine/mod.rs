@@ -20,7 +20,6 @@
 //! * Under the turn, what a pass takes from the devices and moves out of the outboxes. Whoever waits holds it from pass to
 //!   pass, and gives it up for work of its own that is long, as a collective's is, and to drive what nobody waits for.
 
-mod answers;
 pub(crate) mod channel;
 mod channels;
 mod contact;
@@ -40,6 +39,7 @@ mod parking;
 pub(crate) mod peer;
 mod progress;
 mod receive;
+mod received_cards;
 mod send;
 mod slab;
 mod tracing;
@@ -54,15 +54,15 @@ use std::time::Instant;
 
 pub use channel::{Calls, Channel};
 pub use contact::Cards;
-use credit::Credit;
+use credit::CreditPool;
 pub use credit::{BUDGET, CREDIT};
-pub use driven::Driven;
+pub use driven::ProgressTask;
 use failure::{Blamed, GIVE_UP};
-pub use lent::Lent;
-pub use receive::{Message, Taken};
-pub use send::{Leave, Mode, Sent};
-pub use traffic::{Count, Local, Stats, Traffic};
-pub use waits::{WORLD, Wait, Waiting};
+pub use lent::ViewedMessage;
+pub use receive::{Matched, MatchedMessage};
+pub use send::{Coalesce, Mode, Sent};
+pub use traffic::{Count, LocalTraffic, Stats, Traffic};
+pub use waits::{BlockedThread, WORLD, WaitReason};
 
 use mpj_pool::{Growth, Magazine, Pages, Storage};
 
@@ -71,20 +71,20 @@ use crate::config::{Config, PATH};
 use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
 use crate::layout::Stages;
-use crate::liveness::{End, Roster};
-use crate::path::Path;
+use crate::liveness::{Exit, Roster};
+use crate::path::DataPath;
 use crate::registry::{Openings, Registry};
 use crate::site::Site;
 use crate::trace::Trace;
 use crate::wait::Policy;
 use channels::Channels;
 use driven::Tasks;
-use ends::Ends;
-use moves::{Move, Moves};
+use ends::KnownExits;
+use moves::{DeviceOp, DeviceOps};
 use ops::Op;
 use parking::Parking;
 use peer::{NoLink, Peer, Table};
-use progress::Turn;
+use progress::ProgressState;
 use traffic::Tally;
 use waits::Waits;
 
@@ -100,30 +100,30 @@ pub struct Engine {
     answers: Arc<Mutex<Vec<contact::Answer>>>,
     channels: RwLock<Channels>,
     /// What devices have in hand.
-    moves: Mutex<Moves>,
+    moves: Mutex<DeviceOps>,
     /// The thread that the locks between a send and its receive are biased to.
     bias: Arc<Bias>,
-    turn: biased::Mutex<Turn>,
+    turn: biased::Mutex<ProgressState>,
     parking: Parking,
     waits: Waits,
     /// What is driven though nobody waits for it.
     tasks: Tasks,
     pub(crate) policy: Policy,
     /// The way of messages that say nothing of their own.
-    pub(crate) path: Path,
+    pub(crate) path: DataPath,
     /// Whether such messages go by no path of their own, and none is recorded.
     is_plain: bool,
     /// Whether there is a device that wants memory registered.
     registers: bool,
     /// What goes through blocks then, though nobody has asked for it.
     stages: Stages,
-    pub(crate) credit: Credit,
+    pub(crate) credit: CreditPool,
     /// How many outboxes have something waiting.
     pub(crate) busy: AtomicUsize,
     /// The peers of these outboxes, each once, and of some that have become idle since.
     busy_peers: biased::Mutex<Vec<PeerId>>,
     /// The ends that are known and have been learned.
-    ends: RwLock<Ends>,
+    ends: RwLock<KnownExits>,
     /// Whether there are ends that pending operations must be held against.
     recheck: AtomicBool,
     /// Operations that wait for a death to become known.
@@ -133,9 +133,9 @@ pub struct Engine {
     /// Whether it takes part in nothing more.
     closed: AtomicBool,
     /// By device, what was copied out of it.
-    arrived: Box<[Tally]>,
+    copied_out: Box<[Tally]>,
     /// What channels had moved that this rank has left, and the copies of messages that matched probes took.
-    left: Mutex<Local>,
+    left: Mutex<LocalTraffic>,
     /// What is recorded, if this rank is traced.
     trace: Option<Box<Trace>>,
     pool: OnceLock<RankPool>,
@@ -164,7 +164,7 @@ impl Engine {
     ) -> Result<Arc<Self>, OpenError> {
         let bias = Bias::new();
         let site = Site { bias: Arc::clone(&bias), ..site };
-        let Openings { opened, refused } = registry.open(&site, config)?;
+        let Openings { opened, failed: refused } = registry.open(&site, config)?;
         let trace = Trace::open(config, site.rank);
         let path = config.choice(&PATH);
         let (mut devices, mut inlets) = (Vec::new(), Vec::new());
@@ -177,14 +177,14 @@ impl Engine {
         cards.publish(own).map_err(|why| OpenError { device: "start-up", why })?;
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
-            policy: Policy::new(config, site.local),
+            policy: Policy::new(config, site.ranks_on_host),
             path,
-            is_plain: path == Path::Auto && trace.is_none(),
-            registers: devices.iter().any(|device| device.caps().registers.is_some()),
+            is_plain: path == DataPath::Auto && trace.is_none(),
+            registers: devices.iter().any(|device| device.caps().register_from.is_some()),
             stages: Stages::default(),
             peers: Table::new(site.size),
-            turn: biased::Mutex::new(&bias, Turn::new(inlets, site.size)),
-            credit: Credit::new(config, site.size),
+            turn: biased::Mutex::new(&bias, ProgressState::new(inlets, site.size)),
+            credit: CreditPool::new(config, site.size),
             site,
             devices,
             refused,
@@ -204,7 +204,7 @@ impl Engine {
             blamed: Mutex::default(),
             leaving: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            arrived,
+            copied_out: arrived,
             left: Mutex::default(),
             trace,
             pool: OnceLock::new(),
@@ -212,17 +212,18 @@ impl Engine {
     }
 
     /// Returns by which way messages go that do not say so themselves.
-    pub fn path(&self) -> Path {
+    pub fn path(&self) -> DataPath {
         self.path
     }
 
     /// Returns the pool of this rank. Its blocks lie where the peers of a device can look at them, if there is a device with such
-    /// [memory](Device::storage) that has any left; then messages in them need not be copied. Otherwise it is a pool like others.
+    /// [memory](Device::exportable_storage) that has any left; then messages in them need not be copied. Otherwise it is a pool like others.
     pub fn pool(&self) -> &RankPool {
         self.pool.get_or_init(|| {
-            let sources: Vec<_> = self.devices.iter().filter_map(|device| device.storage()).collect();
+            let sources: Vec<_> =
+                self.devices.iter().filter_map(|device| device.exportable_storage()).collect();
             // The first region fits into the least room that there may be.
-            let growth = Growth::default().first(256 << 10);
+            let growth = Growth::default().first_region(256 << 10);
             Magazine::growing(growth, move |len| {
                 let pages = || Pages::create(len).map(|pages| Box::new(pages) as Box<dyn Storage>);
                 sources.iter().find_map(|make| make(len).ok()).map_or_else(pages, Ok)
@@ -257,61 +258,61 @@ impl Engine {
         if self.leaving.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.finish();
+        self.drain_tasks();
         self.closed.store(true, Ordering::SeqCst);
         for channel in self.all_channels() {
-            self.withdraw_receives(&channel);
+            self.cancel_receives(&channel);
         }
         self.recheck_all();
         // What was started since ends at once.
         if self.tasks.are_open() {
-            self.drive_all(true);
+            self.poll_tasks(true);
         }
         // An answer to a peer's message must be on its way before the peer hears that no more will come.
-        let leaving = |_: &()| Wait::call("leaving the job: what it has sent is not received");
+        let leaving = |_: &()| WaitReason::call("leaving the job: what it has sent is not received");
         self.wait_for(
             &mut (),
-            |()| (!self.tasks.are_open() && self.peers.iter().all(|p| p.outbox().is_settled())).then_some(()),
+            |()| (!self.tasks.are_open() && self.peers.iter().all(|p| p.outbox().is_drained())).then_some(()),
             leaving,
         );
-        crate::steps::reach(crate::steps::Step::Closing, self.site.rank);
-        self.roster.report(self.site.rank, End::Closing);
+        crate::steps::reach(crate::steps::KillPoint::Closing, self.site.rank);
+        self.roster.report(self.site.rank, Exit::Closing);
         let has_ended =
-            |peer: PeerId| self.end_of(peer.0).is_some_and(|end| !matches!(end, End::Finishing(_)));
-        self.wait_for(&mut (), |()| self.is_quiet(has_ended).then_some(()), leaving);
+            |peer: PeerId| self.exit_of(peer.0).is_some_and(|end| !matches!(end, Exit::ClosingExcept(_)));
+        self.wait_for(&mut (), |()| self.is_drained(has_ended).then_some(()), leaving);
         // Devices give back soon after what these peers had received; one that does not is not waited for any longer.
         let end = Instant::now() + GIVE_UP;
-        self.wait_until(|| (self.is_quiet(|_| false) || Instant::now() >= end).then_some(()));
+        self.wait_until(|| (self.is_drained(|_| false) || Instant::now() >= end).then_some(()));
         self.end_received();
-        self.roster.report(self.site.rank, End::Left);
+        self.roster.report(self.site.rank, Exit::Left);
     }
 
     /// Drives to their ends the operations that nobody waits for any more. Before that it says that it does nothing else: who
     /// waits for something else of it, while it is waited for here, asks for that.
-    fn finish(&self) {
+    fn drain_tasks(&self) {
         let contexts = self.tasks.contexts();
         if contexts.is_empty() {
             return;
         }
         for channel in self.all_channels() {
             if !contexts.contains(&channel.context) {
-                self.withdraw_receives(&channel);
+                self.cancel_receives(&channel);
             }
         }
-        let is_settled = |_: &mut ()| self.peers.iter().all(|p| p.outbox().is_settled()).then_some(());
+        let is_settled = |_: &mut ()| self.peers.iter().all(|p| p.outbox().is_drained()).then_some(());
         self.wait_for(&mut (), is_settled, |()| {
-            Wait::call("leaving the job: what it has sent is not received")
+            WaitReason::call("leaving the job: what it has sent is not received")
         });
-        self.roster.report(self.site.rank, End::Finishing(contexts.into()));
-        self.drive_all(true);
+        self.roster.report(self.site.rank, Exit::ClosingExcept(contexts.into()));
+        self.poll_tasks(true);
         let have_ended = |_: &mut ()| (!self.tasks.are_open()).then_some(());
         self.wait_for(&mut (), have_ended, |()| {
-            Wait::call("leaving the job: others are late in collectives it has started")
+            WaitReason::call("leaving the job: others are late in collectives it has started")
         });
     }
 
     /// Whether an operation is a send whose receiver looks at the message where it lies.
-    pub(crate) fn is_received(&self, op: &Op) -> bool {
+    pub(crate) fn is_viewed_send(&self, op: &Op) -> bool {
         let Op::Send { peer, registration: Some(registration), .. } = op else { return false };
         let device = self.peers.get(*peer).and_then(|peer| self.device_of(peer));
         device.is_some_and(|device| device.is_received(registration))
@@ -320,11 +321,11 @@ impl Engine {
     /// Whether nothing this rank has sent, or has begun to receive, is still under way. What is lent and looked at has been
     /// received. A device that does not give memory back after the end of the peer does not keep the rank for long: the
     /// memory is given back when the device is dropped.
-    fn is_quiet(&self, has_ended: impl Fn(PeerId) -> bool + Copy) -> bool {
+    fn is_drained(&self, has_ended: impl Fn(PeerId) -> bool + Copy) -> bool {
         self.busy.load(Ordering::Acquire) == 0
-            && self.peers.iter().all(|p| p.outbox().is_settled())
-            && self.all_channels().iter().all(|c| c.ops().is_settled(has_ended, |op| self.is_received(op)))
-            && lock(&self.moves).is_settled(has_ended)
+            && self.peers.iter().all(|p| p.outbox().is_drained())
+            && self.all_channels().iter().all(|c| c.ops().is_settled(has_ended, |op| self.is_viewed_send(op)))
+            && lock(&self.moves).allows_close(has_ended)
     }
 }
 
@@ -338,16 +339,16 @@ impl Drop for Engine {
         self.turn.get_mut().close();
         self.devices.clear();
         for channel in self.all_channels() {
-            let failed = channel.ops().take_all_back();
-            failed.into_iter().for_each(|(op, fault)| op.end(Err(fault)));
+            let failed = channel.ops().reclaim_all();
+            failed.into_iter().for_each(|(op, fault)| op.complete(Err(fault)));
             self.fail_channel(&channel, &Fault::Freed);
         }
         let moves = lock(&self.moves).drain();
         for left in moves {
             match left {
-                Move::Quiet { op, fault } => op.end(Err(fault)),
-                Move::Lent { sending, .. } => sending.fail(&Fault::Freed),
-                Move::Got { .. } => (),
+                DeviceOp::Quiesce { op, fault } => op.complete(Err(fault)),
+                DeviceOp::SendZcopy { sending, .. } => sending.fail(&Fault::Freed),
+                DeviceOp::Get { .. } => (),
             }
         }
     }

@@ -8,44 +8,44 @@ use super::channel::Channel;
 use super::ops::Op;
 use super::slab::Slab;
 use super::{Engine, lock};
-use crate::completion::Ender;
-use crate::device::{Body, Device, Memory, PeerId, Quiet, Registration, Token};
+use crate::completion::Completer;
+use crate::device::{Body, Device, MemoryDesc, OpToken, PeerId, QuiesceStatus, Registration};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source};
 
 /// What waits for a token.
 #[derive(Debug)]
-pub(crate) enum Move {
+pub(crate) enum DeviceOp {
     /// `len` bytes on their way into the receive `op`.
-    Got { channel: Arc<Channel>, op: u64, peer: PeerId, len: usize },
+    Get { channel: Arc<Channel>, op: u64, peer: PeerId, len: usize },
     /// A piece of a body that is sent from where it lies.
-    Lent { peer: PeerId, sending: Arc<Sending> },
+    SendZcopy { peer: PeerId, sending: Arc<StreamedSend> },
     /// An operation that has failed, and whose memory the peer may still reach.
-    Quiet { op: Box<Op>, fault: Fault },
+    Quiesce { op: Box<Op>, fault: Fault },
 }
 
 /// A message whose body is on its way in frames. It ends when nobody holds it any more: not the outbox, for it has pieces
 /// to send, nor a device that sends one from where it lies.
 #[derive(Debug)]
-pub(crate) struct Sending {
+pub(crate) struct StreamedSend {
     source: Option<Source>,
     /// The source as a device is shown it, where it takes lent bodies; and what it has made of that. Dropped before the source.
-    pub(crate) lent: Option<(Memory, Option<Registration>)>,
+    pub(crate) lent: Option<(MemoryDesc, Option<Registration>)>,
     pub(crate) message: Envelope,
-    ender: Option<Ender>,
+    ender: Option<Completer>,
     /// What it fails with.
     fault: OnceLock<Fault>,
 }
 
-impl Sending {
+impl StreamedSend {
     pub(crate) fn new(
         source: Source,
-        lent: Option<(Memory, Option<Registration>)>,
+        lent: Option<(MemoryDesc, Option<Registration>)>,
         message: Envelope,
-        ender: Ender,
+        ender: Completer,
     ) -> Arc<Self> {
         let (source, ender) = (Some(source), Some(ender));
-        Arc::new(Sending { source, lent, message, ender, fault: OnceLock::new() })
+        Arc::new(StreamedSend { source, lent, message, ender, fault: OnceLock::new() })
     }
 
     /// Returns `len` bytes from `position` on, as a device takes them.
@@ -59,22 +59,22 @@ impl Sending {
     }
 }
 
-impl Drop for Sending {
+impl Drop for StreamedSend {
     fn drop(&mut self) {
         drop((self.lent.take(), self.source.take()));
         let outcome = self.fault.take().map_or(Ok(self.message), Err);
         if let Some(ender) = self.ender.take() {
-            ender.end(outcome);
+            ender.complete(outcome);
         }
     }
 }
 
 /// The moves of one engine.
 #[derive(Debug, Default)]
-pub(crate) struct Moves(Slab<Move>);
+pub(crate) struct DeviceOps(Slab<DeviceOp>);
 
-impl Moves {
-    fn take(&mut self, Token(number): Token, is_due: impl Fn(&Move) -> bool) -> Option<Move> {
+impl DeviceOps {
+    fn take(&mut self, OpToken(number): OpToken, is_due: impl Fn(&DeviceOp) -> bool) -> Option<DeviceOp> {
         self.0.get(number).filter(|it| is_due(it))?;
         self.0.take(number)
     }
@@ -83,11 +83,13 @@ impl Moves {
     ///
     /// The operation keeps the only copy of its registration. It cannot be taken out before this returns, so the device is
     /// never asked about memory that has been given back.
-    fn quiesce(&mut self, device: &dyn Device, op: Op, fault: Fault) -> (Token, Quiet, bool) {
-        let token = Token(self.0.insert(Move::Quiet { op: Box::new(op), fault }));
-        let Some(Move::Quiet { op, .. }) = self.0.get(token.0) else { return (token, Quiet::Now, false) };
+    fn quiesce(&mut self, device: &dyn Device, op: Op, fault: Fault) -> (OpToken, QuiesceStatus, bool) {
+        let token = OpToken(self.0.insert(DeviceOp::Quiesce { op: Box::new(op), fault }));
+        let Some(DeviceOp::Quiesce { op, .. }) = self.0.get(token.0) else {
+            return (token, QuiesceStatus::Done, false);
+        };
         let Op::Send { peer, registration: Some(registration), .. } = &**op else {
-            return (token, Quiet::Now, false);
+            return (token, QuiesceStatus::Done, false);
         };
         let quiet = device.quiesce(*peer, registration, token);
         (token, quiet, device.is_received(registration))
@@ -95,56 +97,56 @@ impl Moves {
 
     /// Whether a rank need not wait for any of them before it leaves: memory that peers which have ended may reach is not
     /// waited for, and receives are [operations](super::ops::Ops).
-    pub(crate) fn is_settled(&self, has_ended: impl Fn(PeerId) -> bool) -> bool {
+    pub(crate) fn allows_close(&self, has_ended: impl Fn(PeerId) -> bool) -> bool {
         self.0.iter().all(|it| match it {
-            Move::Lent { peer, .. } => has_ended(*peer),
-            Move::Got { .. } | Move::Quiet { .. } => true,
+            DeviceOp::SendZcopy { peer, .. } => has_ended(*peer),
+            DeviceOp::Get { .. } | DeviceOp::Quiesce { .. } => true,
         })
     }
 
     /// Takes all of them back: there are no devices any more.
-    pub(crate) fn drain(&mut self) -> Vec<Move> {
+    pub(crate) fn drain(&mut self) -> Vec<DeviceOp> {
         self.0.drain()
     }
 }
 
 impl Engine {
     /// Notes a move before a device is asked for it, so that its end finds it.
-    pub(crate) fn note_move(&self, what: Move) -> Token {
-        Token(lock(&self.moves).0.insert(what))
+    pub(crate) fn begin_device_op(&self, what: DeviceOp) -> OpToken {
+        OpToken(lock(&self.moves).0.insert(what))
     }
 
     /// Forgets a move that was not started.
-    pub(crate) fn forget_move(&self, token: Token) -> Option<Move> {
+    pub(crate) fn drop_device_op(&self, token: OpToken) -> Option<DeviceOp> {
         lock(&self.moves).take(token, |_| true)
     }
 
     /// Ends a move.
-    pub(crate) fn end_move(&self, token: Token, outcome: Result<(), String>) {
-        let taken = lock(&self.moves).take(token, |it| !matches!(it, Move::Quiet { .. }));
+    pub(crate) fn device_op_done(&self, token: OpToken, outcome: Result<(), String>) {
+        let taken = lock(&self.moves).take(token, |it| !matches!(it, DeviceOp::Quiesce { .. }));
         match taken {
-            Some(Move::Got { channel, op, peer, len }) => {
-                self.end_get(&channel, peer, op, outcome.is_ok().then_some(len));
+            Some(DeviceOp::Get { channel, op, peer, len }) => {
+                self.get_piece_done(&channel, peer, op, outcome.is_ok().then_some(len));
             }
-            Some(Move::Lent { peer, sending }) => {
+            Some(DeviceOp::SendZcopy { peer, sending }) => {
                 if let Err(why) = outcome {
                     sending.fail(&Fault::Unreachable { rank: peer.0, why: why.into() });
                 }
             }
-            Some(Move::Quiet { .. }) | None => (),
+            Some(DeviceOp::Quiesce { .. }) | None => (),
         }
     }
 
     /// Ends an operation whose memory no peer reaches any more.
-    pub(crate) fn end_quiet(&self, token: Token) {
-        let taken = lock(&self.moves).take(token, |it| matches!(it, Move::Quiet { .. }));
-        let Some(Move::Quiet { op, fault }) = taken else { return };
+    pub(crate) fn quiesce_done(&self, token: OpToken) {
+        let taken = lock(&self.moves).take(token, |it| matches!(it, DeviceOp::Quiesce { .. }));
+        let Some(DeviceOp::Quiesce { op, fault }) = taken else { return };
         let outcome = match &*op {
             // It was cancelled too late.
-            Op::Send { message, .. } if fault == Fault::Cancelled && self.is_received(&op) => Ok(*message),
+            Op::Send { message, .. } if fault == Fault::Cancelled && self.is_viewed_send(&op) => Ok(*message),
             _ => Err(fault),
         };
-        op.end(outcome);
+        op.complete(outcome);
     }
 
     /// Ends an operation that has failed: at once, or when its peer does not reach its memory any more. Returns false if it was
@@ -157,13 +159,13 @@ impl Engine {
             _ => None,
         };
         let Some(device) = device else {
-            op.end(Err(fault));
+            op.complete(Err(fault));
             return true;
         };
         let is_cancelled = fault == Fault::Cancelled;
         let (token, quiet, is_received) = lock(&self.moves).quiesce(device, op, fault);
-        if quiet == Quiet::Now {
-            self.end_quiet(token);
+        if quiet == QuiesceStatus::Done {
+            self.quiesce_done(token);
         }
         !(is_cancelled && is_received)
     }

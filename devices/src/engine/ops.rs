@@ -2,56 +2,56 @@
 
 use super::peer::Counted;
 use super::slab::Slab;
-use crate::completion::{Completion, Ender, Outcome};
-use crate::device::{Memory, PeerId, Registration};
+use crate::completion::{Completer, Completion, Outcome};
+use crate::device::{MemoryDesc, PeerId, Registration};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source, Target};
 
 /// An operation under way. Registrations come before the memory that they register, so that they are dropped first.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// A message whose body waits here for [`Kind::Clear`](crate::header::Kind) or
-    /// [`Kind::Done`](crate::header::Kind); its peer may be getting it if it is registered.
+    /// A message whose body waits here for [`Kind::Cts`](crate::header::Kind) or
+    /// [`Kind::Fin`](crate::header::Kind); its peer may be getting it if it is registered.
     Send {
         peer: PeerId,
         registration: Option<Registration>,
         source: Source,
         message: Envelope,
-        ender: Ender,
+        ender: Completer,
         /// Counts it among the peer's, if it is long.
         _counted: Option<Counted>,
     },
     /// An eager message that waits for its match. Its frame holds the memory, and may wait for room at this place of the
     /// peer's outbox.
-    Sync { peer: PeerId, message: Envelope, place: u64, ender: Ender },
+    Sync { peer: PeerId, message: Envelope, place: u64, ender: Completer },
     /// A matched receive whose body is coming.
-    Recv(Recv),
+    RecvOp(RecvOp),
 }
 
-/// A matched receive: of its sender's operation `theirs`.
+/// A matched receive: of its sender's operation `sender_op`.
 #[derive(Debug)]
-pub(crate) struct Recv {
+pub(crate) struct RecvOp {
     pub(crate) peer: PeerId,
-    pub(crate) theirs: u64,
+    pub(crate) sender_op: u64,
     /// What the device has made of the target, where it wants it. Dropped before the target, and before the operation ends.
     pub(crate) registration: Option<Registration>,
     pub(crate) target: Target,
     pub(crate) message: Envelope,
     /// The bytes that have landed.
     pub(crate) received: usize,
-    pub(crate) ender: Ender,
-    pub(crate) hands: Hands,
+    pub(crate) ender: Completer,
+    pub(crate) owner: BufferOwner,
 }
 
 /// In whose hands the memory of a receive is.
 #[derive(Debug)]
-pub(crate) enum Hands {
+pub(crate) enum BufferOwner {
     /// The engine's.
-    Ours,
+    Engine,
     /// A device's, which writes to it.
-    Lent {
+    Device {
         /// How many moves into it have not ended, and one for those that are still to be posted.
-        moves: u32,
+        writes: u32,
         /// Whether one of them has failed.
         failed: bool,
         /// What the operation fails with when it comes back, if it has failed meanwhile.
@@ -59,61 +59,63 @@ pub(crate) enum Hands {
     },
 }
 
-impl Hands {
+impl BufferOwner {
     /// A device's, for one move.
-    pub(crate) const LENT: Hands = Hands::Lent { moves: 1, failed: false, fault: None };
+    pub(crate) const LENT: BufferOwner = BufferOwner::Device { writes: 1, failed: false, fault: None };
 }
 
 /// What became of a receive when a move into its memory ended.
 #[derive(Debug)]
-pub(crate) enum Back {
+pub(crate) enum WriteDone {
     /// It goes on.
-    Open,
+    Pending,
     /// All of its body has landed.
-    Whole(Recv),
+    Complete(RecvOp),
     /// It had failed meanwhile.
     Failed(Op, Fault),
-    /// A move has failed, and none is under way any more: nothing of the sender's operation `theirs` has been received.
-    Void { theirs: u64 },
+    /// A move has failed, and none is under way any more: nothing of the sender's operation `sender_op` has been received.
+    Refetch { theirs: u64 },
 }
 
 impl Op {
     pub(crate) fn peer(&self) -> PeerId {
         match self {
-            Op::Send { peer, .. } | Op::Sync { peer, .. } | Op::Recv(Recv { peer, .. }) => *peer,
+            Op::Send { peer, .. } | Op::Sync { peer, .. } | Op::RecvOp(RecvOp { peer, .. }) => *peer,
         }
     }
 
     pub(crate) fn message(&self) -> Envelope {
         match self {
-            Op::Send { message, .. } | Op::Sync { message, .. } | Op::Recv(Recv { message, .. }) => *message,
+            Op::Send { message, .. } | Op::Sync { message, .. } | Op::RecvOp(RecvOp { message, .. }) => {
+                *message
+            }
         }
     }
 
-    fn is_lent(&self) -> bool {
-        matches!(self, Op::Recv(Recv { hands: Hands::Lent { .. }, .. }))
+    fn is_device_owned(&self) -> bool {
+        matches!(self, Op::RecvOp(RecvOp { owner: BufferOwner::Device { .. }, .. }))
     }
 
-    fn ender(&self) -> &Ender {
+    fn ender(&self) -> &Completer {
         match self {
-            Op::Send { ender, .. } | Op::Sync { ender, .. } | Op::Recv(Recv { ender, .. }) => ender,
+            Op::Send { ender, .. } | Op::Sync { ender, .. } | Op::RecvOp(RecvOp { ender, .. }) => ender,
         }
     }
 
     /// Ends the operation; neither a device nor a peer reaches its memory any more.
-    pub(crate) fn end(self, outcome: Outcome) {
+    pub(crate) fn complete(self, outcome: Outcome) {
         let ender = match self {
             Op::Send { ender, source, registration, .. } => {
                 drop((registration, source));
                 ender
             }
             Op::Sync { ender, .. } => ender,
-            Op::Recv(Recv { ender, target, registration, .. }) => {
+            Op::RecvOp(RecvOp { ender, target, registration, .. }) => {
                 drop((registration, target));
                 ender
             }
         };
-        ender.end(outcome);
+        ender.complete(outcome);
     }
 }
 
@@ -121,8 +123,8 @@ impl Op {
 ///
 /// # Invariants
 /// 1. A receive that is lent to a device stays in the table, with its target: [`get`](Self::get) does not show it,
-///    [`take`](Self::take) and [`take_all`](Self::take_all) leave it. Only [`take_back`](Self::take_back), called when
-///    a move into it has ended or will not be made, and [`take_all_back`](Self::take_all_back), called when there is no
+///    [`take`](Self::take_outcome) and [`take_all`](Self::take_all) leave it. Only [`take_back`](Self::take_back), called when
+///    a move into it has ended or will not be made, and [`reclaim_all`](Self::take_all_back), called when there is no
 ///    device any more, end that. So the user's memory is not given back while a device may write to it.
 #[derive(Debug, Default)]
 pub(crate) struct Ops(Slab<Op>);
@@ -134,83 +136,95 @@ impl Ops {
 
     /// Returns an operation by a number that came from `peer`, if it is one of that peer's.
     pub(crate) fn get(&mut self, number: u64, peer: PeerId) -> Option<&mut Op> {
-        self.0.get(number).filter(|op| op.peer() == peer && !op.is_lent())
+        self.0.get(number).filter(|op| op.peer() == peer && !op.is_device_owned())
     }
 
     /// Returns a receive from `peer`, also one that is lent.
-    fn receive(&mut self, number: u64, peer: PeerId) -> Option<&mut Recv> {
+    fn receive(&mut self, number: u64, peer: PeerId) -> Option<&mut RecvOp> {
         match self.0.get(number)? {
-            Op::Recv(recv) if recv.peer == peer => Some(recv),
+            Op::RecvOp(recv) if recv.peer == peer => Some(recv),
             _ => None,
         }
     }
 
     /// Lends a receive to a device, which writes its next `len` bytes where this says; `None` if `at` is not the next
     /// byte, or they have no run of memory.
-    pub(crate) fn lend(&mut self, number: u64, peer: PeerId, at: usize, len: usize) -> Option<*mut u8> {
-        let Op::Recv(Recv { target, message, received, hands, .. }) = self.get(number, peer)? else {
+    pub(crate) fn begin_device_write(
+        &mut self,
+        number: u64,
+        peer: PeerId,
+        at: usize,
+        len: usize,
+    ) -> Option<*mut u8> {
+        let Op::RecvOp(RecvOp { target, message, received, owner: hands, .. }) = self.get(number, peer)?
+        else {
             return None;
         };
         if at != *received || len > message.bytes - *received {
             return None;
         }
         let to = target.run(at, len)?;
-        *hands = Hands::LENT;
+        *hands = BufferOwner::LENT;
         Some(to)
     }
 
     /// Lends a receive that is lent already once more, for a move of its bytes `at..at + len`; `None` if it has failed
     /// meanwhile, or another move has.
-    pub(crate) fn lend_more(
+    pub(crate) fn add_device_write(
         &mut self,
         number: u64,
         peer: PeerId,
         at: usize,
         len: usize,
-    ) -> Option<(Memory, Option<Registration>)> {
+    ) -> Option<(MemoryDesc, Option<Registration>)> {
         let recv = self.receive(number, peer)?;
-        let Hands::Lent { moves, failed: false, fault: None } = &mut recv.hands else { return None };
-        let memory = recv.target.lend(at, len)?;
+        let BufferOwner::Device { writes: moves, failed: false, fault: None } = &mut recv.owner else {
+            return None;
+        };
+        let memory = recv.target.for_device(at, len)?;
         *moves += 1;
         Some((memory, recv.registration.clone()))
     }
 
     /// Takes a receive back after a move into it, which has landed `len` bytes, or failed.
-    pub(crate) fn take_back(&mut self, number: u64, peer: PeerId, landed: Option<usize>) -> Back {
-        let Some(recv) = self.receive(number, peer) else { return Back::Open };
-        let Hands::Lent { moves, failed, fault } = &mut recv.hands else { return Back::Open };
+    pub(crate) fn end_device_write(&mut self, number: u64, peer: PeerId, landed: Option<usize>) -> WriteDone {
+        let Some(recv) = self.receive(number, peer) else { return WriteDone::Pending };
+        let BufferOwner::Device { writes: moves, failed, fault } = &mut recv.owner else {
+            return WriteDone::Pending;
+        };
         match landed {
             Some(len) => recv.received += len,
             None => *failed = true,
         }
         *moves -= 1;
         if *moves > 0 {
-            return Back::Open;
+            return WriteDone::Pending;
         }
         let (failed, fault) = (*failed, fault.take());
-        recv.hands = Hands::Ours;
+        recv.owner = BufferOwner::Engine;
         if let Some(fault) = fault {
-            return self.0.take(number).map_or(Back::Open, |op| Back::Failed(op, fault));
+            return self.0.take(number).map_or(WriteDone::Pending, |op| WriteDone::Failed(op, fault));
         }
         if failed {
             recv.received = 0;
-            return Back::Void { theirs: recv.theirs };
+            return WriteDone::Refetch { theirs: recv.sender_op };
         }
         if recv.received < recv.message.bytes {
-            return Back::Open;
+            return WriteDone::Pending;
         }
         match self.0.take(number) {
-            Some(Op::Recv(recv)) => Back::Whole(recv),
-            _ => Back::Open,
+            Some(Op::RecvOp(recv)) => WriteDone::Complete(recv),
+            _ => WriteDone::Pending,
         }
     }
 
     /// Takes all receives back, as there are no devices any more; returns those that have failed meanwhile.
-    pub(crate) fn take_all_back(&mut self) -> Vec<(Op, Fault)> {
+    pub(crate) fn reclaim_all(&mut self) -> Vec<(Op, Fault)> {
         let mut failed = Vec::new();
         for (number, op) in self.0.iter_mut() {
-            if let Op::Recv(Recv { hands, .. }) = op
-                && let Hands::Lent { fault: Some(fault), .. } = std::mem::replace(hands, Hands::Ours)
+            if let Op::RecvOp(RecvOp { owner: hands, .. }) = op
+                && let BufferOwner::Device { fault: Some(fault), .. } =
+                    std::mem::replace(hands, BufferOwner::Engine)
             {
                 failed.push((number, fault));
             }
@@ -225,7 +239,7 @@ impl Ops {
 
     /// Takes the send that ends `completion`, and its number.
     pub(crate) fn take_send(&mut self, completion: &Completion) -> Option<(u64, Op)> {
-        let ours = |op: &Op| !matches!(op, Op::Recv(_)) && op.ender().ends(completion);
+        let ours = |op: &Op| !matches!(op, Op::RecvOp(_)) && op.ender().is_for(completion);
         let number = self.0.find(ours)?;
         Some((number, self.0.take(number)?))
     }
@@ -249,7 +263,7 @@ impl Ops {
         for (number, op) in self.0.iter_mut() {
             let Some(fault) = why(op) else { continue };
             match op {
-                Op::Recv(Recv { hands: Hands::Lent { fault: failed, .. }, .. }) => {
+                Op::RecvOp(RecvOp { owner: BufferOwner::Device { fault: failed, .. }, .. }) => {
                     failed.get_or_insert(fault);
                 }
                 _ => taken.push((number, fault)),
@@ -270,7 +284,9 @@ impl Ops {
         is_received: impl Fn(&Op) -> bool,
     ) -> bool {
         self.0.iter().all(|op| match op {
-            Op::Recv(Recv { peer, hands: Hands::Lent { fault: Some(_), .. }, .. }) => has_ended(*peer),
+            Op::RecvOp(RecvOp { peer, owner: BufferOwner::Device { fault: Some(_), .. }, .. }) => {
+                has_ended(*peer)
+            }
             op => is_received(op),
         })
     }
@@ -300,14 +316,14 @@ mod tests {
             bytes: memory.len(),
         };
         let mut ops = Ops::default();
-        let number = ops.insert(Op::Recv(Recv {
+        let number = ops.insert(Op::RecvOp(RecvOp {
             peer: PEER,
-            theirs: 0,
+            sender_op: 0,
             target: target.unwrap(),
             message,
             received: 0,
             ender,
-            hands: Hands::Ours,
+            owner: BufferOwner::Engine,
             registration: None,
         }));
         (ops, number, completion)
@@ -317,17 +333,19 @@ mod tests {
     fn what_is_lent_to_a_device_fails_only_when_it_comes_back() {
         let mut memory = [0; 100];
         let (mut ops, number, completion) = receive(&mut memory);
-        assert!(ops.lend(number, PEER, 0, 60).is_some());
+        assert!(ops.begin_device_write(number, PEER, 0, 60).is_some());
         assert!(ops.get(number, PEER).is_none() && ops.take(number, PEER).is_none());
-        assert!(ops.lend(number, PEER, 0, 60).is_none(), "twice");
+        assert!(ops.begin_device_write(number, PEER, 0, 60).is_none(), "twice");
         assert!(ops.take_all(|_| Some(FREED)).is_empty());
         assert!(ops.take_all(|_| Some(Fault::Cancelled)).is_empty(), "the first fault stays");
         assert!(!ops.is_empty() && completion.outcome().is_none());
-        let Back::Failed(op, fault) = ops.take_back(number, PEER, Some(60)) else { panic!("it had failed") };
+        let WriteDone::Failed(op, fault) = ops.end_device_write(number, PEER, Some(60)) else {
+            panic!("it had failed")
+        };
         assert_eq!(fault, FREED);
-        op.end(Err(fault));
+        op.complete(Err(fault));
         assert!(ops.is_empty() && completion.outcome().is_some());
-        assert!(matches!(ops.take_back(number, PEER, Some(0)), Back::Open), "it is gone");
+        assert!(matches!(ops.end_device_write(number, PEER, Some(0)), WriteDone::Pending), "it is gone");
     }
 
     #[test]
@@ -335,17 +353,17 @@ mod tests {
         let mut memory = [0; 100];
         let (mut ops, number, _completion) = receive(&mut memory);
         for (at, len) in [(1, 10), (0, 101), (0, usize::MAX), (usize::MAX, 1)] {
-            assert!(ops.lend(number, PEER, at, len).is_none(), "{len} bytes at {at}");
+            assert!(ops.begin_device_write(number, PEER, at, len).is_none(), "{len} bytes at {at}");
         }
-        assert!(ops.lend(number, PeerId(4), 0, 10).is_none(), "another peer's");
-        assert!(ops.lend(number, PEER, 0, 60).is_some());
-        assert!(matches!(ops.take_back(number, PeerId(4), Some(60)), Back::Open));
+        assert!(ops.begin_device_write(number, PeerId(4), 0, 10).is_none(), "another peer's");
+        assert!(ops.begin_device_write(number, PEER, 0, 60).is_some());
+        assert!(matches!(ops.end_device_write(number, PeerId(4), Some(60)), WriteDone::Pending));
         assert!(ops.get(number, PEER).is_none(), "still lent");
-        assert!(matches!(ops.take_back(number, PEER, Some(60)), Back::Open));
-        assert!(ops.lend(number, PEER, 60, 39).is_some());
-        assert!(matches!(ops.take_back(number, PEER, Some(39)), Back::Open));
-        assert!(ops.lend(number, PEER, 99, 1).is_some());
-        assert!(matches!(ops.take_back(number, PEER, Some(1)), Back::Whole(_)));
+        assert!(matches!(ops.end_device_write(number, PEER, Some(60)), WriteDone::Pending));
+        assert!(ops.begin_device_write(number, PEER, 60, 39).is_some());
+        assert!(matches!(ops.end_device_write(number, PEER, Some(39)), WriteDone::Pending));
+        assert!(ops.begin_device_write(number, PEER, 99, 1).is_some());
+        assert!(matches!(ops.end_device_write(number, PEER, Some(1)), WriteDone::Complete(_)));
         assert!(ops.is_empty());
     }
 
@@ -355,32 +373,32 @@ mod tests {
         for (failing, fails) in [(None, false), (Some(1), false), (None, true), (Some(0), true)] {
             let mut memory = [0; 100];
             let (mut ops, number, _completion) = receive(&mut memory);
-            assert!(ops.lend_more(number, PEER, 0, 10).is_none(), "not lent yet");
-            assert!(ops.lend(number, PEER, 0, 100).is_some());
+            assert!(ops.add_device_write(number, PEER, 0, 10).is_none(), "not lent yet");
+            assert!(ops.begin_device_write(number, PEER, 0, 100).is_some());
             for at in [0, 40, 80] {
                 let len = 40.min(100 - at);
-                assert!(ops.lend_more(number, PEER, at, len).is_some());
+                assert!(ops.add_device_write(number, PEER, at, len).is_some());
             }
             // The first lending stood for the moves that were to be posted.
-            assert!(matches!(ops.take_back(number, PEER, Some(0)), Back::Open));
+            assert!(matches!(ops.end_device_write(number, PEER, Some(0)), WriteDone::Pending));
             if fails {
                 assert!(ops.take_all(|_| Some(FREED)).is_empty());
             }
             for (i, len) in [20, 40].into_iter().enumerate() {
                 let landed = (failing != Some(i)).then_some(len);
-                assert!(matches!(ops.take_back(number, PEER, landed), Back::Open));
+                assert!(matches!(ops.end_device_write(number, PEER, landed), WriteDone::Pending));
                 assert!(ops.get(number, PEER).is_none(), "still lent");
                 if fails || failing == Some(i) {
-                    assert!(ops.lend_more(number, PEER, 0, 1).is_none(), "no more moves");
+                    assert!(ops.add_device_write(number, PEER, 0, 1).is_none(), "no more moves");
                 }
             }
-            match ops.take_back(number, PEER, Some(40)) {
-                Back::Failed(_, fault) => assert!(fails && fault == FREED),
-                Back::Void { theirs: 0 } => {
+            match ops.end_device_write(number, PEER, Some(40)) {
+                WriteDone::Failed(_, fault) => assert!(fails && fault == FREED),
+                WriteDone::Refetch { theirs: 0 } => {
                     assert!(!fails && failing.is_some() && ops.get(number, PEER).is_some())
                 }
-                Back::Whole(recv) => assert!(!fails && failing.is_none() && recv.received == 100),
-                Back::Void { .. } | Back::Open => panic!("the last move has ended"),
+                WriteDone::Complete(recv) => assert!(!fails && failing.is_none() && recv.received == 100),
+                WriteDone::Refetch { .. } | WriteDone::Pending => panic!("the last move has ended"),
             }
         }
     }

@@ -9,23 +9,23 @@ use mpj_pool::{Pool, RawBuffer};
 
 use super::Engine;
 use super::channel::Channel;
-use super::moves::{Move, Sending};
-use super::peer::{Contact, Outbox, Peer, Waiting};
-use super::send::Leave;
+use super::moves::{DeviceOp, StreamedSend};
+use super::peer::{Outbox, Peer, QueuedFrame, Wireup};
+use super::send::Coalesce;
 use crate::biased::MutexGuard;
-use crate::completion::Ender;
-use crate::device::{Link, Moved, Part, PeerId, PostError};
-use crate::header::{Head, Kind};
+use crate::completion::Completer;
+use crate::device::{Endpoint, MemoryPart, OpStatus, PeerId, PostError};
+use crate::header::{FrameKind, Head};
 use crate::later;
 use crate::layout::{Envelope, Source};
-use crate::matching::Held;
-use crate::steps::{Step, reach};
+use crate::matching::UnexpectedBody;
+use crate::steps::{KillPoint, reach};
 use crate::trace::Trace;
 
 /// The most messages of one sender that may wait for an answer of their receiver, which keeps some 150 bytes of each.
 ///
 /// The next one fails instead of waiting: a program may have its receiver take the last message first, and would hang.
-pub(crate) const ANNOUNCED: u64 = 1 << 20;
+pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
 /// What no context is.
 const NO_CONTEXT: u64 = u64::MAX;
@@ -35,7 +35,7 @@ pub(super) const PIECES: usize = 16;
 
 /// What an eager message takes of its receiver's room: its body and what it costs to keep.
 #[inline]
-pub(crate) fn cost(bytes: usize) -> u64 {
+pub(crate) fn credit_cost(bytes: usize) -> u64 {
     bytes as u64 + 64
 }
 
@@ -43,29 +43,29 @@ impl Engine {
     /// Makes sure that the peer knows the channel before the first frame that names it.
     #[inline]
     pub(crate) fn bind(&self, out: &mut Outbox, channel: &Channel) {
-        if !out.knows(channel) {
-            self.introduce(out, channel);
+        if !out.is_bound(channel) {
+            self.send_bind(out, channel);
         }
     }
 
     #[cold]
-    fn introduce(&self, out: &mut Outbox, channel: &Channel) {
+    fn send_bind(&self, out: &mut Outbox, channel: &Channel) {
         if out.gone && !self.ask_again(out) {
             return;
         }
-        let number = usize::from(channel.number());
+        let number = usize::from(channel.wire_id());
         if out.bound.len() <= number {
             out.bound.resize(number + 1, NO_CONTEXT);
         }
         out.bound[number] = channel.context;
-        let mut head = Head::new(Kind::Bind, 0, channel.number(), channel.rank().cast_signed());
+        let mut head = Head::new(FrameKind::Bind, 0, channel.wire_id(), channel.rank().cast_signed());
         head.hash.set(channel.context);
         self.push(out, head);
     }
 
     /// Sends a frame that belongs to no operation here, now or when there is room.
     pub(crate) fn push(&self, out: &mut Outbox, head: Head) {
-        self.push_message(out, NO_CONTEXT, head, None, Leave::Now);
+        self.push_message(out, NO_CONTEXT, head, None, Coalesce::No);
     }
 
     /// Sends a frame of a message, now or when there is room.
@@ -75,38 +75,38 @@ impl Engine {
         context: u64,
         head: Head,
         body: Option<Source>,
-        leave: Leave,
+        leave: Coalesce,
     ) {
-        self.push_frame(out, Waiting { context, head, body, key: None, ends: None, place: 0 }, leave);
+        self.push_frame(out, QueuedFrame { context, head, body, key: None, completes: None, seq: 0 }, leave);
     }
 
     /// Sends a frame, now or when there is room.
-    pub(crate) fn push_frame(&self, out: &mut Outbox, frame: Waiting, leave: Leave) {
+    pub(crate) fn push_frame(&self, out: &mut Outbox, frame: QueuedFrame, leave: Coalesce) {
         if out.gone && !self.ask_again(out) {
             return;
         }
         if !out.waiting.is_empty() || self.post_frame(out, &frame, leave).is_err() {
             // If the link is broken, it answers the same when the outbox is flushed, and is reported then.
             self.queue_frame(out, frame);
-            if out.contact != Contact::Met {
-                self.look_for_answers();
+            if out.contact != Wireup::Connected {
+                self.wake_progress();
             }
         } else {
-            self.note_staged(out);
+            self.note_unflushed(out);
         }
     }
 
     /// Gives a frame to its device.
     #[inline]
-    fn post_frame(&self, out: &mut Outbox, frame: &Waiting, leave: Leave) -> Result<(), PostError> {
+    fn post_frame(&self, out: &mut Outbox, frame: &QueuedFrame, leave: Coalesce) -> Result<(), PostError> {
         let bytes = frame.body.as_ref().map_or(0, Source::bytes);
         self.posting(out, &frame.head, bytes, |out| out.post_frame(frame, leave))
     }
 
     /// Has the link flushed by whoever waits if it has kept something back of a frame it took; returns whether it has.
     #[inline]
-    pub(crate) fn note_staged(&self, out: &mut Outbox) -> bool {
-        let is_staged = out.link.is_staged();
+    pub(crate) fn note_unflushed(&self, out: &mut Outbox) -> bool {
+        let is_staged = out.link.has_unflushed();
         if is_staged {
             let idle = out.is_idle();
             out.unflushed = true;
@@ -121,16 +121,16 @@ impl Engine {
         context: u64,
         head: Head,
         body: Option<Source>,
-        ends: Option<(Ender, Envelope)>,
+        ends: Option<(Completer, Envelope)>,
     ) {
-        self.queue_frame(out, Waiting { context, head, body, key: None, ends, place: 0 });
+        self.queue_frame(out, QueuedFrame { context, head, body, key: None, completes: ends, seq: 0 });
     }
 
     /// Has a frame wait for room, at a place that it is given now.
-    fn queue_frame(&self, out: &mut Outbox, frame: Waiting) {
+    fn queue_frame(&self, out: &mut Outbox, frame: QueuedFrame) {
         let idle = out.is_idle();
         let place = out.place;
-        out.waiting.push_back(Waiting { place, ..frame });
+        out.waiting.push_back(QueuedFrame { seq: place, ..frame });
         out.place += 1;
         self.note_busy(idle, out);
         // A thread that sleeps has looked for room for what waited before that.
@@ -164,9 +164,9 @@ impl Engine {
     }
 
     /// Has what links hold back leave now, as far as there is room: the caller waits for a message of which it was told
-    /// that it was [held](super::Sent::Held), or has nothing more to send. A load if nothing is.
+    /// that it was [held](super::Sent::Coalesced), or has nothing more to send. A load if nothing is.
     #[inline]
-    pub fn flush_held(&self) {
+    pub fn flush_coalesced(&self) {
         if self.is_busy() {
             self.flush_now();
         }
@@ -180,7 +180,7 @@ impl Engine {
 
     #[cold]
     fn flush_now(&self) {
-        let hold = later::Hold::begin();
+        let hold = later::DeferDrops::begin();
         let moved = self.flush_all(&mut Vec::new(), &mut Vec::new());
         drop(hold);
         if moved > 0 {
@@ -190,14 +190,14 @@ impl Engine {
             // As in `queue_frame`: a thread that sleeps may have looked while this one had the list.
             self.site.bell.ring();
         }
-        later::let_all_go();
+        later::run_deferred_drops();
     }
 
     /// Moves what waits in every busy outbox; returns how many frames went out.
     ///
     /// `ended` is empty before and after: memory of the user's is let go of when no outbox is locked. So is `peers`.
-    pub(crate) fn flush_all(&self, ended: &mut Vec<Ended>, peers: &mut Vec<PeerId>) -> usize {
-        let mut moved = self.take_answers();
+    pub(crate) fn flush_all(&self, ended: &mut Vec<DeferredCompletion>, peers: &mut Vec<PeerId>) -> usize {
+        let mut moved = self.process_cards();
         std::mem::swap(peers, &mut *self.busy_peers.lock());
         for peer in peers.drain(..).filter_map(|id| self.peers.get(id)) {
             let mut out = peer.outbox();
@@ -211,7 +211,7 @@ impl Engine {
         &self,
         peer: &Peer,
         mut out: MutexGuard<'_, Outbox>,
-        ended: &mut Vec<Ended>,
+        ended: &mut Vec<DeferredCompletion>,
     ) -> usize {
         if out.is_idle() {
             return 0;
@@ -232,7 +232,7 @@ impl Engine {
         self.note_busy(false, &mut out);
         self.list(&mut out);
         drop(out);
-        ended.drain(..).for_each(|ended| ended.end(self));
+        ended.drain(..).for_each(|ended| ended.run(self));
         if let Some(why) = broken {
             self.broken_link(peer, PostError::Broken(why));
         }
@@ -243,15 +243,15 @@ impl Engine {
         &self,
         out: &mut Outbox,
         moved: &mut usize,
-        ended: &mut Vec<Ended>,
+        ended: &mut Vec<DeferredCompletion>,
     ) -> Result<(), PostError> {
         while let Some(waiting) = out.waiting.pop_front() {
-            if let Err(error) = self.post_frame(out, &waiting, Leave::Soon) {
+            if let Err(error) = self.post_frame(out, &waiting, Coalesce::Allowed) {
                 out.waiting.push_front(waiting);
                 return Err(error);
             }
-            if waiting.body.is_some() || waiting.ends.is_some() {
-                ended.push(Ended::Frame { source: waiting.body, ends: waiting.ends });
+            if waiting.body.is_some() || waiting.completes.is_some() {
+                ended.push(DeferredCompletion::Frame { source: waiting.body, ends: waiting.completes });
             }
             *moved += 1;
         }
@@ -262,13 +262,13 @@ impl Engine {
         &self,
         out: &mut Outbox,
         moved: &mut usize,
-        ended: &mut Vec<Ended>,
+        ended: &mut Vec<DeferredCompletion>,
     ) -> Result<(), PostError> {
         for _ in 0..PIECES {
             let Some(stream) = out.streams.front() else { return Ok(()) };
-            if !out.knows(&stream.channel) {
+            if !out.is_bound(&stream.channel) {
                 let channel = Arc::clone(&stream.channel);
-                self.introduce(out, &channel);
+                self.send_bind(out, &channel);
             }
             if !out.waiting.is_empty() {
                 // The frame that binds the channel's number must go before.
@@ -277,13 +277,13 @@ impl Engine {
             let Outbox { id, link, caps, streams, sent, .. } = &mut *out;
             let Some(stream) = streams.front_mut() else { return Ok(()) };
             let bytes = stream.sending.message.bytes;
-            let len = caps.fragment.min(bytes - stream.sent);
-            let mut head = Head::new(Kind::Data, 0, stream.channel.number(), 0);
+            let len = caps.max_send_size.min(bytes - stream.sent);
+            let mut head = Head::new(FrameKind::Data, 0, stream.channel.wire_id(), 0);
             head.op.set(stream.op);
             head.extra.set(stream.sent as u64);
             let begun = self.trace().map(Trace::now);
             let way = match (
-                caps.lend.filter(|reach| (reach.from..=reach.most).contains(&len)),
+                caps.zcopy.filter(|reach| (reach.min..=reach.max).contains(&len)),
                 &stream.sending.lent,
             ) {
                 (Some(_), Some((memory, registration))) => {
@@ -302,10 +302,10 @@ impl Engine {
                 self.trace_piece(begun, way, "to", *id, len);
             }
             stream.sent += len;
-            reach(Step::PieceSent, self.site.rank);
+            reach(KillPoint::PieceSent, self.site.rank);
             *moved += 1;
             if stream.sent == bytes {
-                ended.extend(streams.pop_front().map(|stream| Ended::Body(stream.sending)));
+                ended.extend(streams.pop_front().map(|stream| DeferredCompletion::Body(stream.sending)));
             } else {
                 // One piece of each body in turn.
                 streams.rotate_left(1);
@@ -318,59 +318,65 @@ impl Engine {
     fn post_lent(
         &self,
         peer: PeerId,
-        link: &mut dyn Link,
+        link: &mut dyn Endpoint,
         head: &Head,
-        body: Part<'_>,
-        sending: &Arc<Sending>,
+        body: MemoryPart<'_>,
+        sending: &Arc<StreamedSend>,
     ) -> Result<(), PostError> {
-        let token = self.note_move(Move::Lent { peer, sending: Arc::clone(sending) });
+        let token = self.begin_device_op(DeviceOp::SendZcopy { peer, sending: Arc::clone(sending) });
         // SAFETY: the bytes are those of the source, which `sending` keeps until the move has ended.
         #[expect(unsafe_code, reason = "see above")]
-        let result = unsafe { link.post_lent(head.bytes(), &[body], token) };
-        if result != Ok(Moved::Started) {
+        let result = unsafe { link.post_zcopy(head.bytes(), &[body], token) };
+        if result != Ok(OpStatus::InProgress) {
             // The outbox still holds the message.
-            self.forget_move(token);
+            self.drop_device_op(token);
         }
         result.map(|_| ())
     }
 
     /// Keeps the body of an early message.
-    pub(crate) fn hold(&self, bytes: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Held {
+    pub(crate) fn buffer_body(
+        &self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> UnexpectedBody {
         if bytes == 0 {
-            return Held::Empty;
+            return UnexpectedBody::Empty;
         }
         match mpj_pool::global().alloc(bytes) {
             Ok(mut block) => {
                 fill(&mut block.as_uninit_mut()[..bytes]);
-                Held::Block(block)
+                UnexpectedBody::Block(block)
             }
-            Err(_) => Held::Lost,
+            Err(_) => UnexpectedBody::NoMemory,
         }
     }
 }
 
 /// What has ended while an outbox was locked, to be dealt with when no lock is held: its memory may be the user's to drop.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum DeferredCompletion {
     /// A frame that has gone, and the operation that ends with it.
-    Frame { source: Option<Source>, ends: Option<(Ender, Envelope)> },
+    Frame { source: Option<Source>, ends: Option<(Completer, Envelope)> },
     /// A body of which all pieces have gone.
-    Body(Arc<Sending>),
+    Body(Arc<StreamedSend>),
     /// A piece of a get, or its posting.
     Get { channel: Arc<Channel>, peer: PeerId, op: u64, landed: Option<usize> },
 }
 
-impl Ended {
-    pub(super) fn end(self, engine: &Engine) {
+impl DeferredCompletion {
+    pub(super) fn run(self, engine: &Engine) {
         match self {
-            Ended::Frame { source, ends } => {
+            DeferredCompletion::Frame { source, ends } => {
                 drop(source);
                 if let Some((ender, message)) = ends {
-                    ender.end(Ok(message));
+                    ender.complete(Ok(message));
                 }
             }
-            Ended::Body(sending) => drop(sending),
-            Ended::Get { channel, peer, op, landed } => engine.end_get(&channel, peer, op, landed),
+            DeferredCompletion::Body(sending) => drop(sending),
+            DeferredCompletion::Get { channel, peer, op, landed } => {
+                engine.get_piece_done(&channel, peer, op, landed)
+            }
         }
     }
 }

@@ -64,7 +64,7 @@ impl Parking {
         let _counted = Parked(self);
         let seen = *lock(&self.epoch);
         // SYNC parking-count (the fences order it)
-        if limit.0 > SHORTEST && !fence::heavy() {
+        if limit.0 > SHORTEST && !fence::heavy_fence() {
             limit.0 = SHORTEST;
         }
         if ready() {

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::channel::Channel;
-use super::fetch::Fetch;
-use super::moves::Sending;
-use super::outbox::cost;
-use super::send::{Leave, Mode};
+use super::fetch::PendingGet;
+use super::moves::StreamedSend;
+use super::outbox::credit_cost;
+use super::send::{Coalesce, Mode};
 use super::traffic::Traffic;
 use crate::biased::{Bias, Mutex, MutexGuard};
-use crate::completion::Ender;
-use crate::device::{Body, Caps, Link, PeerId, PostError, RemoteKey};
-use crate::header::{Head, Kind};
+use crate::completion::Completer;
+use crate::device::{Body, Caps, Endpoint, PeerId, PostError, RemoteKey};
+use crate::header::{FrameKind, Head};
 use crate::layout::{Envelope, Source};
 
 /// A table with room for every rank of the world that costs memory only where it is used.
@@ -62,9 +62,9 @@ pub(crate) struct Peer {
     /// Eager room given back to the peer, in all.
     pub(crate) granted: AtomicU64,
     /// Answers to messages that the peer had announced, in all; written under the outbox's lock.
-    pub(crate) answered: AtomicU64,
+    pub(crate) replies_sent: AtomicU64,
     /// Answers of the peer to messages announced to it, in all; written by the holder of the turn.
-    pub(crate) heard: AtomicU64,
+    pub(crate) replies_received: AtomicU64,
     /// Long messages announced to the peer that it has neither got nor asked for.
     pub(crate) bodies: Bodies,
 }
@@ -100,7 +100,7 @@ impl Peer {
     pub(crate) fn new(id: PeerId, room: u64, bias: &Arc<Bias>) -> Self {
         let outbox = Outbox {
             id,
-            contact: Contact::Asked,
+            contact: Wireup::Requested,
             link: Box::new(NoLink),
             caps: Caps::frames(0, 0),
             bound: Vec::new(),
@@ -110,7 +110,7 @@ impl Peer {
             streams: VecDeque::new(),
             fetches: VecDeque::new(),
             credit: 0,
-            room,
+            credit_given: room,
             freed: 0,
             recalled: 0,
             announced: 0,
@@ -121,7 +121,7 @@ impl Peer {
         };
         let [granted, answered, heard] = [const { AtomicU64::new(0) }; 3];
         let (device, outbox, bodies) = (OnceLock::new(), Mutex::new(bias, outbox), Bodies::default());
-        Peer { id, device, outbox, granted, answered, heard, bodies }
+        Peer { id, device, outbox, granted, replies_sent: answered, replies_received: heard, bodies }
     }
 
     #[inline]
@@ -139,26 +139,26 @@ impl Peer {
 pub(crate) struct Outbox {
     /// Whose it is.
     pub(crate) id: PeerId,
-    pub(crate) contact: Contact,
-    pub(crate) link: Box<dyn Link>,
+    pub(crate) contact: Wireup,
+    pub(crate) link: Box<dyn Endpoint>,
     /// What the link can do.
     pub(crate) caps: Caps,
     /// By channel number: the context the peer knows it for.
     pub(crate) bound: Vec<u64>,
     /// Messages to a peer that is not met: how they go depends on the device.
-    pub(crate) unsent: VecDeque<Unsent>,
+    pub(crate) unsent: VecDeque<DeferredSend>,
     /// Frames the link had no room for, in the order of their places.
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) waiting: VecDeque<QueuedFrame>,
     /// The place of the next frame that waits.
     pub(crate) place: u64,
     /// Bodies the peer has asked for.
-    pub(crate) streams: VecDeque<Stream>,
+    pub(crate) streams: VecDeque<BodyStream>,
     /// Bodies that are got from the peer, and have pieces to post.
-    pub(crate) fetches: VecDeque<Fetch>,
+    pub(crate) fetches: VecDeque<PendingGet>,
     /// Bytes of eager messages that may still go.
     pub(crate) credit: u64,
     /// What the peer may have waiting here, in all.
-    pub(crate) room: u64,
+    pub(crate) credit_given: u64,
     /// What of it receives of early messages have freed and the peer has not been told of.
     pub(crate) freed: u64,
     /// How much of that it was asked to return, and has not answered.
@@ -178,10 +178,15 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Posts one frame.
     #[inline]
-    pub(crate) fn post_body(&mut self, head: &[u8], body: Body<'_>, leave: Leave) -> Result<(), PostError> {
+    pub(crate) fn post_body(
+        &mut self,
+        head: &[u8],
+        body: Body<'_>,
+        leave: Coalesce,
+    ) -> Result<(), PostError> {
         match leave {
-            Leave::Now => self.link.post(head, body),
-            Leave::Soon => self.link.post_more(head, body),
+            Coalesce::No => self.link.post(head, body),
+            Coalesce::Allowed => self.link.post_more(head, body),
         }
     }
 
@@ -191,7 +196,7 @@ impl Outbox {
         &mut self,
         head: &Head,
         source: Option<&Source>,
-        leave: Leave,
+        leave: Coalesce,
     ) -> Result<(), PostError> {
         let Some(source) = source else { return self.post_body(head.bytes(), Body::Empty, leave) };
         self.post_body(head.bytes(), source.whole(), leave)?;
@@ -210,7 +215,7 @@ impl Outbox {
 
     /// Posts a frame that has waited, or may have to.
     #[inline]
-    pub(crate) fn post_frame(&mut self, frame: &Waiting, leave: Leave) -> Result<(), PostError> {
+    pub(crate) fn post_frame(&mut self, frame: &QueuedFrame, leave: Coalesce) -> Result<(), PostError> {
         match &frame.key {
             None => self.post(&frame.head, frame.body.as_ref(), leave),
             Some(key) => self.post_body(frame.head.bytes(), Body::Bytes(key.as_bytes()), leave),
@@ -226,47 +231,47 @@ impl Outbox {
     }
 
     /// Gives back what a frame has taken of the peer's room that will not be sent.
-    pub(crate) fn note_unsent(&mut self, frame: &Waiting) {
-        self.credit += frame.body.as_ref().map_or(0, |body| cost(body.bytes()));
+    pub(crate) fn refund(&mut self, frame: &QueuedFrame) {
+        self.credit += frame.body.as_ref().map_or(0, |body| credit_cost(body.bytes()));
         let kind = frame.head.short.kind();
-        if kind == Kind::Ready as u8 || kind == Kind::EagerSync as u8 {
+        if kind == FrameKind::Rts as u8 || kind == FrameKind::EagerSync as u8 {
             self.announced -= 1;
         }
     }
 
     /// Whether the frame that would have waited at this place still does.
     pub(crate) fn has_waiting(&self, place: u64) -> bool {
-        self.waiting.front().is_some_and(|first| first.place <= place)
+        self.waiting.front().is_some_and(|first| first.seq <= place)
     }
 
     /// Whether the peer takes the channel's number for its context.
     #[inline]
-    pub(crate) fn knows(&self, channel: &Channel) -> bool {
-        self.bound.get(usize::from(channel.number())) == Some(&channel.context)
+    pub(crate) fn is_bound(&self, channel: &Channel) -> bool {
+        self.bound.get(usize::from(channel.wire_id())) == Some(&channel.context)
     }
 
     /// Whether all of it has reached the peer's host.
-    pub(crate) fn is_settled(&mut self) -> bool {
-        self.is_idle() && (self.gone || self.link.is_settled())
+    pub(crate) fn is_drained(&mut self) -> bool {
+        self.is_idle() && (self.gone || self.link.is_drained())
     }
 }
 
 /// How far a rank is with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Contact {
+pub(crate) enum Wireup {
     /// Its cards are asked for.
-    Asked,
+    Requested,
     /// No device reaches it; the next message asks again.
-    Refused,
+    Unreachable,
     /// It has a link.
-    Met,
+    Connected,
 }
 
 /// The link to a peer that is not met: it never has room.
 #[derive(Debug)]
 pub(super) struct NoLink;
 
-impl Link for NoLink {
+impl Endpoint for NoLink {
     fn post(&mut self, _head: &[u8], _body: Body<'_>) -> Result<(), PostError> {
         Err(PostError::Again)
     }
@@ -274,17 +279,17 @@ impl Link for NoLink {
 
 /// A message to a peer that is not met.
 #[derive(Debug)]
-pub(crate) struct Unsent {
+pub(crate) struct DeferredSend {
     pub(crate) channel: Arc<Channel>,
     pub(crate) message: Envelope,
     pub(crate) source: Source,
     pub(crate) mode: Mode,
-    pub(crate) ender: Ender,
+    pub(crate) ender: Completer,
 }
 
 /// A frame the link had no room for.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedFrame {
     /// The context that its message belongs to, as the number may be another channel's by now; of other frames none.
     pub(crate) context: u64,
     pub(crate) head: Head,
@@ -292,17 +297,17 @@ pub(crate) struct Waiting {
     /// The body of an announcement.
     pub(crate) key: Option<Box<RemoteKey>>,
     /// The operation that ends when the frame has gone.
-    pub(crate) ends: Option<(Ender, Envelope)>,
+    pub(crate) completes: Option<(Completer, Envelope)>,
     /// Its place among all frames that ever waited here.
-    pub(crate) place: u64,
+    pub(crate) seq: u64,
 }
 
 /// A body on its way in pieces.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct BodyStream {
     /// It may have been left since: its number is bound again before each piece.
     pub(crate) channel: Arc<Channel>,
     pub(crate) op: u64,
-    pub(crate) sending: Arc<Sending>,
+    pub(crate) sending: Arc<StreamedSend>,
     pub(crate) sent: usize,
 }

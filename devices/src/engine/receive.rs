@@ -6,36 +6,36 @@ use std::sync::Arc;
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use super::channel::Channel;
-use super::fetch::Announced;
-use super::outbox::cost;
-use super::{Engine, Wait, lock};
-use crate::completion::{Completion, Receive, Receiving, Started};
+use super::fetch::MatchedRts;
+use super::outbox::credit_cost;
+use super::{Engine, WaitReason, lock};
+use crate::completion::{Completion, Receive, RecvCompleter, Started};
 use crate::copy;
 use crate::device::PeerId;
 use crate::fault::Fault;
-use crate::header::Kind;
+use crate::header::FrameKind;
 use crate::layout::{Envelope, Target};
-use crate::matching::{Held, Matching, Pattern, Posted, Short, Unexpected};
-use crate::path::Path;
-use crate::steps::{Step, reach};
+use crate::matching::{InlineBody, Matching, Pattern, Posted, Unexpected, UnexpectedBody};
+use crate::path::DataPath;
+use crate::steps::{KillPoint, reach};
 
 /// A message taken from its channel by a matched probe: only its holder can receive it.
 #[derive(Debug)]
-pub struct Message {
+pub struct MatchedMessage {
     pub(super) channel: Arc<Channel>,
     pub(super) early: Unexpected,
 }
 
-/// A message taken from its channel: see [`Engine::take`].
+/// A message taken from its channel: see [`Engine::mprobe_or_recv`].
 #[derive(Debug)]
-pub enum Taken {
+pub enum Matched {
     /// It has been received: the block that it fills from the first byte on.
     Block(Envelope, DefaultBlock),
     /// It has to be received.
-    Message(Message),
+    Message(MatchedMessage),
 }
 
-impl Message {
+impl MatchedMessage {
     /// Returns its envelope.
     pub fn envelope(&self) -> &Envelope {
         &self.early.message
@@ -43,7 +43,7 @@ impl Message {
 
     /// Whether its body has come with it, so that receiving it takes no time.
     pub fn is_here(&self) -> bool {
-        !matches!(self.early.body, Held::Remote { .. })
+        !matches!(self.early.body, UnexpectedBody::Rendezvous { .. })
     }
 }
 
@@ -58,9 +58,9 @@ impl Channel {
         self: &Arc<Self>,
         most: usize,
         mut which: impl FnMut(&Envelope) -> bool,
-    ) -> Option<Message> {
-        let early = self.matching().take_early(most, |early| which(&early.message))?;
-        Some(Message { channel: Arc::clone(self), early })
+    ) -> Option<MatchedMessage> {
+        let early = self.matching().take_unexpected_where(most, |early| which(&early.message))?;
+        Some(MatchedMessage { channel: Arc::clone(self), early })
     }
 }
 
@@ -85,34 +85,34 @@ impl Engine {
         receive: Receive,
     ) -> Result<Completion, Box<Fault>> {
         let Receive { mut receiving, completion } = receive;
-        if self.path != Path::Auto {
-            receiving.target().prefer(self.path);
+        if self.path != DataPath::Auto {
+            receiving.target().or_path(self.path);
         }
         let mut matching = channel.matching();
         if let Some(early) = matching.take_unexpected(pattern) {
             matching.local.note_early(&early);
             drop(matching);
-            self.consume(channel, early, receiving);
+            self.deliver_unexpected(channel, early, receiving);
             return Ok(completion);
         }
         if let Some(fault) = channel.broken() {
             return Err(Box::new(fault.clone()));
         }
-        receiving.target().ask_for();
+        receiving.target().prefetch();
         matching.post(Posted::new(pattern, receiving));
         drop(matching);
-        self.recheck(channel, channel.peer(pattern.source.cast_unsigned()));
+        self.recheck_exits(channel, channel.peer(pattern.source.cast_unsigned()));
         Ok(completion)
     }
 
     /// Receives a message taken by a matched probe; mostly it has ended when it is returned.
-    pub fn recv_message(&self, message: Message, receive: Receive) -> Completion {
-        let Message { channel, early } = message;
+    pub fn recv_message(&self, message: MatchedMessage, receive: Receive) -> Completion {
+        let MatchedMessage { channel, early } = message;
         let Receive { mut receiving, completion } = receive;
-        receiving.target().prefer(self.path);
+        receiving.target().or_path(self.path);
         // The channel may have been left since.
         lock(&self.left).note_early(&early);
-        self.consume(&channel, early, receiving);
+        self.deliver_unexpected(&channel, early, receiving);
         completion
     }
 
@@ -121,9 +121,11 @@ impl Engine {
     ///
     /// # Errors
     /// The message back if its body lies elsewhere, or there is no block.
-    pub fn recv_block(&self, message: Message) -> Result<DefaultBlock, Message> {
-        let Message { channel, early } = message;
-        self.take_over(&channel, early).map(|(_, block)| block).map_err(|early| Message { channel, early })
+    pub fn recv_block(&self, message: MatchedMessage) -> Result<DefaultBlock, MatchedMessage> {
+        let MatchedMessage { channel, early } = message;
+        self.take_block(&channel, early)
+            .map(|(_, block)| block)
+            .map_err(|early| MatchedMessage { channel, early })
     }
 
     /// Waits for the message that a receive would get, and takes it out of its channel: in its block, as
@@ -131,96 +133,109 @@ impl Engine {
     ///
     /// # Errors
     /// Why none will ever come.
-    pub fn take(&self, channel: &Arc<Channel>, pattern: Pattern, call: &'static str) -> Result<Taken, Fault> {
+    pub fn mprobe_or_recv(
+        &self,
+        channel: &Arc<Channel>,
+        pattern: Pattern,
+        call: &'static str,
+    ) -> Result<Matched, Fault> {
         let early = self.next_early(channel, pattern, call)?;
-        Ok(match self.take_over(channel, early) {
-            Ok((message, block)) => Taken::Block(message, block),
-            Err(early) => Taken::Message(Message { channel: Arc::clone(channel), early }),
+        Ok(match self.take_block(channel, early) {
+            Ok((message, block)) => Matched::Block(message, block),
+            Err(early) => Matched::Message(MatchedMessage { channel: Arc::clone(channel), early }),
         })
     }
 
-    fn take_over(
+    fn take_block(
         &self,
         channel: &Channel,
         mut early: Unexpected,
     ) -> Result<(Envelope, DefaultBlock), Unexpected> {
         // What gives its room back is the body that it came with.
         let block = match &early.body {
-            Held::Here(short) => in_block(short.bytes()).inspect(|_| lock(&self.left).note_early(&early)),
-            Held::Block(_) => match std::mem::replace(&mut early.body, Held::Empty) {
-                Held::Block(block) => Some(block),
+            UnexpectedBody::Inline(short) => {
+                in_block(short.bytes()).inspect(|_| lock(&self.left).note_early(&early))
+            }
+            UnexpectedBody::Block(_) => match std::mem::replace(&mut early.body, UnexpectedBody::Empty) {
+                UnexpectedBody::Block(block) => Some(block),
                 _ => None,
             },
             _ => None,
         };
         let Some(block) = block else { return Err(early) };
         self.release_early(&early);
-        self.confirm(early.from, channel, early.notify);
+        self.send_fin_if_sync(early.from, channel, early.sync_op);
         Ok((early.message, block))
     }
 
     /// Gives a message that came early to its receive.
-    pub(super) fn consume(&self, channel: &Arc<Channel>, early: Unexpected, receiving: Receiving) {
-        let Some(trace) = self.trace() else { return self.give(channel, early, receiving) };
+    pub(super) fn deliver_unexpected(
+        &self,
+        channel: &Arc<Channel>,
+        early: Unexpected,
+        receiving: RecvCompleter,
+    ) {
+        let Some(trace) = self.trace() else { return self.deliver(channel, early, receiving) };
         let (begun, from, message) = (trace.now(), early.from, early.message);
-        self.give(channel, early, receiving);
+        self.deliver(channel, early, receiving);
         self.trace_early(trace, begun, channel, from, &message);
     }
 
-    fn give(&self, channel: &Arc<Channel>, early: Unexpected, mut receiving: Receiving) {
+    fn deliver(&self, channel: &Arc<Channel>, early: Unexpected, mut receiving: RecvCompleter) {
         self.release_early(&early);
-        let Unexpected { message, from, body, notify } = early;
+        let Unexpected { message, from, body, sync_op: notify } = early;
         let accepted = receiving.target().accepts(&message);
         let landed = match body {
-            Held::Remote { op, .. } if accepted.is_err() => {
+            UnexpectedBody::Rendezvous { op, .. } if accepted.is_err() => {
                 self.trace_refused(from, channel.context, op);
-                self.answer(from, channel, Kind::Done, op, 0);
+                self.answer(from, channel, FrameKind::Fin, op, 0);
                 accepted
             }
-            Held::Remote { op, key } => {
+            UnexpectedBody::Rendezvous { op, key } => {
                 let (target, ender) = receiving.into_parts();
-                let announced = Announced { channel, from, message, op, key: key.as_deref() };
+                let announced = MatchedRts { channel, from, message, op, key: key.as_deref() };
                 return self.fetch(&announced, target, ender);
             }
-            Held::Local { source, ender } => {
+            UnexpectedBody::SelfSend { source, ender } => {
                 if accepted.is_ok() {
                     source.copy_to(receiving.target());
                 }
                 drop(source);
-                ender.end(Ok(message));
+                ender.complete(Ok(message));
                 // Another thread may sleep until it is received.
-                self.rouse();
+                self.wake_all();
                 accepted
             }
             body => {
                 match &body {
-                    Held::Here(short) if accepted.is_ok() => {
-                        receiving.target().land(0, short.bytes());
+                    UnexpectedBody::Inline(short) if accepted.is_ok() => {
+                        receiving.target().write(0, short.bytes());
                     }
-                    Held::Block(block) if accepted.is_ok() => {
+                    UnexpectedBody::Block(block) if accepted.is_ok() => {
                         // SAFETY: the block was filled with the message's bytes when it was held.
                         #[expect(unsafe_code, reason = "see above")]
                         let bytes = unsafe { block.as_uninit()[..message.bytes].assume_init_ref() };
-                        receiving.target().land(0, bytes);
+                        receiving.target().write(0, bytes);
                     }
                     _ => (),
                 }
-                self.confirm(from, channel, notify);
-                let lost = matches!(body, Held::Lost).then_some(Fault::NoMemory { bytes: message.bytes });
+                self.send_fin_if_sync(from, channel, notify);
+                let lost = matches!(body, UnexpectedBody::NoMemory)
+                    .then_some(Fault::NoMemory { bytes: message.bytes });
                 accepted.and_then(|()| lost.map_or(Ok(()), Err))
             }
         };
         match landed.and_then(|()| receiving.target().finish(&message)) {
-            Ok(()) => receiving.landed(&message),
+            Ok(()) => receiving.complete_with(&message),
             Err(fault) => receiving.end(Err(fault)),
         }
     }
 
     /// Gives the room of an early message back to its sender.
     pub(super) fn release_early(&self, early: &Unexpected) {
-        let local = matches!(early.body, Held::Remote { .. } | Held::Local { .. });
+        let local = matches!(early.body, UnexpectedBody::Rendezvous { .. } | UnexpectedBody::SelfSend { .. });
         if !local && early.from.0 != self.site.rank {
-            self.release(early.from, cost(early.message.bytes));
+            self.release(early.from, credit_cost(early.message.bytes));
         }
     }
 
@@ -228,8 +243,8 @@ impl Engine {
     pub(super) fn refuse_early(&self, context: u64, early: Unexpected) {
         self.release_early(&early);
         let op = match early.body {
-            Held::Remote { op, .. } => Some(op),
-            _ => early.notify,
+            UnexpectedBody::Rendezvous { op, .. } => Some(op),
+            _ => early.sync_op,
         };
         if let Some(op) = op {
             self.refuse(early.from, context, op);
@@ -237,19 +252,19 @@ impl Engine {
     }
 
     /// Tells the sender of a synchronous message that it was matched.
-    pub(crate) fn confirm(&self, from: PeerId, channel: &Channel, notify: Option<u64>) {
+    pub(crate) fn send_fin_if_sync(&self, from: PeerId, channel: &Channel, notify: Option<u64>) {
         if let Some(op) = notify {
-            self.answer(from, channel, Kind::Done, op, 0);
+            self.answer(from, channel, FrameKind::Fin, op, 0);
         }
     }
 
     /// Takes a posted receive back; returns whether it had not matched yet.
-    pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
-        let posted = channel.matching().cancel(completion);
+    pub fn cancel_receive(&self, channel: &Channel, completion: &Completion) -> bool {
+        let posted = channel.matching().take_posted_of(completion);
         match posted {
             Some(posted) => {
                 posted.fail(Fault::Cancelled);
-                self.rouse();
+                self.wake_all();
                 true
             }
             None => false,
@@ -261,11 +276,11 @@ impl Engine {
     /// # Errors
     /// Why none will ever come.
     pub fn iprobe(&self, channel: &Channel, pattern: Pattern) -> Result<Option<Envelope>, Fault> {
-        self.advance();
+        self.progress_no_yield();
         let found =
-            self.look(channel, pattern, |m| m.peek(pattern).map(|early| early.message)).transpose()?;
+            self.try_match(channel, pattern, |m| m.peek(pattern).map(|early| early.message)).transpose()?;
         if found.is_none() {
-            self.policy.looked_in_vain();
+            self.policy.note_empty_poll();
         }
         Ok(found)
     }
@@ -274,13 +289,13 @@ impl Engine {
     ///
     /// # Errors
     /// Why none will ever come.
-    pub fn improbe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Option<Message>, Fault> {
-        self.advance();
-        let found = self.look(channel, pattern, |m| m.take_unexpected(pattern)).transpose()?;
+    pub fn improbe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Option<MatchedMessage>, Fault> {
+        self.progress_no_yield();
+        let found = self.try_match(channel, pattern, |m| m.take_unexpected(pattern)).transpose()?;
         if found.is_none() {
-            self.policy.looked_in_vain();
+            self.policy.note_empty_poll();
         }
-        Ok(found.map(|early| Message { channel: Arc::clone(channel), early }))
+        Ok(found.map(|early| MatchedMessage { channel: Arc::clone(channel), early }))
     }
 
     /// Waits for the message a receive would get and returns its envelope.
@@ -290,8 +305,8 @@ impl Engine {
     pub fn probe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Envelope, Fault> {
         self.wait_for(
             &mut (),
-            |()| self.look(channel, pattern, |m| m.peek(pattern).map(|early| early.message)),
-            |()| Wait::recv("probe", channel, pattern.source, pattern.tag),
+            |()| self.try_match(channel, pattern, |m| m.peek(pattern).map(|early| early.message)),
+            |()| WaitReason::recv("probe", channel, pattern.source, pattern.tag),
         )
     }
 
@@ -304,9 +319,9 @@ impl Engine {
         channel: &Arc<Channel>,
         pattern: Pattern,
         call: &'static str,
-    ) -> Result<Message, Fault> {
+    ) -> Result<MatchedMessage, Fault> {
         let early = self.next_early(channel, pattern, call)?;
-        Ok(Message { channel: Arc::clone(channel), early })
+        Ok(MatchedMessage { channel: Arc::clone(channel), early })
     }
 
     fn next_early(
@@ -317,13 +332,13 @@ impl Engine {
     ) -> Result<Unexpected, Fault> {
         self.wait_for(
             &mut (),
-            |()| self.look(channel, pattern, |m| m.take_unexpected(pattern)),
-            |()| Wait::recv(call, channel, pattern.source, pattern.tag),
+            |()| self.try_match(channel, pattern, |m| m.take_unexpected(pattern)),
+            |()| WaitReason::recv(call, channel, pattern.source, pattern.tag),
         )
     }
 
     /// Looks for an early message; `None` if there is none yet, an error if there will be none.
-    fn look<T>(
+    fn try_match<T>(
         &self,
         channel: &Channel,
         pattern: Pattern,
@@ -333,7 +348,7 @@ impl Engine {
         if let Some(found) = found {
             return Some(Ok(found));
         }
-        let fault = self.hopeless(channel, pattern).err()?;
+        let fault = self.ensure_matchable(channel, pattern).err()?;
         // Another thread may have taken in the last messages between the two looks.
         let found = find(&mut channel.matching());
         Some(found.ok_or(fault))
@@ -341,7 +356,7 @@ impl Engine {
 
     /// Lands an eager message that has just arrived; returns whether it takes no more room.
     #[inline]
-    pub(crate) fn arrive(
+    pub(crate) fn deliver_eager(
         &self,
         channel: &Arc<Channel>,
         from: PeerId,
@@ -352,16 +367,16 @@ impl Engine {
         let mut matching = channel.matching();
         if let Some(posted) = matching.take_posted(&message) {
             drop(matching);
-            posted.receive(&message, |target| {
-                target.land(0, body);
+            posted.complete_with(&message, |target| {
+                target.write(0, body);
             });
-            reach(Step::EagerMatched, self.site.rank);
-            self.confirm(from, channel, notify);
+            reach(KillPoint::EagerMatched, self.site.rank);
+            self.send_fin_if_sync(from, channel, notify);
             return true;
         }
-        let hold = || self.hold(body.len(), |room: &mut [MaybeUninit<u8>]| copy::fill(room, body));
-        let body = Short::of(body).map_or_else(hold, Held::Here);
-        let back = matching.keep(Unexpected { message, from, body, notify });
+        let hold = || self.buffer_body(body.len(), |room: &mut [MaybeUninit<u8>]| copy::fill(room, body));
+        let body = InlineBody::of(body).map_or_else(hold, UnexpectedBody::Inline);
+        let back = matching.push_unexpected(Unexpected { message, from, body, sync_op: notify });
         drop(matching);
         let refused = back.is_some();
         if refused && let Some(op) = notify {

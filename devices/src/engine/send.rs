@@ -6,22 +6,22 @@ use mpj_pool::Access;
 use zerocopy::IntoBytes;
 
 use super::Engine;
-use super::answers::note_announced;
 use super::channel::Channel;
-use super::failure::end_local;
-use super::fetch::{takes, wants_block};
+use super::failure::fail_self_sends;
+use super::fetch::{can_move, needs_bounce};
 use super::ops::Op;
-use super::outbox::cost;
-use super::peer::{Contact, Outbox, Peer, Unsent, Waiting};
-use crate::completion::{Completion, Ender, Started, pair};
+use super::outbox::credit_cost;
+use super::peer::{DeferredSend, Outbox, Peer, QueuedFrame, Wireup};
+use super::received_cards::note_announced;
+use crate::completion::{Completer, Completion, Started, pair};
 use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
-use crate::header::{Head, Kind, Short};
-use crate::layout::{Envelope, Source, Stage};
-use crate::liveness::End;
-use crate::matching::{Held, Posted, Unexpected};
-use crate::path::Path;
-use crate::steps::{Step, reach};
+use crate::header::{FrameKind, Head, ShortHead};
+use crate::layout::{BounceBuffer, Envelope, Source};
+use crate::liveness::Exit;
+use crate::matching::{Posted, Unexpected, UnexpectedBody};
+use crate::path::DataPath;
+use crate::steps::{KillPoint, reach};
 
 /// When a send may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,21 +35,21 @@ pub enum Mode {
 
 /// When what a send puts on its way leaves this rank, where there is room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leave {
+pub enum Coalesce {
     /// Before the call returns: its caller waits for it.
-    Now,
+    No,
     /// Soon: its caller may start more, and the device may have them leave together. They do at the latest with the
-    /// next call that waits or looks for news, by [`Engine::flush_held`], or after [`HELD`](crate::device::HELD).
-    Soon,
+    /// next call that waits or looks for news, by [`Engine::flush_coalesced`], or after [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY).
+    Allowed,
 }
 
 /// What has become of a send that did not fail.
 #[derive(Debug)]
 pub enum Sent {
     /// It has ended, and its message has left.
-    Left,
-    /// It has ended, and its message leaves [soon](Leave::Soon).
-    Held,
+    Posted,
+    /// It has ended, and its message leaves [soon](Coalesce::Allowed).
+    Coalesced,
     /// It goes on.
     Pending(Completion),
 }
@@ -68,17 +68,17 @@ impl Engine {
         tag: i32,
         source: &mut Source,
         mode: Mode,
-        leave: Leave,
+        leave: Coalesce,
     ) -> Result<Sent, Box<Fault>> {
         if mode == Mode::Standard
             && self.is_plain
-            && let Some(sent) = self.send_now(channel, dest, tag, source, leave)
+            && let Some(sent) = self.try_send_eager(channel, dest, tag, source, leave)
         {
             return Ok(sent);
         }
         match self.send(channel, dest, tag, source.take(), mode, leave) {
-            Ok(Started::Done(_)) if leave == Leave::Soon && self.is_busy() => Ok(Sent::Held),
-            Ok(Started::Done(_)) => Ok(Sent::Left),
+            Ok(Started::Done(_)) if leave == Coalesce::Allowed && self.is_busy() => Ok(Sent::Coalesced),
+            Ok(Started::Done(_)) => Ok(Sent::Posted),
             Ok(Started::Pending(completion)) => Ok(Sent::Pending(completion)),
             Err(fault) => Err(Box::new(fault)),
         }
@@ -86,34 +86,34 @@ impl Engine {
 
     /// Sends a message of one primitive if it can go at once and nothing is in its way; whatever is, is not looked into.
     #[inline]
-    fn send_now(
+    fn try_send_eager(
         &self,
         channel: &Channel,
         dest: u32,
         tag: i32,
         source: &Source,
-        leave: Leave,
+        leave: Coalesce,
     ) -> Option<Sent> {
         let (code, id) = (source.code()?, channel.peer(dest)?);
         let peer = self.peers.get(id).filter(|_| id.0 != self.site.rank)?;
         let mut out = peer.outbox();
-        let (bytes, cost) = (source.bytes(), cost(source.bytes()));
+        let (bytes, cost) = (source.bytes(), credit_cost(source.bytes()));
         // A peer that is not met has no credit.
-        let may = bytes <= out.caps.eager
+        let may = bytes <= out.caps.eager_limit
             && out.credit >= cost
             && out.waiting.is_empty()
-            && out.knows(channel)
-            && source.path().is_none_or(|path| path == Path::Auto);
+            && out.is_bound(channel)
+            && source.path().is_none_or(|path| path == DataPath::Auto);
         if !may || channel.is_troubled() || channel.broken().is_some() {
             return None;
         }
-        let head = Short::new(Kind::Eager, code, channel.number(), tag);
+        let head = ShortHead::new(FrameKind::Eager, code, channel.wire_id(), tag);
         out.post_body(head.as_bytes(), source.whole(), leave).ok()?;
         out.credit -= cost;
         out.note_eager(bytes);
-        let is_staged = self.note_staged(&mut out);
-        reach(Step::EagerSent, self.site.rank);
-        Some(if is_staged { Sent::Held } else { Sent::Left })
+        let is_staged = self.note_unflushed(&mut out);
+        reach(KillPoint::EagerSent, self.site.rank);
+        Some(if is_staged { Sent::Coalesced } else { Sent::Posted })
     }
 
     /// Starts a message to member `dest` of a channel.
@@ -129,7 +129,7 @@ impl Engine {
         tag: i32,
         source: Source,
         mode: Mode,
-        leave: Leave,
+        leave: Coalesce,
     ) -> Result<Started, Fault> {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
@@ -143,42 +143,42 @@ impl Engine {
         if channel.is_troubled() {
             self.refuse_gone(channel, id)?;
         }
-        let source = self.by_its_path(peer, source)?;
+        let source = self.apply_path(peer, source)?;
         let mut out = peer.outbox();
         // Once more under the lock: a channel that was left is forgotten when nothing of it is in an outbox.
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
-        let cost = cost(message.bytes);
-        let started = if message.bytes > out.caps.eager || out.credit < cost || self.wants_get(peer, &source)
-        {
-            if out.contact != Contact::Met {
-                return self.send_later(channel, peer, out, message, source, mode);
-            }
-            note_announced(peer, &mut out)?;
-            self.bind(&mut out, channel);
-            let (ender, completion) = pair();
-            self.announce(channel, peer, &mut out, (message, source, ender), leave);
-            Started::Pending(completion)
-        } else {
-            self.bind(&mut out, channel);
-            match mode {
-                Mode::Standard => {
-                    out.credit -= cost;
-                    self.send_eager(channel, peer, &mut out, message, source, leave)?
+        let cost = credit_cost(message.bytes);
+        let started =
+            if message.bytes > out.caps.eager_limit || out.credit < cost || self.wants_get(peer, &source) {
+                if out.contact != Wireup::Connected {
+                    return self.defer_send(channel, peer, out, message, source, mode);
                 }
-                Mode::Synchronous => {
-                    note_announced(peer, &mut out)?;
-                    out.credit -= cost;
-                    let (ender, completion) = pair();
-                    self.send_sync(channel, peer, &mut out, (message, source, ender), leave);
-                    Started::Pending(completion)
+                note_announced(peer, &mut out)?;
+                self.bind(&mut out, channel);
+                let (ender, completion) = pair();
+                self.send_rts(channel, peer, &mut out, (message, source, ender), leave);
+                Started::Pending(completion)
+            } else {
+                self.bind(&mut out, channel);
+                match mode {
+                    Mode::Standard => {
+                        out.credit -= cost;
+                        self.send_eager(channel, peer, &mut out, message, source, leave)?
+                    }
+                    Mode::Synchronous => {
+                        note_announced(peer, &mut out)?;
+                        out.credit -= cost;
+                        let (ender, completion) = pair();
+                        self.send_sync(channel, peer, &mut out, (message, source, ender), leave);
+                        Started::Pending(completion)
+                    }
                 }
-            }
-        };
+            };
         drop(out);
         if let Started::Pending(_) = started {
-            self.recheck(channel, Some(id));
+            self.recheck_exits(channel, Some(id));
         }
         Ok(started)
     }
@@ -191,15 +191,15 @@ impl Engine {
         out: &mut Outbox,
         message: Envelope,
         source: Source,
-        leave: Leave,
+        leave: Coalesce,
     ) -> Result<Started, Fault> {
-        let head = head(Kind::Eager, channel, &message);
+        let head = head(FrameKind::Eager, channel, &message);
         if out.waiting.is_empty() {
             match self.posting(out, &head, message.bytes, |out| out.post(&head, Some(&source), leave)) {
                 Ok(()) => {
-                    source.release();
-                    self.note_staged(out);
-                    reach(Step::EagerSent, self.site.rank);
+                    source.drop_fast();
+                    self.note_unflushed(out);
+                    reach(KillPoint::EagerSent, self.site.rank);
                     return Ok(Started::Done(message));
                 }
                 Err(PostError::Again) => (),
@@ -216,12 +216,12 @@ impl Engine {
         channel: &Channel,
         peer: &Peer,
         out: &mut Outbox,
-        (message, source, ender): (Envelope, Source, Ender),
-        leave: Leave,
+        (message, source, ender): (Envelope, Source, Completer),
+        leave: Coalesce,
     ) {
         let place = out.place;
         let op = Op::Sync { peer: peer.id, message, place, ender };
-        let mut head = head(Kind::EagerSync, channel, &message);
+        let mut head = head(FrameKind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push_message(out, channel.context, head, Some(source), leave);
         // Whether it waits there or has gone, the place is no other frame's.
@@ -229,44 +229,44 @@ impl Engine {
     }
 
     /// Announces a message whose body the receiver fetches or asks for.
-    fn announce(
+    fn send_rts(
         &self,
         channel: &Channel,
         peer: &Peer,
         out: &mut Outbox,
-        (message, source, ender): (Envelope, Source, Ender),
-        leave: Leave,
+        (message, source, ender): (Envelope, Source, Completer),
+        leave: Coalesce,
     ) {
         let (registration, key) = self.expose(peer, &source).unzip();
         self.note_registered(out, registration.as_ref().map_or(0, Registration::bytes));
-        let _counted = (message.bytes > out.caps.eager).then(|| peer.bodies.count());
+        let _counted = (message.bytes > out.caps.eager_limit).then(|| peer.bodies.count());
         let op = Op::Send { peer: peer.id, source, message, registration, ender, _counted };
-        let mut head = head(Kind::Ready, channel, &message);
+        let mut head = head(FrameKind::Rts, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);
         out.sent.announced.add(message.bytes);
         let key = key.map(Box::new);
         self.push_frame(
             out,
-            Waiting { context: channel.context, head, body: None, key, ends: None, place: 0 },
+            QueuedFrame { context: channel.context, head, body: None, key, completes: None, seq: 0 },
             leave,
         );
-        reach(Step::Announced, self.site.rank);
+        reach(KillPoint::RtsSent, self.site.rank);
     }
 
     /// Packs a message that is to go through a block, or had better.
     #[inline]
-    fn by_its_path(&self, peer: &Peer, source: Source) -> Result<Source, Fault> {
+    fn apply_path(&self, peer: &Peer, source: Source) -> Result<Source, Fault> {
         match source.path().unwrap_or(self.path) {
-            Path::Buffered if source.bytes() > 0 => {
+            DataPath::Buffered if source.bytes() > 0 => {
                 let bytes = source.bytes();
-                let block = Stage::of(bytes).ok_or(Fault::NoMemory { bytes })?;
-                Ok(source.packed(block))
+                let block = BounceBuffer::alloc(bytes).ok_or(Fault::NoMemory { bytes })?;
+                Ok(source.pack_into_bounce(block))
             }
             // Where there is no memory for it, it goes without.
-            Path::Auto | Path::ZeroCopy if self.registers && self.wants_block(peer, &source) => {
-                match self.stages.take(source.bytes()) {
-                    Some(block) => Ok(source.packed(block)),
+            DataPath::Auto | DataPath::ZeroCopy if self.registers && self.wants_block(peer, &source) => {
+                match self.stages.try_alloc(source.bytes()) {
+                    Some(block) => Ok(source.pack_into_bounce(block)),
                     None => Ok(source),
                 }
             }
@@ -281,17 +281,17 @@ impl Engine {
         // What may go at once is not read, also where there is no credit for it.
         let reads = |device: &&dyn Device| {
             let caps = device.caps();
-            source.bytes() > caps.eager && caps.get.is_some_and(|get| source.bytes() >= get.from)
+            source.bytes() > caps.eager_limit && caps.get.is_some_and(|get| source.bytes() >= get.min)
         };
         device.filter(reads).zip(source.memory()).is_some_and(|(device, memory)| {
-            wants_block(device, &memory, source.bytes(), source.region(), path)
+            needs_bounce(device, &memory, source.bytes(), source.region(), path)
         })
     }
 
     /// Whether a message that might go at once is to be got by its receiver.
     #[inline]
     fn wants_get(&self, peer: &Peer, source: &Source) -> bool {
-        source.path().unwrap_or(self.path) == Path::ZeroCopy && self.can_get(peer, source)
+        source.path().unwrap_or(self.path) == DataPath::ZeroCopy && self.can_get(peer, source)
     }
 
     #[cold]
@@ -299,23 +299,23 @@ impl Engine {
         let device = self.device_of(peer);
         device
             .zip(source.memory())
-            .is_some_and(|(device, memory)| takes(device, device.caps().get, &memory, Path::ZeroCopy))
+            .is_some_and(|(device, memory)| can_move(device, device.caps().get, &memory, DataPath::ZeroCopy))
     }
 
     /// Lends a body to its receiver, if the device can and the operation owns it; otherwise registers it for its receiver to
     /// get, if the device can and it pays. The key goes with the announcement.
     fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
         let (device, memory) = self.device_of(peer).zip(source.memory())?;
-        if let Some(keep) = source.owned() {
+        if let Some(keep) = source.keep_alive() {
             // SAFETY: what is sent is initialised; nobody writes it while there is a copy of what keeps it.
             #[expect(unsafe_code, reason = "see above")]
-            let lent = unsafe { device.lend(&memory, keep) };
+            let lent = unsafe { device.export(&memory, keep) };
             if let Some(lent) = lent {
                 let key = device.pack_key(&lent, 0, memory.bytes());
                 return key.map(|key| (lent, key));
             }
         }
-        if !takes(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {
+        if !can_move(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {
             return None;
         }
         // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
@@ -327,28 +327,29 @@ impl Engine {
     }
 
     /// Starts a message that has waited for its peer to be met.
-    pub(super) fn send_late(&self, peer: &Peer, out: &mut Outbox, unsent: Unsent) {
-        let Unsent { channel, message, source, mode, ender } = unsent;
+    pub(super) fn send_deferred(&self, peer: &Peer, out: &mut Outbox, unsent: DeferredSend) {
+        let DeferredSend { channel, message, source, mode, ender } = unsent;
         self.bind(out, &channel);
-        let cost = cost(message.bytes);
-        let eager = message.bytes <= out.caps.eager && out.credit >= cost && !self.wants_get(peer, &source);
+        let cost = credit_cost(message.bytes);
+        let eager =
+            message.bytes <= out.caps.eager_limit && out.credit >= cost && !self.wants_get(peer, &source);
         if (!eager || mode == Mode::Synchronous)
             && let Err(fault) = note_announced(peer, out)
         {
             drop(source);
-            return ender.end(Err(fault));
+            return ender.complete(Err(fault));
         }
         if !eager {
-            return self.announce(&channel, peer, out, (message, source, ender), Leave::Soon);
+            return self.send_rts(&channel, peer, out, (message, source, ender), Coalesce::Allowed);
         }
         out.credit -= cost;
         match mode {
             Mode::Standard => {
-                let head = head(Kind::Eager, &channel, &message);
+                let head = head(FrameKind::Eager, &channel, &message);
                 self.queue(out, channel.context, head, Some(source), Some((ender, message)));
             }
             Mode::Synchronous => {
-                self.send_sync(&channel, peer, out, (message, source, ender), Leave::Soon);
+                self.send_sync(&channel, peer, out, (message, source, ender), Coalesce::Allowed);
             }
         }
     }
@@ -362,7 +363,7 @@ impl Engine {
     ) -> Result<Started, Fault> {
         let mut matching = channel.matching();
         if let Some(posted) = matching.take_posted(&message) {
-            matching.local.own.add(message.bytes);
+            matching.local.to_self.add(message.bytes);
             drop(matching);
             return Ok(self.hand_over(posted, message, &source));
         }
@@ -370,16 +371,16 @@ impl Engine {
             // A program that sends to itself before it receives counts on a copy, whatever the size.
             Mode::Standard => {
                 drop(matching);
-                let held = self.hold(message.bytes, |room| {
+                let held = self.buffer_body(message.bytes, |room| {
                     source.pack(0, room);
                 });
-                if matches!(held, Held::Lost) {
+                if matches!(held, UnexpectedBody::NoMemory) {
                     return Err(Fault::NoMemory { bytes: message.bytes });
                 }
                 matching = channel.matching();
                 // Another thread may have posted its receive meanwhile.
                 if let Some(posted) = matching.take_posted(&message) {
-                    matching.local.own.add(message.bytes);
+                    matching.local.to_self.add(message.bytes);
                     drop(matching);
                     return Ok(self.hand_over(posted, message, &source));
                 }
@@ -387,20 +388,20 @@ impl Engine {
             }
             Mode::Synchronous => {
                 let (ender, completion) = pair();
-                (Held::Local { source: Box::new(source), ender }, Started::Pending(completion))
+                (UnexpectedBody::SelfSend { source: Box::new(source), ender }, Started::Pending(completion))
             }
         };
-        matching.local.own.add(message.bytes);
-        let early = Unexpected { message, from: PeerId(self.site.rank), body, notify: None };
-        let back = matching.keep(early);
+        matching.local.to_self.add(message.bytes);
+        let early = Unexpected { message, from: PeerId(self.site.rank), body, sync_op: None };
+        let back = matching.push_unexpected(early);
         drop(matching);
         // Whoever breaks the channel, or leaves, says so first and then ends what is there.
         match channel.broken() {
-            Some(fault) => end_local(channel, fault),
-            None if self.is_closed() => end_local(channel, &Fault::Cancelled),
+            Some(fault) => fail_self_sends(channel, fault),
+            None if self.is_closed() => fail_self_sends(channel, &Fault::Cancelled),
             None => (),
         }
-        self.rouse();
+        self.wake_all();
         match back {
             None => Ok(started),
             // The channel was left at this moment.
@@ -410,17 +411,17 @@ impl Engine {
 
     /// Gives a message to oneself to the receive that it has met.
     fn hand_over(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
-        posted.receive(&message, |target| source.copy_to(target));
-        self.rouse();
+        posted.complete_with(&message, |target| source.copy_to(target));
+        self.wake_all();
         Started::Done(message)
     }
 
     fn refuse_gone(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {
-        match self.end_of(id.0) {
-            Some(End::Died(cause)) => {
+        match self.exit_of(id.0) {
+            Some(Exit::Died(cause)) => {
                 Err(self.first_death_in(channel).unwrap_or(Fault::Dead { rank: id.0, cause }))
             }
-            Some(end) if end.is_closing(channel.context) => Err(self.left(channel, Some(id.0))),
+            Some(end) if end.is_closing_in(channel.context) => Err(self.left_fault(channel, Some(id.0))),
             _ => Ok(()),
         }
     }
@@ -429,11 +430,11 @@ impl Engine {
     pub(crate) fn broken_link(&self, peer: &Peer, error: PostError) -> Fault {
         let why: Arc<str> = match error {
             PostError::Broken(why) => why.into(),
-            PostError::Again | PostError::Unsupported | PostError::Withdrawn => {
+            PostError::Again | PostError::Unsupported | PostError::Revoked => {
                 "the device refuses frames".into()
             }
         };
-        self.roster.report(peer.id.0, End::Died(Arc::clone(&why)));
+        self.roster.report(peer.id.0, Exit::Died(Arc::clone(&why)));
         Fault::Unreachable { rank: peer.id.0, why }
     }
 }
@@ -442,8 +443,8 @@ pub(crate) fn no_such_rank(rank: u32) -> Fault {
     Fault::Unreachable { rank, why: "no such rank in the communicator".into() }
 }
 
-fn head(kind: Kind, channel: &Channel, message: &Envelope) -> Head {
-    let mut head = Head::new(kind, message.code, channel.number(), message.tag);
+fn head(kind: FrameKind, channel: &Channel, message: &Envelope) -> Head {
+    let mut head = Head::new(kind, message.code, channel.wire_id(), message.tag);
     if message.code == 0 {
         head.hash.set(message.signature.hash);
         head.count.set(message.signature.count);

@@ -6,15 +6,15 @@
 use super::Engine;
 use super::channel::Channel;
 use super::delivery::Delivery;
-use super::inbox::Bound;
-use super::landing::{Arriving, Streamed};
+use super::inbox::Binding;
+use super::landing::{IncomingBody, Streamed};
 use super::peer::Outbox;
 use super::traffic::Tally;
-use super::waits::Wait;
+use super::waits::WaitReason;
 use crate::device::{PeerId, PostError};
-use crate::header::{Head, Kind};
+use crate::header::{FrameKind, Head};
 use crate::layout::Envelope;
-use crate::liveness::{End, Event};
+use crate::liveness::{Exit, ExitEvent};
 use crate::trace::{Flow, Moment, Trace, Value};
 
 impl Engine {
@@ -31,7 +31,7 @@ impl Engine {
     pub fn end_trace(&self) -> Result<(), String> {
         let Some(trace) = &self.trace else { return Ok(()) };
         self.trace_counters(trace);
-        trace.end()
+        trace.close()
     }
 
     /// Records what [`stats`](Self::stats) tells.
@@ -45,11 +45,11 @@ impl Engine {
 
     /// Records a wait that is over.
     #[cold]
-    pub(super) fn trace_wait(&self, trace: &Trace, begun: Moment, wait: &Wait) {
+    pub(super) fn trace_wait(&self, trace: &Trace, begun: Moment, wait: &WaitReason) {
         if trace.wants_counters() {
             self.trace_counters(trace);
         }
-        let (name, args) = wait.told();
+        let (name, args) = wait.trace_args();
         trace.slice(begun, name, "wait", &args);
     }
 
@@ -71,10 +71,10 @@ impl Engine {
 
     #[cold]
     fn trace_posted(&self, trace: &Trace, begun: Moment, out: &Outbox, head: &Head, bytes: usize) {
-        let (name, bytes) = match Kind::from_code(head.short.kind()) {
-            Some(Kind::Eager) => ("eager sent", bytes as u64),
-            Some(Kind::EagerSync) => ("eager sent, to be confirmed", bytes as u64),
-            Some(Kind::Ready) => ("announced", head.extra.get()),
+        let (name, bytes) = match FrameKind::from_code(head.short.kind()) {
+            Some(FrameKind::Eager) => ("eager sent", bytes as u64),
+            Some(FrameKind::EagerSync) => ("eager sent, to be confirmed", bytes as u64),
+            Some(FrameKind::Rts) => ("announced", head.extra.get()),
             _ => return,
         };
         let flow = trace.count_sent(out.id.0);
@@ -86,7 +86,7 @@ impl Engine {
             ("context", Value::Number(context)),
             ("device", self.device_to(out.id)),
         ];
-        trace.slice_of(begun, name, flow, &args);
+        trace.slice_with_flow(begun, name, flow, &args);
     }
 
     /// Records a piece of a body that was given to a device just now, or got by it.
@@ -131,9 +131,9 @@ impl Engine {
     ) {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
-        if let Some(flow) = trace.body_of(from.0, channel.context(), theirs) {
+        if let Some(flow) = trace.take_expected_body(from.0, channel.context(), theirs) {
             let args = arrived(from, message.tag, message.bytes, channel.context(), self.device_to(from));
-            trace.slice_of(begun, way, flow, &args);
+            trace.slice_with_flow(begun, way, flow, &args);
         }
     }
 
@@ -141,9 +141,9 @@ impl Engine {
     pub(super) fn trace_refused(&self, from: PeerId, context: u64, theirs: u64) {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
-        if let Some(flow) = trace.body_of(from.0, context, theirs) {
+        if let Some(flow) = trace.take_expected_body(from.0, context, theirs) {
             let args = [("from", Value::Number(from.0.into())), ("context", Value::Number(context))];
-            trace.slice_of(begun, "announced message refused", flow, &args);
+            trace.slice_with_flow(begun, "announced message refused", flow, &args);
         }
     }
 
@@ -162,13 +162,13 @@ impl Engine {
     }
 
     /// Records how the part of another rank has ended.
-    pub(super) fn trace_end(&self, event: &Event) {
+    pub(super) fn trace_end(&self, event: &ExitEvent) {
         let Some(trace) = &self.trace else { return };
-        let (name, why) = match &event.end {
-            End::Finishing(_) => ("a rank is finishing", None),
-            End::Closing => ("a rank is closing", None),
-            End::Left => ("a rank has left", None),
-            End::Died(why) => ("a rank has died", Some(&**why)),
+        let (name, why) = match &event.exit {
+            Exit::ClosingExcept(_) => ("a rank is finishing", None),
+            Exit::Closing => ("a rank is closing", None),
+            Exit::Left => ("a rank has left", None),
+            Exit::Died(why) => ("a rank has died", Some(&**why)),
         };
         trace.instant(name, "end", &[("rank", Value::Number(event.rank.into()))], why);
     }
@@ -208,7 +208,7 @@ impl Delivery<'_> {
         let begun = trace.now();
         let parsed = Head::parse(head);
         let arrival = parsed.and_then(|(kind, head)| self.arrival(trace, from, kind, &head, body.len()));
-        self.take_frame(from, head, body);
+        self.on_frame(from, head, body);
         self.trace_arrival(trace, begun, from, arrival);
     }
 
@@ -216,7 +216,8 @@ impl Delivery<'_> {
     #[cold]
     pub(super) fn landed_traced(&mut self, trace: &Trace, from: PeerId) {
         let begun = trace.now();
-        let arriving = self.inbox(from).and_then(|inbox| inbox.arriving.as_ref()).map(Arriving::is_of);
+        let arriving =
+            self.inbox(from).and_then(|inbox| inbox.arriving.as_ref()).map(IncomingBody::trace_info);
         let arrival = arriving.and_then(|what| match what {
             Streamed::Message { context, tag, bytes } => {
                 let flow = Some(trace.count_arrived(from.0));
@@ -228,7 +229,7 @@ impl Delivery<'_> {
             }
             Streamed::Nothing => None,
         });
-        self.end_body(from);
+        self.finish_body(from);
         self.trace_arrival(trace, begun, from, arrival);
     }
 
@@ -237,23 +238,25 @@ impl Delivery<'_> {
         &mut self,
         trace: &Trace,
         from: PeerId,
-        kind: Kind,
+        kind: FrameKind,
         head: &Head,
         bytes: usize,
     ) -> Option<Arrival> {
         let context = match self.bound(from, head) {
-            Some(Bound::Joined { channel, .. }) => channel.context(),
-            Some(Bound::Named { context, .. }) => *context,
+            Some(Binding::Resolved { channel, .. }) => channel.context(),
+            Some(Binding::Unresolved { context, .. }) => *context,
             None => 0,
         };
         let (tag, arrival) = (head.tag(), |name, flow, bytes| Arrival { name, flow, tag: 0, bytes, context });
         let arrival = match kind {
-            Kind::Eager | Kind::EagerSync => arrival(EAGER, Some(trace.count_arrived(from.0)), bytes),
-            Kind::Ready => {
+            FrameKind::Eager | FrameKind::EagerSync => {
+                arrival(EAGER, Some(trace.count_arrived(from.0)), bytes)
+            }
+            FrameKind::Rts => {
                 trace.expect_body(trace.count_arrived(from.0), context, head.op.get());
                 arrival("announcement arrived", None, usize::try_from(head.extra.get()).unwrap_or(usize::MAX))
             }
-            Kind::Data => arrival(PIECE, None, bytes),
+            FrameKind::Data => arrival(PIECE, None, bytes),
             _ => return None,
         };
         Some(Arrival { tag, ..arrival })
@@ -262,7 +265,7 @@ impl Delivery<'_> {
     /// The device that hands frames over.
     fn device(&self) -> Value {
         let is_here = |(_, copied): &(_, &Tally)| std::ptr::eq(*copied, self.copied);
-        let device = self.engine.devices.iter().zip(&self.engine.arrived).find(is_here);
+        let device = self.engine.devices.iter().zip(&self.engine.copied_out).find(is_here);
         Value::Text(device.map_or("", |(device, _)| device.name()))
     }
 
@@ -270,7 +273,7 @@ impl Delivery<'_> {
         let Some(Arrival { name, flow, tag, bytes, context }) = arrival else { return };
         let args = arrived(from, tag, bytes, context, self.device());
         match flow {
-            Some(flow) => trace.slice_of(begun, name, flow, &args),
+            Some(flow) => trace.slice_with_flow(begun, name, flow, &args),
             None => trace.slice(begun, ["", name], "message", &args),
         }
     }

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Engine, lock};
-use crate::matching::{Held, Unexpected};
+use crate::matching::{Unexpected, UnexpectedBody};
 
 /// How many there were, and their bytes, which stay at `u64::MAX` when they would pass that: items that lie on each other
 /// are a message of any length.
@@ -66,27 +66,27 @@ impl AddAssign for Traffic {
 
 /// What never left the rank: a part of [`Stats`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Local {
+pub struct LocalTraffic {
     /// Messages to itself, each copied once, or twice if they came before their receive.
-    pub own: Count,
+    pub to_self: Count,
     /// Bodies copied once more, out of where they waited, as they had come before their receive.
-    pub early: Count,
+    pub unexpected: Count,
 }
 
-impl Local {
+impl LocalTraffic {
     /// Notes the copy of a message that is received out of where it waited, if it waited here.
     #[inline]
     pub(crate) fn note_early(&mut self, early: &Unexpected) {
-        if let Held::Here(_) | Held::Block(_) = early.body {
-            self.early.add(early.message.bytes);
+        if let UnexpectedBody::Inline(_) | UnexpectedBody::Block(_) = early.body {
+            self.unexpected.add(early.message.bytes);
         }
     }
 }
 
-impl AddAssign for Local {
-    fn add_assign(&mut self, other: Local) {
-        self.own += other.own;
-        self.early += other.early;
+impl AddAssign for LocalTraffic {
+    fn add_assign(&mut self, other: LocalTraffic) {
+        self.to_self += other.to_self;
+        self.unexpected += other.unexpected;
     }
 }
 
@@ -97,15 +97,15 @@ pub struct Stats {
     /// By device: its name, and what it has moved.
     pub devices: Vec<(&'static str, Traffic)>,
     /// What never left the rank.
-    pub local: Local,
+    pub local: LocalTraffic,
 }
 
 impl Stats {
     /// Returns all copies of bodies that this rank has made through devices, or out of where messages waited. What a message is
-    /// packed into and out of by [`Path::Buffered`](crate::Path::Buffered), at either end, comes on top.
+    /// packed into and out of by [`DataPath::Buffered`](crate::DataPath::Buffered), at either end, comes on top.
     pub fn copies(&self) -> Count {
-        let mut all = self.local.own;
-        all += self.local.early;
+        let mut all = self.local.to_self;
+        all += self.local.unexpected;
         self.devices.iter().for_each(|(_, traffic)| all += traffic.copied);
         all
     }
@@ -119,7 +119,7 @@ impl fmt::Display for Stats {
             write!(f, "{name}: eager {eager}, announced {announced}, lent {lent}, ")?;
             writeln!(f, "registered {registered}, copied {copied}")?;
         }
-        let Local { own, early } = self.local;
+        let LocalTraffic { to_self: own, unexpected: early } = self.local;
         write!(f, "to itself {own}, early ones copied out {early}, copies in all {}", self.copies())
     }
 }
@@ -151,7 +151,8 @@ impl Engine {
     pub fn stats(&self) -> Stats {
         let traffic = |tally: &Tally| Traffic { copied: tally.read(), ..Traffic::default() };
         let names = self.devices.iter().map(|device| device.name());
-        let mut devices: Vec<(&'static str, Traffic)> = names.zip(self.arrived.iter().map(traffic)).collect();
+        let mut devices: Vec<(&'static str, Traffic)> =
+            names.zip(self.copied_out.iter().map(traffic)).collect();
         for peer in self.peers.iter() {
             if let Some((_, traffic)) = peer.device.get().and_then(|at| devices.get_mut(*at)) {
                 *traffic += peer.outbox().sent;

@@ -18,7 +18,7 @@ pub const WORLD: &str = "world";
 
 /// What a call waits for, as its user would say it.
 #[derive(Clone, Debug)]
-pub struct Wait {
+pub struct WaitReason {
     call: &'static str,
     channel: Option<Arc<Channel>>,
     message: Option<Expected>,
@@ -37,37 +37,37 @@ struct Expected {
     tag: i32,
 }
 
-impl Wait {
+impl WaitReason {
     /// A call that waits for no message in particular.
     pub fn call(call: &'static str) -> Self {
-        Wait { call, channel: None, message: None, number: None, others: 0, any: false }
+        WaitReason { call, channel: None, message: None, number: None, others: 0, any: false }
     }
 
     /// A call that all members of a channel take part in.
     pub fn collective(call: &'static str, channel: &Arc<Channel>) -> Self {
-        Wait { channel: Some(Arc::clone(channel)), ..Wait::call(call) }
+        WaitReason { channel: Some(Arc::clone(channel)), ..WaitReason::call(call) }
     }
 
     /// Says which collective call of the channel it is.
     pub fn numbered(self, number: u32) -> Self {
-        Wait { number: Some(number), ..self }
+        WaitReason { number: Some(number), ..self }
     }
 
     /// A call that waits for a message to be received by rank `peer`.
     pub fn send(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
         let message = Some(Expected { way: "to", peer, tag });
-        Wait { message, ..Wait::collective(call, channel) }
+        WaitReason { message, ..WaitReason::collective(call, channel) }
     }
 
     /// A call that waits for a message from rank `peer`, or from anybody.
     pub fn recv(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
         let message = Some(Expected { way: "from", peer, tag });
-        Wait { message, ..Wait::collective(call, channel) }
+        WaitReason { message, ..WaitReason::collective(call, channel) }
     }
 
     /// The same, together with `others` more operations; `any`: until one of them has ended.
     pub fn with_others(self, others: usize, any: bool) -> Self {
-        Wait { others, any, ..self }
+        WaitReason { others, any, ..self }
     }
 
     /// Returns the rank of the world without which the wait cannot end, if it is one rank.
@@ -79,7 +79,7 @@ impl Wait {
     }
 
     /// Tells a trace its name, and what it waits for.
-    pub(crate) fn told(&self) -> ([&'static str; 2], [(&'static str, Value); 5]) {
+    pub(crate) fn trace_args(&self) -> ([&'static str; 2], [(&'static str, Value); 5]) {
         const NONE: (&str, Value) = ("", Value::Number(0));
         let channel = self.channel.as_ref();
         let (mut peer, mut tag) = (NONE, NONE);
@@ -99,7 +99,7 @@ impl Wait {
     }
 
     /// Writes it for people; a communicator of `world` ranks is all of them.
-    fn tell(&self, f: &mut fmt::Formatter<'_>, world: u32) -> fmt::Result {
+    fn describe(&self, f: &mut fmt::Formatter<'_>, world: u32) -> fmt::Result {
         f.write_str(self.call)?;
         if let Some(Expected { way, peer, tag }) = self.message {
             match peer {
@@ -134,13 +134,13 @@ impl Wait {
 
 /// A thread that waits: for what, and for how long.
 #[derive(Clone, Debug)]
-pub struct Waiting {
-    wait: Wait,
+pub struct BlockedThread {
+    wait: WaitReason,
     world: u32,
     since: Instant,
 }
 
-impl Waiting {
+impl BlockedThread {
     /// Returns for how long the thread has been waiting.
     pub fn elapsed(&self) -> Duration {
         self.since.elapsed()
@@ -157,10 +157,10 @@ impl Waiting {
     }
 }
 
-impl fmt::Display for Waiting {
+impl fmt::Display for BlockedThread {
     /// Writes the call, its partner and its communicator.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.wait.tell(f, self.world)
+        self.wait.describe(f, self.world)
     }
 }
 
@@ -168,7 +168,7 @@ impl fmt::Display for Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     next: AtomicU64,
-    asleep: Mutex<Vec<(u64, Wait, Instant)>>,
+    asleep: Mutex<Vec<(u64, WaitReason, Instant)>>,
 }
 
 /// An entry, until it is dropped.
@@ -178,7 +178,7 @@ pub(crate) struct Entered<'a> {
 }
 
 impl Waits {
-    pub(crate) fn enter(&self, wait: Wait) -> Entered<'_> {
+    pub(crate) fn enter(&self, wait: WaitReason) -> Entered<'_> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.asleep).push((id, wait, Instant::now()));
         Entered { waits: self, id }
@@ -199,11 +199,11 @@ impl Drop for Entered<'_> {
 impl Engine {
     /// Returns what the threads of this rank wait for, those that have waited longest first; empty if none sleeps in a
     /// call.
-    pub fn waits(&self) -> Vec<Waiting> {
+    pub fn waits(&self) -> Vec<BlockedThread> {
         let world = self.site.size;
         let asleep = lock(&self.waits.asleep).clone();
-        let mut waiting: Vec<Waiting> =
-            asleep.into_iter().map(|(_, wait, since)| Waiting { wait, world, since }).collect();
+        let mut waiting: Vec<BlockedThread> =
+            asleep.into_iter().map(|(_, wait, since)| BlockedThread { wait, world, since }).collect();
         waiting.sort_by_key(|waiting| waiting.since);
         waiting
     }

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::frame::{Entry, Header, Kind};
-use super::lobby::{Lobby, Outcome};
-use super::pair::{Pair, State};
+use super::lobby::{ConnManager, Outcome};
+use super::pair::{ConnState, QpConnection};
 use super::shared::{Failure, Shared};
 use super::slots::Slots;
-use super::ticket::Ticket;
+use super::ticket::WrId;
 use super::verbs::{BATCH, Place, Wc, is_flushed};
-use crate::device::{Inlet, PostError, Sink, Token};
+use crate::device::{Inlet, OpToken, PostError, Sink};
 
 /// Passes from one look at the device's own state to the next, of a rank that does not sleep: it looks before each sleep.
 const SELDOM: u32 = 1 << 14;
@@ -18,14 +18,14 @@ const SELDOM: u32 = 1 << 14;
 /// The receiving end of `ibvdev`.
 #[derive(Debug)]
 pub(super) struct IbvInlet {
-    lobby: Lobby,
+    lobby: ConnManager,
     /// By the number of its queue pair.
     pairs: HashMap<u32, Met, foldhash::fast::FixedState>,
     shelves: Vec<Arc<Slots>>,
     /// Slots that were read, and whose frames they held, if a peer is to have them back.
     freed: Vec<(Place, Option<u32>)>,
     completions: Box<[Wc; BATCH]>,
-    ended: Vec<(Token, bool)>,
+    ended: Vec<(OpToken, bool)>,
     passes: u32,
     shared: Arc<Shared>,
 }
@@ -33,13 +33,13 @@ pub(super) struct IbvInlet {
 /// A queue pair that is connected at this end.
 #[derive(Debug)]
 struct Met {
-    pair: Arc<Pair>,
+    pair: Arc<QpConnection>,
     /// Whether the engine was told that nothing more comes.
     lost: bool,
 }
 
 impl IbvInlet {
-    pub(super) fn new(shared: Arc<Shared>, lobby: Lobby) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, lobby: ConnManager) -> Self {
         IbvInlet {
             lobby,
             pairs: HashMap::default(),
@@ -58,17 +58,17 @@ impl IbvInlet {
         let news = self.shared.take_news();
         let count = news.quiet.len();
         for pair in news.started {
-            let outcome = self.lobby.ask(&self.shared, pair);
+            let outcome = self.lobby.start_connect(&self.shared, pair);
             self.act(outcome, sink);
         }
-        news.quiet.into_iter().for_each(|op| sink.quiet(op));
+        news.quiet.into_iter().for_each(|op| sink.quiesced(op));
         count
     }
 
     fn act(&mut self, outcome: Option<Outcome>, sink: &mut dyn Sink) -> usize {
         match outcome {
             None => return 0,
-            Some(Outcome::Stands) => (),
+            Some(Outcome::Established) => (),
             Some(Outcome::Connected(pair)) => {
                 self.pairs.insert(pair.qp().number(), Met { pair, lost: false });
             }
@@ -76,7 +76,7 @@ impl IbvInlet {
                 if let Some(pair) = self.shared.known(peer) {
                     self.break_off(&pair, &why, sink);
                 } else {
-                    sink.lost(peer, &why);
+                    sink.peer_lost(peer, &why);
                 }
             }
         }
@@ -85,28 +85,28 @@ impl IbvInlet {
 
     /// Ends a queue pair, and says so unless its peer has ended before.
     #[cold]
-    fn break_off(&mut self, pair: &Arc<Pair>, why: &str, sink: &mut dyn Sink) {
+    fn break_off(&mut self, pair: &Arc<QpConnection>, why: &str, sink: &mut dyn Sink) {
         let Some(quiet) = pair.end() else { return };
         if let Some(met) = self.pairs.get_mut(&pair.qp().number()) {
             met.lost = true;
         }
         self.shared.stock.spare(pair.receives());
-        quiet.into_iter().for_each(|op| sink.quiet(op));
-        sink.lost(pair.peer, why);
+        quiet.into_iter().for_each(|op| sink.quiesced(op));
+        sink.peer_lost(pair.peer, why);
     }
 
     #[inline]
     fn complete(&mut self, wc: &Wc, sink: &mut dyn Sink) -> usize {
-        match Ticket::of(wc.id) {
-            Ticket::Received { shelf, at } => self.received(wc, shelf, at, sink),
-            Ticket::Sent(number) => self.sent(wc, number, sink),
-            Ticket::HelloSent(at) => {
+        match WrId::of(wc.id) {
+            WrId::Received { shelf, at } => self.received(wc, shelf, at, sink),
+            WrId::Sent(number) => self.sent(wc, number, sink),
+            WrId::HelloSent(at) => {
                 self.lobby.sent(at);
                 0
             }
-            Ticket::HelloReceived(at) => {
+            WrId::HelloReceived(at) => {
                 let len = if wc.status == 0 { wc.len as usize } else { 0 };
-                let outcome = self.lobby.hear(&self.shared, at, len);
+                let outcome = self.lobby.on_datagram(&self.shared, at, len);
                 self.act(outcome, sink)
             }
         }
@@ -141,7 +141,7 @@ impl IbvInlet {
             return 1;
         }
         // The peer sends only when it has heard that this end receives.
-        let stands = pair.state() == State::Heard && pair.advance(State::Stands);
+        let stands = pair.state() == ConnState::ReadyToReceive && pair.advance(ConnState::Established);
         // SAFETY: the completion says that so many bytes were written; the slot is posted again only below.
         let message = unsafe { slots.message(at as usize, wc.len as usize) };
         let taken = take(pair, message, sink);
@@ -164,8 +164,8 @@ impl IbvInlet {
         1
     }
 
-    fn tend(&mut self, pair: &Arc<Pair>, sink: &mut dyn Sink) {
-        if let Err(PostError::Broken(why)) = pair.tend() {
+    fn tend(&mut self, pair: &Arc<QpConnection>, sink: &mut dyn Sink) {
+        if let Err(PostError::Broken(why)) = pair.send_control() {
             self.break_off(pair, &why, sink);
         }
     }
@@ -177,7 +177,7 @@ impl IbvInlet {
         let count = ended.len();
         for (op, is_well) in ended.drain(..) {
             let outcome = if is_well { Ok(()) } else { Err(self.shared.context().explain(wc.status)) };
-            sink.moved(op, outcome);
+            sink.completed(op, outcome);
         }
         self.ended = ended;
         if wc.status != 0 {
@@ -205,7 +205,7 @@ impl IbvInlet {
             // back after the queue.
             if let Err(error) = unsafe { self.shared.stock.queue().post(&places[..freed.len()]) } {
                 log::error!("ibvdev: ibv_post_srq_recv: {error}");
-                self.shared.fail(Failure::Dead);
+                self.shared.fail(Failure::Fatal);
                 return;
             }
             for qpn in freed.iter().filter_map(|(_, qpn)| *qpn) {
@@ -227,12 +227,12 @@ impl IbvInlet {
     fn fail(&mut self, sink: &mut dyn Sink) -> usize {
         let shared = Arc::clone(&self.shared);
         let Some(failure) = shared.failure() else { return 0 };
-        let all: Vec<_> = shared.all().into_iter().filter(|pair| pair.state() != State::Over).collect();
+        let all: Vec<_> = shared.all().into_iter().filter(|pair| pair.state() != ConnState::Closed).collect();
         for pair in &all {
             self.break_off(pair, &failure.to_string(), sink);
-            if *failure == Failure::Dead {
+            if *failure == Failure::Fatal {
                 let reads = pair.give_up_reads();
-                reads.into_iter().for_each(|op| sink.moved(op, Err(failure.to_string())));
+                reads.into_iter().for_each(|op| sink.completed(op, Err(failure.to_string())));
             }
         }
         all.len()
@@ -241,7 +241,7 @@ impl IbvInlet {
 
 /// Takes a message; returns whether its receive is one that the peer counts.
 #[inline]
-fn take(pair: &Pair, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
+fn take(pair: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
     let (header, head, body) = Header::parse(message).ok_or(PostError::Unsupported)?;
     pair.grant(header.returned);
     let key = || head.try_into().map(u64::from_le_bytes).map_err(|_| PostError::Unsupported);
@@ -259,7 +259,7 @@ fn take(pair: &Pair, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostEr
         Kind::Revoke => pair.revoked(key()?)?,
         Kind::Quiet => {
             let op = pair.quieted(key()?).ok_or(PostError::Unsupported)?;
-            sink.quiet(op);
+            sink.quiesced(op);
         }
     }
     Ok(true)

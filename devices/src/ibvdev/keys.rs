@@ -8,12 +8,12 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mpj_pool::{Access, Region, RegisterError, Registered};
+use mpj_pool::{Access, Region, RegionRegistration, RegisterError};
 
 use super::hello::Reader;
 use super::locked::{Allowance, Locked};
 use super::verbs::{Domain, Mr, Use};
-use crate::device::{Memory, Registration, RemoteKey};
+use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::sys;
 
 /// The number of the error when no more memory may be locked.
@@ -60,7 +60,7 @@ enum Hold {
         _locked: Locked,
     },
     Region {
-        _region: Arc<dyn Registered>,
+        _region: Arc<dyn RegionRegistration>,
     },
 }
 
@@ -74,7 +74,7 @@ struct Whole {
 
 // SAFETY: 1: the registration covers the region, which is used by work requests for blocks of it alone. 2: what gives the
 // registration back says when the device is quiet, and is asked again if it refused. 3: a registration holds the device open.
-unsafe impl Registered for Whole {
+unsafe impl RegionRegistration for Whole {
     fn release(&self) -> Result<(), RegisterError> {
         let mut held = self.mr.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((mr, _)) = &mut *held {
@@ -111,7 +111,7 @@ impl Registrar {
     /// That of [`Device::register`](crate::Device::register).
     pub(super) unsafe fn register(
         &self,
-        memory: &Memory,
+        memory: &MemoryDesc,
         region: Option<&Region>,
         access: Access,
     ) -> Result<Registration, RegisterError> {
@@ -245,7 +245,7 @@ mod tests {
     struct Nothing;
 
     // SAFETY: no device uses any memory in its name.
-    unsafe impl Registered for Nothing {
+    unsafe impl RegionRegistration for Nothing {
         fn release(&self) -> Result<(), RegisterError> {
             Ok(())
         }

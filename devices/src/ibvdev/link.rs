@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::Shared;
 use super::keys::{self, Key};
-use super::pair::Pair;
-use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token};
+use super::pair::QpConnection;
+use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey};
 
 /// The sending end to one peer.
 #[derive(Debug)]
 pub(super) struct IbvLink {
-    pair: Arc<Pair>,
+    pair: Arc<QpConnection>,
     shared: Arc<Shared>,
 }
 
 impl IbvLink {
-    pub(super) fn new(pair: Arc<Pair>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(pair: Arc<QpConnection>, shared: Arc<Shared>) -> Self {
         IbvLink { pair, shared }
     }
 }
@@ -33,7 +33,7 @@ fn write(body: Body<'_>, room: &mut [MaybeUninit<u8>]) {
     }
 }
 
-impl Link for IbvLink {
+impl Endpoint for IbvLink {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         self.pair.post(head, body.len(), false, |room| write(body, room))
@@ -44,13 +44,19 @@ impl Link for IbvLink {
         self.pair.post(head, body.len(), true, |room| write(body, room))
     }
 
-    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {
+    unsafe fn get(
+        &mut self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+        op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         let key = Key::unpack(key).ok_or_else(|| PostError::Broken("a key that is none".into()))?;
         let lkey = to.registration.and_then(keys::lkey);
         let (Some(base), Some(lkey)) = (to.run(), lkey) else { return Err(PostError::Unsupported) };
         // SAFETY: the caller's promise.
         unsafe { self.pair.read(&key, at, (base, to.len, lkey), op) }?;
-        Ok(Moved::Started)
+        Ok(OpStatus::InProgress)
     }
 
     fn flush(&mut self) -> Result<bool, PostError> {
@@ -58,17 +64,17 @@ impl Link for IbvLink {
     }
 
     #[inline]
-    fn is_staged(&self) -> bool {
+    fn has_unflushed(&self) -> bool {
         self.pair.is_staged()
     }
 
-    fn forget(&mut self) {
+    fn peer_gone(&mut self) {
         if let Some(quiet) = self.pair.end() {
             self.shared.ended(&self.pair, quiet);
         }
     }
 
-    fn is_settled(&mut self) -> bool {
+    fn is_drained(&mut self) -> bool {
         self.pair.is_settled()
     }
 }

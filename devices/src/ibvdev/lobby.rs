@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::hello::{HELLO, Hello};
-use super::pair::{Pair, Remote, State};
+use super::pair::{ConnState, QpConnection, Remote};
 use super::slots::Slots;
-use super::ticket::Ticket;
-use super::verbs::{AddressHandle, Completions, Domain, Qp, Room};
+use super::ticket::WrId;
+use super::verbs::{AddressHandle, Completions, Domain, Qp, QpSizes};
 use crate::device::PeerId;
 
 /// Hellos that may come before this rank looks: more are lost, and said again.
@@ -33,15 +33,15 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_m
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A queue pair is connected at this end.
-    Connected(Arc<Pair>),
+    Connected(Arc<QpConnection>),
     /// It is at both.
-    Stands,
+    Established,
     /// There will be none.
     Lost(PeerId, String),
 }
 
 #[derive(Debug)]
-pub(super) struct Lobby {
+pub(super) struct ConnManager {
     // Destroyed before the memory that its work requests name.
     qp: Qp,
     heard: Slots,
@@ -56,24 +56,24 @@ pub(super) struct Lobby {
 /// A queue pair that does not stand, and when its peer is asked again.
 #[derive(Debug)]
 struct Asking {
-    pair: Arc<Pair>,
+    pair: Arc<QpConnection>,
     next: Instant,
     pause: Duration,
 }
 
-impl Lobby {
+impl ConnManager {
     /// Makes the lobby of a rank; others with the same `qkey` reach it by the number of its queue pair.
     pub(super) fn new(
         domain: &Arc<Domain>,
         completions: &Arc<Completions>,
         (port, pkey_index, qkey): (u8, u16, u32),
     ) -> std::io::Result<Self> {
-        let room = Room { sends: SAID, receives: HEARD, inline: 0 };
+        let room = QpSizes { sends: SAID, receives: HEARD, inline: 0 };
         let qp = Qp::datagrams(domain, completions, room, (port, pkey_index, qkey))?;
         let heard = Slots::new(domain, HEARD, ROUTE + HELLO)?;
         let said = Slots::new(domain, SAID, HELLO)?;
         let free = (0..SAID as u32).collect();
-        let lobby = Lobby { qp, heard, said, free, ways: HashMap::new(), asking: Vec::new(), qkey };
+        let lobby = ConnManager { qp, heard, said, free, ways: HashMap::new(), asking: Vec::new(), qkey };
         (0..HEARD as u32).try_for_each(|at| lobby.listen(at))?;
         Ok(lobby)
     }
@@ -84,7 +84,7 @@ impl Lobby {
     }
 
     fn listen(&self, at: u32) -> std::io::Result<()> {
-        let place = self.heard.place(at as usize, Ticket::HelloReceived(at).id());
+        let place = self.heard.place(at as usize, WrId::HelloReceived(at).id());
         // SAFETY: the slot is read only when its completion has come; its memory is given back after the queue pair.
         unsafe { self.qp.receive(&[place]) }
     }
@@ -101,16 +101,16 @@ impl Lobby {
     }
 
     /// Asks a peer, now and until its queue pair stands.
-    pub(super) fn ask(&mut self, shared: &Shared, pair: Arc<Pair>) -> Option<Outcome> {
-        if pair.state() > State::Asking {
+    pub(super) fn start_connect(&mut self, shared: &Shared, pair: Arc<QpConnection>) -> Option<Outcome> {
+        if pair.state() > ConnState::Connecting {
             return None;
         }
         self.note(&pair);
-        self.say(shared, &pair).err().map(|why| Outcome::Lost(pair.peer, why))
+        self.send_hello(shared, &pair).err().map(|why| Outcome::Lost(pair.peer, why))
     }
 
     /// Has a peer asked until its queue pair stands.
-    fn note(&mut self, pair: &Arc<Pair>) {
+    fn note(&mut self, pair: &Arc<QpConnection>) {
         if !self.asking.iter().any(|asking| Arc::ptr_eq(&asking.pair, pair)) {
             let (next, pause) = (Instant::now() + PAUSE.0, PAUSE.0);
             self.asking.push(Asking { pair: Arc::clone(pair), next, pause });
@@ -119,14 +119,14 @@ impl Lobby {
 
     /// Says again what is due.
     pub(super) fn look(&mut self, shared: &Shared) -> Vec<Outcome> {
-        self.asking.retain(|asking| asking.pair.state() <= State::Heard);
+        self.asking.retain(|asking| asking.pair.state() <= ConnState::ReadyToReceive);
         let now = Instant::now();
         let mut asking = std::mem::take(&mut self.asking);
         let due = asking.iter_mut().filter(|asking| asking.next <= now);
         let lost = due.filter_map(|asking| {
             asking.pause = (asking.pause * 2).min(PAUSE.1);
             asking.next = now + asking.pause;
-            let said = self.say(shared, &asking.pair);
+            let said = self.send_hello(shared, &asking.pair);
             said.err().map(|why| Outcome::Lost(asking.pair.peer, why))
         });
         let lost = lost.collect();
@@ -135,13 +135,13 @@ impl Lobby {
     }
 
     /// Says how far this end is. Without a free slot nothing is said: it will be said again.
-    fn say(&mut self, shared: &Shared, pair: &Pair) -> Result<(), String> {
+    fn send_hello(&mut self, shared: &Shared, pair: &QpConnection) -> Result<(), String> {
         let state = pair.state();
         let hello = Hello {
             from: shared.site.0,
             to: pair.peer.0,
-            knows: state >= State::Heard,
-            asks: state < State::Stands,
+            knows: state >= ConnState::ReadyToReceive,
+            asks: state < ConnState::Established,
             card: shared.card,
             qpn: pair.qp().number(),
             psn: pair.psn,
@@ -160,8 +160,7 @@ impl Lobby {
         room[..HELLO].write_copy_of_slice(&bytes);
         let piece = self.said.piece(at as usize, HELLO);
         // SAFETY: the slot is free again only when its completion has come; its memory is given back after the queue pair.
-        let sent =
-            unsafe { self.qp.send_to(Ticket::HelloSent(at).id(), piece, way, pair.card.qpn, self.qkey) };
+        let sent = unsafe { self.qp.send_to(WrId::HelloSent(at).id(), piece, way, pair.card.qpn, self.qkey) };
         sent.map_err(|e| {
             self.free.push(at);
             format!("ibv_post_send of a hello: {e}")
@@ -169,7 +168,7 @@ impl Lobby {
     }
 
     /// Hears what has come into a slot.
-    pub(super) fn hear(&mut self, shared: &Shared, at: u32, len: usize) -> Option<Outcome> {
+    pub(super) fn on_datagram(&mut self, shared: &Shared, at: u32, len: usize) -> Option<Outcome> {
         // SAFETY: the completion says that so many bytes were written, before which stands room for the route.
         let message = unsafe { self.heard.message(at as usize, len) };
         let hello = message.get(ROUTE..).and_then(|bytes| Hello::open(bytes, &shared.key, shared.card.nonce));
@@ -195,20 +194,24 @@ impl Lobby {
             return None;
         }
         let mut outcome = None;
-        if pair.state() == State::Asking {
+        if pair.state() == ConnState::Connecting {
             if let Err(why) = shared.connect(&pair, remote) {
                 return Some(Outcome::Lost(peer, why));
             }
-            pair.advance(State::Heard);
+            pair.advance(ConnState::ReadyToReceive);
             self.note(&pair);
             outcome = Some(Outcome::Connected(Arc::clone(&pair)));
         }
-        if hello.knows && pair.state() == State::Heard && pair.advance(State::Stands) && outcome.is_none() {
-            outcome = Some(Outcome::Stands);
+        if hello.knows
+            && pair.state() == ConnState::ReadyToReceive
+            && pair.advance(ConnState::Established)
+            && outcome.is_none()
+        {
+            outcome = Some(Outcome::Established);
         }
         if hello.asks
-            && pair.state() != State::Over
-            && let Err(why) = self.say(shared, &pair)
+            && pair.state() != ConnState::Closed
+            && let Err(why) = self.send_hello(shared, &pair)
         {
             return Some(Outcome::Lost(peer, why));
         }

@@ -37,7 +37,7 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// Gives what `limit` leaves beside so many bytes of slots, and those of the process's other devices.
+    /// Gives what `credit_limit` leaves beside so many bytes of slots, and those of the process's other devices.
     pub(super) fn beside(slots: usize, limit: Option<usize>) -> Arc<Self> {
         Allowance::of(&PROCESS, slots, limit)
     }

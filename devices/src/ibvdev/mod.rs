@@ -1,9 +1,9 @@
 //! `ibvdev`: ranks that reach each other by InfiniBand or RoCE, through libibverbs.
 //!
 //! ```text
-//!   Link ── frames ──► Pair: send queue ══ queue pair ══► shared receive queue: Stock ─► Inlet ─► Sink
+//!   Link ── frames ──► Pair: send queue ══ queue pair ══► shared receive queue: RecvPool ─► Inlet ─► Sink
 //!        ── reads ───►   (slots, credits)                 (one for all peers)    completions
-//!   connect ─► Lobby: hellos by datagrams ──► the pair stands
+//!   connect ─► ConnManager: hellos by datagrams ──► the pair stands
 //! ```
 //! A pair of ranks has one connected queue pair, made when either first sends. Frames are messages from registered slots to
 //! registered slots, and bodies of announced messages are read by the receiver out of the sender's memory. How a queue
@@ -59,10 +59,10 @@ use mpj_pool::{Access, Region, RegisterError};
 
 use crate::config::{Choice, Config, Number, Text};
 use crate::device::{
-    Address, Affinity, Caps, Device, Driver, KEY_MAX, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
-    Registration, RemoteKey, Token,
+    Address, Affinity, Caps, Device, Driver, Endpoint, KEY_MAX, MemoryDesc, OpToken, OpenError, Opened,
+    PeerId, QuiesceStatus, Reach, Registration, RemoteKey,
 };
-use crate::header::SHORT_BODY;
+use crate::header::MAX_INLINE_BODY;
 use crate::site::{JobKey, Lane, Site};
 use crate::sys::BorrowedFd;
 use card::Card;
@@ -124,7 +124,7 @@ pub const IBV_SL: Number =
 pub const IBV_EAGER: Number = Number {
     name: "IBV_EAGER",
     default: 8 << 10,
-    range: (SHORT_BODY as u64, 64 << 10),
+    range: (MAX_INLINE_BODY as u64, 64 << 10),
     help: "bytes up to which ibvdev sends a message at once",
 };
 
@@ -172,7 +172,7 @@ const RESERVED: usize = 2;
 
 /// How much room a rank has, and takes.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct QueueSizes {
     /// Frames on the way to one peer.
     window: u16,
     /// Work requests of one queue pair.
@@ -222,10 +222,10 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
     let (shared, lobby) = shared::open(key, site, config)?;
     let eager = config.size(&IBV_EAGER);
     let from = config.size(&IBV_READ);
-    let get = Reach { from, most: shared.longest_read() };
+    let get = Reach { min: from, max: shared.longest_read() };
     let caps = Caps {
         get: Some(get),
-        registers: Some(config.size(&IBV_REGISTER)),
+        register_from: Some(config.size(&IBV_REGISTER)),
         ..Caps::frames(eager, fragment(config))
     };
     let allowance = Allowance::beside(shared.slots(), crate::sys::lockable());
@@ -263,7 +263,7 @@ unsafe impl Device for IbvDevice {
         Card::of(peer).filter(|card| self.shared.reaches(card)).map(|_| Affinity(20))
     }
 
-    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let card = Card::of(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
         let pair = self.shared.pair(peer, &card).map_err(refuse)?;
@@ -273,7 +273,7 @@ unsafe impl Device for IbvDevice {
 
     unsafe fn register(
         &self,
-        memory: &Memory,
+        memory: &MemoryDesc,
         region: Option<&Region>,
         access: Access,
     ) -> Result<Registration, RegisterError> {
@@ -285,10 +285,10 @@ unsafe impl Device for IbvDevice {
         Key::of(memory, at, len)?.pack()
     }
 
-    fn quiesce(&self, peer: PeerId, memory: &Registration, op: Token) -> Quiet {
+    fn quiesce(&self, peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
         let asked =
             keys::number(memory).zip(self.shared.known(peer)).is_some_and(|(key, pair)| pair.revoke(key, op));
-        if asked { Quiet::Later } else { Quiet::Now }
+        if asked { QuiesceStatus::InProgress } else { QuiesceStatus::Done }
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

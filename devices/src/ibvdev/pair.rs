@@ -15,11 +15,11 @@ use many::Many;
 use super::card::Card;
 use super::frame::{Entry, HEADER, Header, Kind};
 use super::slots::Slots;
-use super::stock::Stock;
-use super::ticket::Ticket;
+use super::stock::RecvPool;
+use super::ticket::WrId;
 use super::verbs::{Piece, Qp};
-use super::{Plan, RESERVED};
-use crate::device::{HEAD_MAX, PeerId, PostError, Token};
+use super::{QueueSizes, RESERVED};
+use crate::device::{HEAD_MAX, OpToken, PeerId, PostError};
 
 /// The longest message that is copied into its work request.
 pub(super) const INLINE: usize = 256;
@@ -30,15 +30,15 @@ const SHORT: usize = 512;
 /// How far a queue pair is. It never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub(super) enum State {
+pub(super) enum ConnState {
     /// The peer's numbers are not known: it is asked.
-    Asking = 0,
+    Connecting = 0,
     /// It is connected at this end, so that it receives; whether it is at the other is not known.
-    Heard = 1,
+    ReadyToReceive = 1,
     /// It is connected at both ends: it sends.
-    Stands = 2,
+    Established = 2,
     /// It is broken, or its peer has ended.
-    Over = 3,
+    Closed = 3,
 }
 
 /// What a peer has said of its end.
@@ -50,7 +50,7 @@ pub(super) struct Remote {
 
 /// This end of a queue pair.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct QpConnection {
     // Destroyed first: then the device uses none of the memory below.
     qp: Qp,
     pub(super) peer: PeerId,
@@ -58,7 +58,7 @@ pub(super) struct Pair {
     /// The number of the first packet that is sent.
     pub(super) psn: u32,
     pub(super) remote: OnceLock<Remote>,
-    plan: Plan,
+    plan: QueueSizes,
     state: AtomicU8,
     /// All work requests up to this number have completed.
     done: AtomicU64,
@@ -76,7 +76,7 @@ pub(super) struct Pair {
     staged: AtomicBool,
     sending: Mutex<Sending>,
     // What the peer's messages are received into.
-    _stock: Arc<Stock>,
+    _stock: Arc<RecvPool>,
 }
 
 /// What is posted, and what waits.
@@ -92,27 +92,27 @@ struct Sending {
     /// Receives of the peer that were used, in all.
     spent: u32,
     /// Reads under way, the oldest first.
-    reads: VecDeque<(u64, Token)>,
+    reads: VecDeque<(u64, OpToken)>,
     /// Frames that wait for others, to go in one message.
     many: Option<Many>,
     /// What the device says by itself, and waits.
     own: VecDeque<(Kind, u64)>,
     /// Keys of this rank's memory that were revoked, and have not been answered.
-    revoking: Vec<(u64, Token)>,
+    revoking: Vec<(u64, OpToken)>,
     /// Keys of the peer's memory that it has revoked.
     revoked: HashSet<u64>,
     /// The answers to that: due when all work requests up to a number have completed.
     answers: Vec<(u64, u64)>,
 }
 
-impl Pair {
+impl QpConnection {
     pub(super) fn new(
         qp: Qp,
         peer: PeerId,
         card: Card,
         psn: u32,
-        plan: Plan,
-        (slots, stock): (Slots, Arc<Stock>),
+        plan: QueueSizes,
+        (slots, stock): (Slots, Arc<RecvPool>),
     ) -> Self {
         let sending = Sending {
             used: vec![0; slots.count()],
@@ -128,14 +128,14 @@ impl Pair {
             revoked: HashSet::new(),
             answers: Vec::new(),
         };
-        Pair {
+        QpConnection {
             qp,
             peer,
             card,
             psn,
             remote: OnceLock::new(),
             plan,
-            state: AtomicU8::new(State::Asking as u8),
+            state: AtomicU8::new(ConnState::Connecting as u8),
             done: AtomicU64::new(0),
             taken: AtomicU32::new(0),
             returned: AtomicU32::new(0),
@@ -153,17 +153,17 @@ impl Pair {
     }
 
     #[inline]
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ConnState {
         match self.state.load(Ordering::Acquire) {
-            0 => State::Asking,
-            1 => State::Heard,
-            2 => State::Stands,
-            _ => State::Over,
+            0 => ConnState::Connecting,
+            1 => ConnState::ReadyToReceive,
+            2 => ConnState::Established,
+            _ => ConnState::Closed,
         }
     }
 
     /// Goes on to a state, unless it is there or beyond; returns whether it was not.
-    pub(super) fn advance(&self, to: State) -> bool {
+    pub(super) fn advance(&self, to: ConnState) -> bool {
         self.state.fetch_max(to as u8, Ordering::AcqRel) < to as u8
     }
 
@@ -173,9 +173,9 @@ impl Pair {
 
     /// Breaks it; returns the operations whose memory the peer does not reach any more by that, or `None` if it is over.
     /// What was posted is told by its completions.
-    pub(super) fn end(&self) -> Option<Vec<Token>> {
+    pub(super) fn end(&self) -> Option<Vec<OpToken>> {
         let mut sending = self.sending();
-        if !self.advance(State::Over) {
+        if !self.advance(ConnState::Closed) {
             return None;
         }
         self.qp.break_off();
@@ -187,7 +187,7 @@ impl Pair {
     }
 
     /// Gives up all reads of a device that will complete none.
-    pub(super) fn give_up_reads(&self) -> Vec<Token> {
+    pub(super) fn give_up_reads(&self) -> Vec<OpToken> {
         self.sending().reads.drain(..).map(|(_, op)| op).collect()
     }
 
@@ -204,7 +204,7 @@ impl Pair {
         more: bool,
         write: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<(), PostError> {
-        if self.state() != State::Stands {
+        if self.state() != ConnState::Established {
             return Err(PostError::Again);
         }
         let mut sending = self.sending();
@@ -258,7 +258,7 @@ impl Pair {
         let number = sending.posted + 1;
         let signalled = number - sending.signalled >= self.plan.signal;
         // SAFETY: the caller's promise.
-        let sent = unsafe { self.qp.send(Ticket::Sent(number).id(), piece, signalled) };
+        let sent = unsafe { self.qp.send(WrId::Sent(number).id(), piece, signalled) };
         sent.map_err(|e| PostError::Broken(format!("ibv_post_send: {e}")))?;
         sending.posted = number;
         if signalled {
@@ -320,7 +320,7 @@ impl Pair {
     }
 
     /// Takes note that a work request has completed, and with it all before; puts the reads that have ended into `ended`.
-    pub(super) fn completed(&self, number: u64, is_well: bool, ended: &mut Vec<(Token, bool)>) {
+    pub(super) fn completed(&self, number: u64, is_well: bool, ended: &mut Vec<(OpToken, bool)>) {
         self.done.fetch_max(number, Ordering::AcqRel);
         if !self.reading.load(Ordering::Acquire) {
             return;
@@ -355,10 +355,10 @@ impl Pair {
     pub(super) fn take(&self) -> bool {
         let taken = self.taken.load(Ordering::Relaxed).wrapping_add(1);
         self.taken.store(taken, Ordering::Release);
-        self.owes(taken)
+        self.owes_credit(taken)
     }
 
-    fn owes(&self, taken: u32) -> bool {
+    fn owes_credit(&self, taken: u32) -> bool {
         taken.wrapping_sub(self.returned.load(Ordering::Relaxed)) >= (self.plan.window / 2).into()
     }
 
@@ -369,8 +369,8 @@ impl Pair {
     }
 
     /// Sends what the device says by itself, as far as there is room.
-    pub(super) fn tend(&self) -> Result<(), PostError> {
-        if self.state() != State::Stands {
+    pub(super) fn send_control(&self) -> Result<(), PostError> {
+        if self.state() != ConnState::Established {
             return Ok(());
         }
         self.tend_under(&mut self.sending())
@@ -384,18 +384,18 @@ impl Pair {
             self.message(sending, kind, &key.to_le_bytes(), 0, |_| ())?;
             sending.own.pop_front();
         }
-        let owes = self.owes(self.taken.load(Ordering::Relaxed));
+        let owes = self.owes_credit(self.taken.load(Ordering::Relaxed));
         if owes && self.has_request(sending) && self.has_slot(sending) {
             self.message(sending, Kind::Credit, &[], 0, |_| ())?;
         }
-        let waits = !sending.own.is_empty() || self.owes(self.taken.load(Ordering::Relaxed));
+        let waits = !sending.own.is_empty() || self.owes_credit(self.taken.load(Ordering::Relaxed));
         self.waiting.store(waits, Ordering::Relaxed);
         Ok(())
     }
 
     /// Whether all that was posted has arrived; if not, its arrival will be told.
     pub(super) fn is_settled(&self) -> bool {
-        if self.state() != State::Stands {
+        if self.state() != ConnState::Established {
             return true;
         }
         let mut sending = self.sending();
@@ -408,7 +408,7 @@ impl Pair {
         if sending.signalled < sending.posted && sending.posted - done < self.plan.sends as u64 {
             let number = sending.posted + 1;
             // As above.
-            if self.qp.mark(Ticket::Sent(number).id()).is_ok() {
+            if self.qp.mark(WrId::Sent(number).id()).is_ok() {
                 (sending.posted, sending.signalled) = (number, number);
             }
         }

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use super::card::Card;
 use super::frame::HEADER;
-use super::lobby::{self, Lobby};
-use super::pair::{INLINE, Pair, Remote};
+use super::lobby::{self, ConnManager};
+use super::pair::{INLINE, QpConnection, Remote};
 use super::port::Chosen;
 use super::slots::Slots;
-use super::stock::Stock;
-use super::verbs::{Completions, Context, Domain, Event, Limits, Manner, Qp, Room, Route};
-use super::{IBV_DEPTH, IBV_EAGER, Plan, READS, RESERVED, fragment};
+use super::stock::RecvPool;
+use super::verbs::{Completions, Context, Domain, Event, Limits, Qp, QpAttrs, QpSizes, Route};
+use super::{IBV_DEPTH, IBV_EAGER, QueueSizes, READS, RESERVED, fragment};
 use crate::config::{Config, PREFIX};
-use crate::device::{HEAD_MAX, PeerId, Token};
+use crate::device::{HEAD_MAX, OpToken, PeerId};
 use crate::doorbell::Doorbell;
 use crate::order;
 use crate::site::{JobKey, Site};
@@ -41,8 +41,8 @@ const LEAST: usize = 4;
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The queue pairs, by peer.
-    pairs: Mutex<HashMap<u32, Arc<Pair>>>,
-    pub(super) stock: Arc<Stock>,
+    pairs: Mutex<HashMap<u32, Arc<QpConnection>>>,
+    pub(super) stock: Arc<RecvPool>,
     pub(super) completions: Arc<Completions>,
     pub(super) domain: Arc<Domain>,
     /// The rank in the world, and how many there are.
@@ -51,10 +51,10 @@ pub(super) struct Shared {
     pub(super) card: Card,
     /// How packets leave; a peer's card says where to.
     pub(super) route: Route,
-    pub(super) plan: Plan,
+    pub(super) plan: QueueSizes,
     chosen: Chosen,
     bell: Arc<Doorbell>,
-    news: Mutex<News>,
+    news: Mutex<InletQueue>,
     has_news: AtomicBool,
     /// When the port has lost its link, if it has none.
     lost: Mutex<Option<Instant>>,
@@ -65,31 +65,35 @@ pub(super) struct Shared {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
     /// The device does nothing any more, and completes no work request.
-    Dead,
+    Fatal,
     /// The port has no link: in these words.
-    NoLink(String),
+    LinkDown(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Dead => f.write_str("the device of this host has failed"),
-            Failure::NoLink(why) => f.write_str(why),
+            Failure::Fatal => f.write_str("the device of this host has failed"),
+            Failure::LinkDown(why) => f.write_str(why),
         }
     }
 }
 
 /// What the inlet is to act on.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct InletQueue {
     /// Queue pairs that the device has made.
-    pub(super) started: Vec<Arc<Pair>>,
+    pub(super) started: Vec<Arc<QpConnection>>,
     /// Operations whose memory no peer reaches any more.
-    pub(super) quiet: Vec<Token>,
+    pub(super) quiet: Vec<OpToken>,
 }
 
 /// Opens what a rank has of the device.
-pub(super) fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(Arc<Shared>, Lobby), String> {
+pub(super) fn open(
+    key: Arc<JobKey>,
+    site: &Site,
+    config: &Config,
+) -> Result<(Arc<Shared>, ConnManager), String> {
     let chosen = Chosen::new(config)?;
     let context = Arc::clone(&chosen.context);
     let explain = |doing: &str, error: io::Error| explain(&context, doing, &error);
@@ -105,13 +109,13 @@ pub(super) fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(Ar
     let receives = peers * (usize::from(plan.window) + RESERVED) + plan.watermark;
     let room = receives + peers * plan.sends + lobby::HEARD + lobby::SAID;
     let completions = Completions::new(&context, room).map_err(|e| explain("no completion queue", e))?;
-    let stock = Stock::new(&domain, receives, plan.slot, plan.watermark);
+    let stock = RecvPool::new(&domain, receives, plan.slot, plan.watermark);
     let stock = stock.map_err(|e| explain("no shared receive queue", e))?;
     // Not a secret: it keeps the hellos of other jobs away. The first bit is the system's.
     let qkey = (key.job ^ key.job >> 32) as u32 & 0x7fff_ffff;
     let terms = (chosen.port.number, chosen.pkey_index, qkey);
     let lobby =
-        Lobby::new(&domain, &completions, terms).map_err(|e| explain("no queue pair for hellos", e))?;
+        ConnManager::new(&domain, &completions, terms).map_err(|e| explain("no queue pair for hellos", e))?;
     let mut nonce = [0; 8];
     if !sys::random(&mut nonce) {
         return Err("the host has no random numbers".into());
@@ -168,7 +172,7 @@ fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
 }
 
 /// Divides what a device has among the peers; `None` if it is too little.
-fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<Plan> {
+fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
     let received =
         (limits.shared_queue.checked_sub(config.size(&IBV_DEPTH))? / peers).checked_sub(RESERVED)?;
     let told = (limits.completions.checked_sub(lobby::HEARD + lobby::SAID + config.size(&IBV_DEPTH))?
@@ -178,7 +182,7 @@ fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<Plan> {
     let sent = limits.queue.checked_sub(BESIDES)?;
     let window = config.size(&IBV_DEPTH).min(received).min(told).min(sent);
     let slot = HEADER + HEAD_MAX + fragment(config);
-    (window >= LEAST).then_some(Plan {
+    (window >= LEAST).then_some(QueueSizes {
         window: u16::try_from(window).ok()?,
         sends: window + BESIDES,
         slot,
@@ -188,11 +192,11 @@ fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<Plan> {
 }
 
 impl Shared {
-    fn pairs(&self) -> MutexGuard<'_, HashMap<u32, Arc<Pair>>> {
+    fn pairs(&self) -> MutexGuard<'_, HashMap<u32, Arc<QpConnection>>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn news(&self) -> MutexGuard<'_, News> {
+    fn news(&self) -> MutexGuard<'_, InletQueue> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,7 +206,7 @@ impl Shared {
 
     /// Returns how many bytes the slots for all peers take, if all are met, and as much as a quarter of that for queues.
     pub(super) fn slots(&self) -> usize {
-        let Plan { window, slot, watermark, .. } = self.plan;
+        let QueueSizes { window, slot, watermark, .. } = self.plan;
         let peers = self.site.1.saturating_sub(1) as usize;
         let slots = peers * (2 * usize::from(window) + RESERVED) + watermark;
         slots.saturating_mul(slot).saturating_add(slots.saturating_mul(slot) / 4)
@@ -219,17 +223,17 @@ impl Shared {
     }
 
     /// Returns the queue pair to a peer, if there is one.
-    pub(super) fn known(&self, peer: PeerId) -> Option<Arc<Pair>> {
+    pub(super) fn known(&self, peer: PeerId) -> Option<Arc<QpConnection>> {
         self.pairs().get(&peer.0).cloned()
     }
 
     /// Returns all queue pairs.
-    pub(super) fn all(&self) -> Vec<Arc<Pair>> {
+    pub(super) fn all(&self) -> Vec<Arc<QpConnection>> {
         self.pairs().values().cloned().collect()
     }
 
     /// Returns the queue pair to a peer, made at first use.
-    pub(super) fn pair(&self, peer: PeerId, card: &Card) -> Result<Arc<Pair>, String> {
+    pub(super) fn pair(&self, peer: PeerId, card: &Card) -> Result<Arc<QpConnection>, String> {
         let mut pairs = self.pairs();
         if let Some(pair) = pairs.get(&peer.0) {
             return Ok(Arc::clone(pair));
@@ -252,9 +256,9 @@ impl Shared {
         Ok(pair)
     }
 
-    fn make(&self, peer: PeerId, card: &Card) -> io::Result<Pair> {
-        let Plan { window, sends, slot, .. } = self.plan;
-        let room = Room { sends, receives: 0, inline: INLINE };
+    fn make(&self, peer: PeerId, card: &Card) -> io::Result<QpConnection> {
+        let QueueSizes { window, sends, slot, .. } = self.plan;
+        let room = QpSizes { sends, receives: 0, inline: INLINE };
         let qp = Qp::connected(&self.domain, &self.completions, self.stock.queue(), room)?;
         qp.prepare(self.chosen.port.number, self.chosen.pkey_index)?;
         let slots = Slots::new(&self.domain, window.into(), slot)?;
@@ -263,12 +267,12 @@ impl Shared {
         sys::random(&mut psn);
         let psn = u32::from_le_bytes(psn) & 0xff_ffff;
         self.stock.add(usize::from(window) + RESERVED)?;
-        Ok(Pair::new(qp, peer, *card, psn, self.plan, (slots, Arc::clone(&self.stock))))
+        Ok(QpConnection::new(qp, peer, *card, psn, self.plan, (slots, Arc::clone(&self.stock))))
     }
 
     /// Connects this end of a queue pair.
-    pub(super) fn connect(&self, pair: &Pair, remote: Remote) -> Result<(), String> {
-        let manner = Manner {
+    pub(super) fn connect(&self, pair: &QpConnection, remote: Remote) -> Result<(), String> {
+        let manner = QpAttrs {
             mtu: self.card.mtu.min(pair.card.mtu),
             reads: self.card.reads.min(pair.card.reads),
             timeout: PATIENCE.0,
@@ -279,7 +283,7 @@ impl Shared {
         connected.map_err(|e| explain(self.context(), "the queue pair cannot be connected", &e))
     }
 
-    fn tell(&self, what: impl FnOnce(&mut News)) {
+    fn push_to_inlet(&self, what: impl FnOnce(&mut InletQueue)) {
         what(&mut self.news());
         // SYNC ibv-news (release)
         self.has_news.store(true, Ordering::Release);
@@ -287,14 +291,14 @@ impl Shared {
     }
 
     /// Has the inlet ask a peer until the queue pair stands.
-    pub(super) fn ask(&self, pair: &Arc<Pair>) {
-        self.tell(|news| news.started.push(Arc::clone(pair)));
+    pub(super) fn ask(&self, pair: &Arc<QpConnection>) {
+        self.push_to_inlet(|news| news.started.push(Arc::clone(pair)));
     }
 
     /// Takes note that a queue pair was ended by its link, and of the operations whose memory is quiet by that.
-    pub(super) fn ended(&self, pair: &Pair, quiet: Vec<Token>) {
+    pub(super) fn ended(&self, pair: &QpConnection, quiet: Vec<OpToken>) {
         self.stock.spare(pair.receives());
-        self.tell(|news| news.quiet.extend(quiet));
+        self.push_to_inlet(|news| news.quiet.extend(quiet));
     }
 
     #[inline]
@@ -303,7 +307,7 @@ impl Shared {
         self.has_news.load(Ordering::Acquire)
     }
 
-    pub(super) fn take_news(&self) -> News {
+    pub(super) fn take_news(&self) -> InletQueue {
         let mut news = self.news();
         self.has_news.store(false, Ordering::Relaxed);
         std::mem::take(&mut news)
@@ -341,7 +345,7 @@ impl Shared {
         let port = self.chosen.port.number;
         while let Some(event) = self.context().next_event() {
             match event {
-                Event::Failed => self.fail(Failure::Dead),
+                Event::Failed => self.fail(Failure::Fatal),
                 Event::LinkLost(number) if number == port => {
                     self.lost().get_or_insert_with(Instant::now);
                 }
@@ -351,7 +355,7 @@ impl Shared {
         }
         let since = *self.lost();
         if since.is_some_and(|since| since.elapsed() >= OUTAGE) {
-            self.fail(Failure::NoLink(self.no_link()));
+            self.fail(Failure::LinkDown(self.no_link()));
         }
     }
 }

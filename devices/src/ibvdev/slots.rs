@@ -65,7 +65,7 @@ impl Slots {
     /// [`room`](Self::room).
     pub(super) fn piece(&self, at: usize, len: usize) -> Piece {
         assert!(len <= self.len, "a message fits in a slot");
-        Piece::At(self.base(at), len as u32, self.mr.lkey())
+        Piece::Registered(self.base(at), len as u32, self.mr.lkey())
     }
 
     /// Names a slot, to be received into; its completion carries `id`.

@@ -7,12 +7,12 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::slots::Slots;
-use super::ticket::Ticket;
+use super::ticket::WrId;
 use super::verbs::{BATCH, Domain, Place, SharedReceives};
 
 /// The shared receive queue, and the memory behind it.
 #[derive(Debug)]
-pub(super) struct Stock {
+pub(super) struct RecvPool {
     // Destroyed before the memory that is posted there.
     queue: Arc<SharedReceives>,
     shelves: Mutex<Shelves>,
@@ -27,11 +27,11 @@ struct Shelves {
     spare: usize,
 }
 
-impl Stock {
+impl RecvPool {
     /// Makes a queue with room for `room` slots of `slot` bytes, and posts the first `extra`.
     pub(super) fn new(domain: &Arc<Domain>, room: usize, slot: usize, extra: usize) -> io::Result<Arc<Self>> {
         let queue = SharedReceives::new(domain, room)?;
-        let stock = Stock { queue, shelves: Mutex::default(), domain: Arc::clone(domain), slot };
+        let stock = RecvPool { queue, shelves: Mutex::default(), domain: Arc::clone(domain), slot };
         stock.add(extra)?;
         Ok(Arc::new(stock))
     }
@@ -50,7 +50,7 @@ impl Stock {
             let shelf = shelves.all.len() as u32;
             shelves.all.push(Arc::clone(&slots));
             let places: Vec<Place> = (0..lacking)
-                .map(|at| slots.place(at, Ticket::Received { shelf, at: at as u32 }.id()))
+                .map(|at| slots.place(at, WrId::Received { shelf, at: at as u32 }.id()))
                 .collect();
             for places in places.chunks(BATCH) {
                 // SAFETY: the slots are new, and kept until the queue is gone: by the shelves, which are dropped after it.

@@ -9,11 +9,11 @@ use mpj_pool::Access;
 
 use super::inlet::IbvInlet;
 use super::keys::Key;
-use super::ticket::Ticket;
+use super::ticket::WrId;
 use super::verbs::Piece;
 use super::*;
 use crate::config::Parameter;
-use crate::device::{Body, Inlet, Landing, Moved, PostError, Sink};
+use crate::device::{Body, Inlet, Landing, OpStatus, PostError, Sink};
 use crate::doorbell::Doorbell;
 
 /// A bound on liveness, far above what anything here needs.
@@ -49,15 +49,15 @@ unsafe impl Sink for Keeper {
 
     fn landed(&mut self, _: PeerId) {}
 
-    fn lost(&mut self, from: PeerId, why: &str) {
+    fn peer_lost(&mut self, from: PeerId, why: &str) {
         self.lost.push((from.0, why.to_owned()));
     }
 
-    fn moved(&mut self, op: Token, outcome: Result<(), String>) {
+    fn completed(&mut self, op: OpToken, outcome: Result<(), String>) {
         self.moved.push((op.0, outcome));
     }
 
-    fn quiet(&mut self, op: Token) {
+    fn quiesced(&mut self, op: OpToken) {
         self.quiet.push(op.0);
     }
 }
@@ -78,13 +78,13 @@ impl Rank {
         Ok(Rank { inlet, device, bell, got: Keeper::default() })
     }
 
-    fn link(&self, to: &Rank) -> Box<dyn Link> {
+    fn link(&self, to: &Rank) -> Box<dyn Endpoint> {
         self.device.connect(PeerId(to.device.shared.site.0), &to.device.address()).unwrap()
     }
 
-    fn memory(&self, bytes: &mut [u8], access: Access) -> (Memory, Registration) {
+    fn memory(&self, bytes: &mut [u8], access: Access) -> (MemoryDesc, Registration) {
         let memory =
-            Memory::new(bytes.as_mut_ptr(), bytes.len(), Datatype::primitive(Primitive::U8)).unwrap();
+            MemoryDesc::new(bytes.as_mut_ptr(), bytes.len(), Datatype::primitive(Primitive::U8)).unwrap();
         // SAFETY: the tests drop the registration before the bytes.
         let registration = unsafe { self.device.register(&memory, None, access) }.unwrap();
         (memory, registration)
@@ -113,7 +113,7 @@ fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool
 }
 
 /// Posts a frame as soon as there is room.
-fn post(ranks: &mut [&mut Rank], link: &mut dyn Link, head: &[u8], body: &[u8]) {
+fn post(ranks: &mut [&mut Rank], link: &mut dyn Endpoint, head: &[u8], body: &[u8]) {
     until(ranks, |_| match link.post(head, Body::Bytes(body)) {
         Ok(()) => true,
         Err(PostError::Again) => false,
@@ -125,7 +125,7 @@ fn post(ranks: &mut [&mut Rank], link: &mut dyn Link, head: &[u8], body: &[u8]) 
 fn frames_of_all_lengths_arrive_in_order_in_both_directions() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
     let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
-    let len = |i: usize| [0, 1, 195, 196, 197, 4096, a.device.caps.fragment][i % 7];
+    let len = |i: usize| [0, 1, 195, 196, 197, 4096, a.device.caps.max_send_size][i % 7];
     let lens: Vec<usize> = (0..200).map(len).collect();
     for (i, len) in lens.iter().enumerate() {
         let body = vec![i as u8; *len];
@@ -138,7 +138,7 @@ fn frames_of_all_lengths_arrive_in_order_in_both_directions() {
         assert!(*body == vec![i as u8; *len], "frame {i}");
     }
     assert!(a.got.frames.iter().all(|(from, head, _)| (*from, head.len()) == (1, 56)));
-    until(&mut [&mut a, &mut b], |_| to_b.is_settled() && to_a.is_settled());
+    until(&mut [&mut a, &mut b], |_| to_b.is_drained() && to_a.is_drained());
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn short_frames_without_room_go_many_in_one_message_and_in_order() {
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     let content = |i: u32| vec![i as u8; i as usize % 40];
     let mut next = 1u32;
-    let mut post_on = |to_b: &mut dyn Link| {
+    let mut post_on = |to_b: &mut dyn Endpoint| {
         while next < 600 && to_b.post_more(&[next as u8], Body::Bytes(&content(next))).is_ok() {
             next += 1;
         }
@@ -178,7 +178,7 @@ fn short_frames_without_room_go_many_in_one_message_and_in_order() {
     };
     // As many as there is room for and a slot full of others, as rank 1 does not look.
     let singles = Config::default().number(&IBV_DEPTH);
-    assert!(u64::from(post_on(&mut *to_b)) > singles + 40 && to_b.is_staged());
+    assert!(u64::from(post_on(&mut *to_b)) > singles + 40 && to_b.has_unflushed());
     until(&mut [&mut a, &mut b], |ranks| {
         let _ = post_on(&mut *to_b);
         let _ = to_b.flush().unwrap();
@@ -194,7 +194,7 @@ fn short_frames_without_room_go_many_in_one_message_and_in_order() {
     post(&mut [&mut a, &mut b], &mut *to_b, &[40], &[9; 4000]);
     until(&mut [&mut a, &mut b], |ranks| ranks[1].got.frames.len() == 641);
     assert!(b.got.frames[600..].iter().map(|(_, head, _)| head[0]).eq(0..=40));
-    until(&mut [&mut a, &mut b], |_| to_b.is_settled());
+    until(&mut [&mut a, &mut b], |_| to_b.is_drained());
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_frame_that_nothing_follows_leaves_though_its_sender_looks_no_more() {
     let mut to_b = a.link(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     let posted = (1..600u32).take_while(|i| to_b.post(&[*i as u8], Body::Empty).is_ok()).count();
-    assert!(!to_b.is_staged());
+    assert!(!to_b.has_unflushed());
     until(&mut [&mut b], |ranks| ranks[0].got.frames.len() == 1 + posted);
 }
 
@@ -232,13 +232,13 @@ fn memory_is_read_by_its_key_until_that_is_revoked() {
     post(&mut [&mut a, &mut b], &mut *to_a, &[0], &[]);
     let part = target.part(0, 100_000, Some(&own));
     // SAFETY: the memory is looked at when the read has ended.
-    assert_eq!(unsafe { to_a.get(&key, 0, part, Token(5)) }, Ok(Moved::Started));
-    assert_eq!(a.device.quiesce(PeerId(1), &exposed, Token(9)), Quiet::Later);
+    assert_eq!(unsafe { to_a.get(&key, 0, part, OpToken(5)) }, Ok(OpStatus::InProgress));
+    assert_eq!(a.device.quiesce(PeerId(1), &exposed, OpToken(9)), QuiesceStatus::InProgress);
     until(&mut [&mut a, &mut b], |ranks| ranks[0].got.quiet == [9]);
     // What was under way has ended well before the answer.
     assert_eq!(b.got.moved, [(5, Ok(()))]);
     // SAFETY: as above.
-    assert_eq!(unsafe { to_a.get(&key, 0, part, Token(6)) }, Err(PostError::Withdrawn));
+    assert_eq!(unsafe { to_a.get(&key, 0, part, OpToken(6)) }, Err(PostError::Revoked));
     drop((own, exposed));
     assert!(to[..] == from[50_000..150_000]);
     // The connection is as good as before.
@@ -262,7 +262,7 @@ fn a_key_that_makes_no_sense_is_refused_before_it_is_used() {
     {
         let part = target.part(0, len, Some(&own));
         // SAFETY: nothing is read.
-        let refused = unsafe { to_a.get(&key.pack().unwrap(), at, part, Token(1)) };
+        let refused = unsafe { to_a.get(&key.pack().unwrap(), at, part, OpToken(1)) };
         assert!(matches!(refused, Err(PostError::Broken(_))), "{key:?}: {refused:?}");
     }
     drop((own, exposed));
@@ -281,7 +281,7 @@ fn a_wrong_key_of_the_device_ends_that_peer_and_nobody_else() {
     let wrong = Key { rkey: good.rkey ^ 0xff, ..good };
     let part = target.part(0, 1000, Some(&own));
     // SAFETY: nothing is read.
-    assert_eq!(unsafe { to_a.get(&wrong.pack().unwrap(), 0, part, Token(1)) }, Ok(Moved::Started));
+    assert_eq!(unsafe { to_a.get(&wrong.pack().unwrap(), 0, part, OpToken(1)) }, Ok(OpStatus::InProgress));
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.lost.is_empty());
     assert!(matches!(&b.got.moved[..], [(1, Err(_))]), "{:?}", b.got.moved);
     assert_eq!(b.got.lost[0].0, 0);
@@ -308,14 +308,14 @@ fn a_peer_that_dies_is_found_by_who_sends_to_it_and_its_reads_end() {
     let died = Instant::now();
     let part = target.part(0, 1000, Some(&own));
     // SAFETY: nothing is read.
-    assert_eq!(unsafe { to_b.get(&key, 0, part, Token(1)) }, Ok(Moved::Started));
-    assert_eq!(a.device.quiesce(PeerId(1), &ours, Token(2)), Quiet::Later);
+    assert_eq!(unsafe { to_b.get(&key, 0, part, OpToken(1)) }, Ok(OpStatus::InProgress));
+    assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(2)), QuiesceStatus::InProgress);
     until(&mut [&mut a], |ranks| !ranks[0].got.lost.is_empty() && !ranks[0].got.moved.is_empty());
     assert!(died.elapsed() < FOUND, "{:?}", died.elapsed());
     assert!(matches!(&a.got.moved[..], [(1, Err(_))]), "{:?}", a.got.moved);
     assert_eq!(a.got.quiet, [2]);
-    assert_eq!(a.device.quiesce(PeerId(1), &ours, Token(3)), Quiet::Now);
-    assert!(to_b.is_settled());
+    assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(3)), QuiesceStatus::Done);
+    assert!(to_b.is_drained());
     drop(c);
 }
 
@@ -327,11 +327,11 @@ fn who_is_told_of_a_peers_end_gets_its_memory_back_at_once() {
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
     let mut memory = vec![3; 1000];
     let (_, ours) = a.memory(&mut memory, Access::READ);
-    assert_eq!(a.device.quiesce(PeerId(1), &ours, Token(2)), Quiet::Later);
+    assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(2)), QuiesceStatus::InProgress);
     // Rank 1 looks no more, and others say that it has died.
-    to_b.forget();
+    to_b.peer_gone();
     until(&mut [&mut a], |ranks| ranks[0].got.quiet == [2]);
-    assert!(to_b.is_settled() && a.got.lost.is_empty());
+    assert!(to_b.is_drained() && a.got.lost.is_empty());
     assert_eq!(to_b.post(&[0], Body::Empty), Err(PostError::Again));
 }
 
@@ -361,9 +361,9 @@ fn a_device_that_fails_ends_all_peers_and_what_was_under_way() {
     drop(exposed);
     drop(b);
     // SAFETY: nothing is read.
-    let read = unsafe { to_b.get(&key, 0, target.part(0, 1000, Some(&own)), Token(1)) };
-    assert_eq!(read, Ok(Moved::Started));
-    assert_eq!(a.device.quiesce(PeerId(2), &ours, Token(2)), Quiet::Later);
+    let read = unsafe { to_b.get(&key, 0, target.part(0, 1000, Some(&own)), OpToken(1)) };
+    assert_eq!(read, Ok(OpStatus::InProgress));
+    assert_eq!(a.device.quiesce(PeerId(2), &ours, OpToken(2)), QuiesceStatus::InProgress);
     events.write_all(&event(DEVICE_FATAL, 0)).unwrap();
     a.device.arm();
     until(&mut [&mut a], |ranks| ranks[0].got.lost.len() == 2);
@@ -371,7 +371,7 @@ fn a_device_that_fails_ends_all_peers_and_what_was_under_way() {
     a.got.lost.sort();
     assert_eq!(a.got.lost, [(1, why.clone()), (2, why.clone())]);
     assert_eq!((&a.got.moved[..], &a.got.quiet[..]), (&[(1, Err(why.clone()))][..], &[2][..]));
-    assert!(to_b.is_settled() && to_c.is_settled(), "nobody waits for them");
+    assert!(to_b.is_drained() && to_c.is_drained(), "nobody waits for them");
     assert_eq!(to_c.post(&[0], Body::Empty), Err(PostError::Again));
     let refused = a.device.connect(PeerId(0), &c.device.address()).err().unwrap();
     assert_eq!(refused.why, why);
@@ -416,7 +416,7 @@ fn nonsense_from_a_peer_ends_that_peer() {
         let pair = a.device.shared.known(PeerId(1)).unwrap();
         let piece = Piece::Inline(nonsense.as_ptr(), nonsense.len() as u32);
         // SAFETY: the bytes are copied into the request.
-        unsafe { pair.qp().send(Ticket::Sent(1).id(), piece, false) }.unwrap();
+        unsafe { pair.qp().send(WrId::Sent(1).id(), piece, false) }.unwrap();
         until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.lost.is_empty());
         assert_eq!((b.got.frames.len(), b.got.lost.len(), b.got.lost[0].0), (1, 1, 0), "{nonsense:?}");
     }

@@ -2,7 +2,7 @@
 
 /// What was posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ticket {
+pub(super) enum WrId {
     /// A work request of a peer's queue pair, by its place among all of them.
     Sent(u64),
     /// A receive of a peer's message, by its slot.
@@ -15,15 +15,15 @@ pub(super) enum Ticket {
 
 const KIND: u32 = 62;
 
-impl Ticket {
+impl WrId {
     /// Returns its number. There are no 2^62 work requests, and no 2^30 shelves.
     #[inline]
     pub(super) fn id(self) -> u64 {
         match self {
-            Ticket::Sent(number) => number,
-            Ticket::Received { shelf, at } => 1 << KIND | u64::from(shelf) << 32 | u64::from(at),
-            Ticket::HelloSent(at) => 2 << KIND | u64::from(at),
-            Ticket::HelloReceived(at) => 3 << KIND | u64::from(at),
+            WrId::Sent(number) => number,
+            WrId::Received { shelf, at } => 1 << KIND | u64::from(shelf) << 32 | u64::from(at),
+            WrId::HelloSent(at) => 2 << KIND | u64::from(at),
+            WrId::HelloReceived(at) => 3 << KIND | u64::from(at),
         }
     }
 
@@ -32,10 +32,10 @@ impl Ticket {
     pub(super) fn of(id: u64) -> Self {
         let (rest, at) = (id & ((1 << KIND) - 1), id as u32);
         match id >> KIND {
-            0 => Ticket::Sent(rest),
-            1 => Ticket::Received { shelf: (rest >> 32) as u32, at },
-            2 => Ticket::HelloSent(at),
-            _ => Ticket::HelloReceived(at),
+            0 => WrId::Sent(rest),
+            1 => WrId::Received { shelf: (rest >> 32) as u32, at },
+            2 => WrId::HelloSent(at),
+            _ => WrId::HelloReceived(at),
         }
     }
 }
@@ -47,14 +47,14 @@ mod tests {
     #[test]
     fn a_ticket_comes_back_from_its_number() {
         for ticket in [
-            Ticket::Sent(0),
-            Ticket::Sent((1 << 62) - 1),
-            Ticket::Received { shelf: (1 << 30) - 1, at: u32::MAX },
-            Ticket::Received { shelf: 0, at: 3 },
-            Ticket::HelloSent(u32::MAX),
-            Ticket::HelloReceived(17),
+            WrId::Sent(0),
+            WrId::Sent((1 << 62) - 1),
+            WrId::Received { shelf: (1 << 30) - 1, at: u32::MAX },
+            WrId::Received { shelf: 0, at: 3 },
+            WrId::HelloSent(u32::MAX),
+            WrId::HelloReceived(17),
         ] {
-            assert_eq!(Ticket::of(ticket.id()), ticket);
+            assert_eq!(WrId::of(ticket.id()), ticket);
         }
     }
 }

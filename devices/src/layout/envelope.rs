@@ -42,7 +42,7 @@ impl Envelope {
 
     /// Whether the message may be received as a part of so many items of a type that are no fewer bytes.
     pub(super) fn fits(&self, datatype: &Datatype, count: usize) -> bool {
-        let (packed, wanted) = (Primitive::Packed, datatype.homogeneous());
+        let (packed, wanted) = (Primitive::Packed, datatype.single_primitive());
         let same = || {
             // Of one primitive on both sides no signature is needed.
             if let (Some(sent), Some(wanted)) = (Primitive::from_code(self.code), wanted) {
@@ -50,7 +50,7 @@ impl Envelope {
             }
             let Some(sent) = self.full_signature() else { return false };
             // What so many bytes are here: a count from outside is compared, not used.
-            let leaves = datatype.leaves_in(count, self.bytes);
+            let leaves = datatype.element_count_in(count, self.bytes);
             let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
             expected == Some(sent)
         };

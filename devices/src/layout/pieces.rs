@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
-use crate::buf::Cut;
+use crate::buf::ChainRange;
 
 /// A part of a [chain](crate::Chain), piece by piece, none of them empty.
 ///
@@ -11,7 +11,7 @@ use crate::buf::Cut;
 /// 1. The segments of `cut` are initialised, and nobody writes them, for `'a`.
 #[derive(Clone)]
 pub struct Pieces<'a> {
-    pub(super) cut: Cut<'a>,
+    pub(super) cut: ChainRange<'a>,
 }
 
 impl Pieces<'_> {

@@ -4,14 +4,14 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use mpj_datatypes::{InvalidValue, Primitive, Signature};
+use mpj_datatypes::{InvalidValueError, Primitive, Signature};
 use mpj_pool::{RawBuffer, Region};
 
-use super::{Envelope, Keep, Pieces, Stage, Target};
+use super::{BounceBuffer, Envelope, KeepAlive, Pieces, Target};
 use crate::buf::{Buf, BufError};
 use crate::copy;
-use crate::device::{Body, Fill, Memory, Packed};
-use crate::path::Path;
+use crate::device::{Body, MemoryDesc, Packed, PackedBody};
+use crate::path::DataPath;
 
 /// Memory to send from.
 ///
@@ -23,8 +23,8 @@ use crate::path::Path;
 pub struct Source {
     buf: Buf,
     bytes: usize,
-    path: Option<Path>,
-    keep: Option<Keep>,
+    path: Option<DataPath>,
+    keep: Option<KeepAlive>,
 }
 
 // SAFETY: invariant 1 holds on every thread; reading shared bytes needs no more.
@@ -41,32 +41,32 @@ impl Source {
     /// # Safety
     /// Invariants 1 and 3 of [`Source`].
     #[inline(always)]
-    pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
+    pub unsafe fn new(buf: Buf, keep: Option<KeepAlive>) -> Result<Self, BufError> {
         match buf.plain_bytes() {
             Some(bytes) => Ok(Source { buf, bytes, path: None, keep }),
             None => Self::of_any(buf, keep),
         }
     }
 
-    fn of_any(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
+    fn of_any(buf: Buf, keep: Option<KeepAlive>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
         Ok(Source { buf, bytes, path: None, keep })
     }
 
     /// Says by which way the message should go, if not by that of all others.
     #[inline]
-    pub fn by(self, path: Option<Path>) -> Self {
+    pub fn with_path(self, path: Option<DataPath>) -> Self {
         Source { path, ..self }
     }
 
     /// Returns by which way it should go, if it says so.
     #[inline]
-    pub(crate) fn path(&self) -> Option<Path> {
+    pub(crate) fn path(&self) -> Option<DataPath> {
         self.path
     }
 
     /// Packs the message into a block, and lets go of the memory.
-    pub(crate) fn packed(self, mut block: Stage) -> Source {
+    pub(crate) fn pack_into_bounce(self, mut block: BounceBuffer) -> Source {
         let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
         debug_assert_eq!(len, self.bytes, "all of it is packed");
         let buf = Buf::in_block(&*block, 0, len, Primitive::Byte);
@@ -75,7 +75,7 @@ impl Source {
     }
 
     /// Returns what keeps the memory, if the operation owns it.
-    pub(crate) fn owned(&self) -> Option<&Keep> {
+    pub(crate) fn keep_alive(&self) -> Option<&KeepAlive> {
         self.keep.as_ref()
     }
 
@@ -94,13 +94,13 @@ impl Source {
     /// Returns the code of the primitive it is made of, unless it is mixed.
     #[inline]
     pub(crate) fn code(&self) -> Option<u8> {
-        self.buf.datatype().homogeneous().map(|primitive| primitive as u8)
+        self.buf.datatype().single_primitive().map(|primitive| primitive as u8)
     }
 
     #[inline]
     pub(crate) fn envelope(&self, source: u32, tag: i32) -> Envelope {
         let datatype = self.buf.datatype();
-        let (code, signature) = match datatype.homogeneous() {
+        let (code, signature) = match datatype.single_primitive() {
             Some(primitive) => (primitive as u8, Signature::EMPTY),
             None => (0, datatype.signature().repeat(self.buf.count() as u64)),
         };
@@ -129,7 +129,7 @@ impl Source {
 
     /// Lets go of the memory; a plain buffer of primitives, as most are, holds nothing that must be dropped.
     #[inline]
-    pub(crate) fn release(self) {
+    pub(crate) fn drop_fast(self) {
         if self.buf.is_plain() && self.keep.is_none() {
             std::mem::forget(self);
         }
@@ -140,7 +140,9 @@ impl Source {
         match (self.contiguous(), self.buf.pieces()) {
             (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),
             (None, Some(chain)) => Body::Chain(Pieces { cut: chain.cut(position, len) }),
-            (None, None) => Body::Fill(Fill::new(self, position, len).ragged(self.is_ragged())),
+            (None, None) => {
+                Body::Fill(PackedBody::new(self, position, len).in_short_blocks(self.is_ragged()))
+            }
         }
     }
 
@@ -184,8 +186,8 @@ unsafe impl Packed for Source {
 
 impl Source {
     /// Describes the memory to a device.
-    pub(crate) fn memory(&self) -> Option<Memory> {
-        Memory::of(&self.buf)
+    pub(crate) fn memory(&self) -> Option<MemoryDesc> {
+        MemoryDesc::of(&self.buf)
     }
 
     /// Copies items into other memory, as a message would: the memory promises initialised bytes, and not that they are
@@ -194,16 +196,16 @@ impl Source {
     /// # Errors
     /// The first `bool` or `char` of the target that is invalid. All invalid ones are replaced, as after a message.
     #[inline]
-    pub fn copy_items(&self, mut target: Target) -> Result<(), InvalidValue> {
+    pub fn copy_items(&self, mut target: Target) -> Result<(), InvalidValueError> {
         self.copy_to(&mut target);
-        target.settle()
+        target.mark_valid()
     }
 
     /// Copies the message into a target, as far as there is room, through a small piece of stack where neither lies in
     /// one run.
     pub(crate) fn copy_to(&self, target: &mut Target) {
         if let Some(bytes) = self.contiguous() {
-            target.land(0, bytes);
+            target.write(0, bytes);
             return;
         }
         let mut piece = [MaybeUninit::<u8>::uninit(); 4096];
@@ -215,7 +217,7 @@ impl Source {
             }
             // SAFETY: `pack` has written the first `len` bytes.
             let bytes = unsafe { piece[..len].assume_init_ref() };
-            target.land(position, bytes);
+            target.write(position, bytes);
             position += len;
         }
     }

@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 /// The most bytes in such blocks at once that nobody has asked for: a rank may have started any number of operations.
-const MOST: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// A block that a body goes through.
-pub(crate) struct Stage {
+pub(crate) struct BounceBuffer {
     block: DefaultBlock,
     /// Dropped after the block.
     _share: Option<Share>,
 }
 
-impl Stage {
+impl BounceBuffer {
     /// Takes a block for a body whose path asks for one; `None` if there is no memory.
-    pub(crate) fn of(bytes: usize) -> Option<Self> {
-        mpj_pool::global().alloc(bytes).ok().map(|block| Stage { block, _share: None })
+    pub(crate) fn alloc(bytes: usize) -> Option<Self> {
+        mpj_pool::global().alloc(bytes).ok().map(|block| BounceBuffer { block, _share: None })
     }
 }
 
-impl Deref for Stage {
+impl Deref for BounceBuffer {
     type Target = DefaultBlock;
 
     fn deref(&self) -> &DefaultBlock {
@@ -32,13 +32,13 @@ impl Deref for Stage {
     }
 }
 
-impl DerefMut for Stage {
+impl DerefMut for BounceBuffer {
     fn deref_mut(&mut self) -> &mut DefaultBlock {
         &mut self.block
     }
 }
 
-impl fmt::Debug for Stage {
+impl fmt::Debug for BounceBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Stage")
     }
@@ -52,17 +52,17 @@ pub(crate) struct Stages {
 
 impl Stages {
     /// Takes a block for a body that had better go through one; `None` if there are enough, or there is no memory.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Stage> {
-        if bytes > MOST - self.taken.load(Ordering::Relaxed).min(MOST) {
+    pub(crate) fn try_alloc(&self, bytes: usize) -> Option<BounceBuffer> {
+        if bytes > MAX_BYTES - self.taken.load(Ordering::Relaxed).min(MAX_BYTES) {
             return None;
         }
-        let stage = Stage::of(bytes)?;
+        let stage = BounceBuffer::alloc(bytes)?;
         // A block may be larger than what was asked for.
         let bytes = stage.capacity();
-        let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= MOST);
+        let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= MAX_BYTES);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         let share = Share { taken: Arc::clone(&self.taken), bytes };
-        Some(Stage { _share: Some(share), ..stage })
+        Some(BounceBuffer { _share: Some(share), ..stage })
     }
 }
 
@@ -85,14 +85,14 @@ mod tests {
     #[test]
     fn no_more_is_taken_unasked_than_may_be() {
         let stages = Stages::default();
-        let mut held: Vec<Stage> = std::iter::from_fn(|| stages.take(MOST / 4)).collect();
+        let mut held: Vec<BounceBuffer> = std::iter::from_fn(|| stages.try_alloc(MAX_BYTES / 4)).collect();
         assert_eq!(held.len(), 4);
-        assert!(stages.take(1).is_none() && stages.take(usize::MAX).is_none());
-        assert!(Stage::of(1).is_some(), "who asks for one has it");
+        assert!(stages.try_alloc(1).is_none() && stages.try_alloc(usize::MAX).is_none());
+        assert!(BounceBuffer::alloc(1).is_some(), "who asks for one has it");
         held.pop();
-        assert!(stages.take(MOST / 4 + 1).is_none());
-        assert!(stages.take(MOST / 4).is_some());
+        assert!(stages.try_alloc(MAX_BYTES / 4 + 1).is_none());
+        assert!(stages.try_alloc(MAX_BYTES / 4).is_some());
         drop(held);
-        assert!(stages.take(MOST).is_some());
+        assert!(stages.try_alloc(MAX_BYTES).is_some());
     }
 }

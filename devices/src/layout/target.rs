@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use mpj_datatypes::{InvalidValue, Primitive};
+use mpj_datatypes::{InvalidValueError, Primitive};
 use mpj_pool::{RawBuffer, Region};
 
-use super::{Envelope, Keep, Stage};
+use super::{BounceBuffer, Envelope, KeepAlive};
 use crate::buf::{Buf, BufError};
 use crate::copy;
-use crate::device::Memory;
+use crate::device::MemoryDesc;
 use crate::fault::Fault;
 use crate::hint;
-use crate::path::Path;
+use crate::path::DataPath;
 
 /// Bytes of a cache line, and how many bytes are asked for where a message is awaited: what comes behind is found by the hardware.
 const LINE: usize = 64;
@@ -31,9 +31,9 @@ pub struct Target {
     buf: Buf,
     bytes: usize,
     landed: usize,
-    path: Option<Path>,
-    block: Option<Box<Stage>>,
-    keep: Option<Keep>,
+    path: Option<DataPath>,
+    block: Option<Box<BounceBuffer>>,
+    keep: Option<KeepAlive>,
 }
 
 // SAFETY: invariant 1 gives exclusive use, on whichever thread.
@@ -50,7 +50,7 @@ impl Target {
     /// # Safety
     /// Invariants 1 and 4 of [`Target`].
     #[inline]
-    pub unsafe fn new(buf: Buf, keep: Option<Keep>) -> Result<Self, BufError> {
+    pub unsafe fn new(buf: Buf, keep: Option<KeepAlive>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
         if buf.pieces().is_some() {
             return Err(BufError::Chain);
@@ -59,7 +59,7 @@ impl Target {
     }
 
     /// Takes room of so many bytes, by the invariants.
-    fn of(buf: Buf, bytes: usize, path: Option<Path>, keep: Option<Keep>) -> Self {
+    fn of(buf: Buf, bytes: usize, path: Option<DataPath>, keep: Option<KeepAlive>) -> Self {
         Target { buf, bytes, landed: 0, path, block: None, keep }
     }
 
@@ -73,8 +73,8 @@ impl Target {
         place: *mut Target,
         buf: Buf,
         bytes: usize,
-        path: Option<Path>,
-        keep: Option<Keep>,
+        path: Option<DataPath>,
+        keep: Option<KeepAlive>,
     ) {
         macro_rules! put {
             ($($field:ident: $value:expr),*) => {$(
@@ -89,19 +89,19 @@ impl Target {
 
     /// Says by which way messages should come to it, if not by that of all others.
     #[inline]
-    pub fn by(mut self, path: Option<Path>) -> Self {
+    pub fn by(mut self, path: Option<DataPath>) -> Self {
         self.path = path;
         self
     }
 
     /// Returns by which way messages should come, if it was chosen.
-    pub(crate) fn path(&self) -> Option<Path> {
+    pub(crate) fn path(&self) -> Option<DataPath> {
         self.path
     }
 
     /// Has messages come by this way, unless one was chosen before.
     #[inline]
-    pub(crate) fn prefer(&mut self, path: Path) {
+    pub(crate) fn or_path(&mut self, path: DataPath) {
         self.path = self.path.or(Some(path));
     }
 
@@ -118,10 +118,10 @@ impl Target {
         let mine = self.primitive().map_or(0, |p| p as u8);
         let alike = message.code == mine && mine != 0;
         if !(alike && message.bytes <= self.bytes && self.whole(message.bytes)) {
-            self.judge(message)?;
+            self.check_slow(message)?;
         }
-        if self.path == Some(Path::Buffered) {
-            self.take_block(message.bytes);
+        if self.path == Some(DataPath::Buffered) {
+            self.add_bounce(message.bytes);
         }
         Ok(())
     }
@@ -129,30 +129,30 @@ impl Target {
     /// Takes a block for a message, which may be much shorter than the room. Where there is no memory for it the message
     /// goes without.
     #[cold]
-    fn take_block(&mut self, bytes: usize) {
+    fn add_bounce(&mut self, bytes: usize) {
         if self.block.is_none() && bytes > 0 {
-            match Stage::of(bytes) {
-                Some(block) => self.land_in(block),
+            match BounceBuffer::alloc(bytes) {
+                Some(block) => self.use_bounce(block),
                 None => self.path = None,
             }
         }
     }
 
     /// Has a message that was accepted, and of which nothing has landed, come to a block that has room for it.
-    pub(crate) fn land_in(&mut self, block: Stage) {
+    pub(crate) fn use_bounce(&mut self, block: BounceBuffer) {
         self.block = Some(Box::new(block));
     }
 
     /// Returns the bytes that may land: as many as there is room for, and no more than a block holds.
     #[inline]
-    fn most(&self) -> usize {
+    fn capacity(&self) -> usize {
         self.block.as_ref().map_or(self.bytes, |block| block.capacity().min(self.bytes))
     }
 
     /// The primitive all of it is made of.
     #[inline]
     fn primitive(&self) -> Option<Primitive> {
-        self.buf.datatype().homogeneous()
+        self.buf.datatype().single_primitive()
     }
 
     /// Whether `bytes` is a whole number of this target's primitives.
@@ -162,7 +162,7 @@ impl Target {
     }
 
     #[cold]
-    fn judge(&self, message: &Envelope) -> Result<(), Fault> {
+    fn check_slow(&self, message: &Envelope) -> Result<(), Fault> {
         if message.bytes > self.bytes {
             let (source, tag) = (message.source, message.tag);
             return Err(Fault::Truncated { source, tag, sent: message.bytes, room: self.bytes });
@@ -176,7 +176,7 @@ impl Target {
     /// Returns where a body of `len` bytes at `position` may be written as one run, if it may.
     #[inline]
     pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
-        let end = position.checked_add(len).filter(|end| *end <= self.most())?;
+        let end = position.checked_add(len).filter(|end| *end <= self.capacity())?;
         if let Some(block) = &self.block {
             let run = block.as_ptr().as_ptr().wrapping_add(position);
             self.landed = self.landed.max(end);
@@ -192,24 +192,24 @@ impl Target {
 
     /// Describes the memory to a device, which writes the packed bytes `position..position + len`; `None` if there are not
     /// as many.
-    pub(crate) fn lend(&mut self, position: usize, len: usize) -> Option<Memory> {
-        let end = position.checked_add(len).filter(|end| *end <= self.most())?;
+    pub(crate) fn for_device(&mut self, position: usize, len: usize) -> Option<MemoryDesc> {
+        let end = position.checked_add(len).filter(|end| *end <= self.capacity())?;
         self.landed = self.landed.max(end);
         self.memory()
     }
 
     /// Describes the memory to a device, which does not write to it yet.
-    pub(crate) fn memory(&self) -> Option<Memory> {
+    pub(crate) fn memory(&self) -> Option<MemoryDesc> {
         match &self.block {
-            Some(block) => Memory::new(block.as_ptr().as_ptr(), self.most(), Primitive::Byte.into()),
-            None => Memory::of(&self.buf),
+            Some(block) => MemoryDesc::new(block.as_ptr().as_ptr(), self.capacity(), Primitive::Byte.into()),
+            None => MemoryDesc::of(&self.buf),
         }
     }
 
     /// Returns the region of a pool that the memory lies in, if it is known.
     pub(crate) fn region(&self) -> Option<&Region> {
         if let Some(block) = &self.block {
-            return block.registrable();
+            return block.region();
         }
         // SAFETY: invariant 4.
         unsafe { self.buf.region() }
@@ -218,18 +218,18 @@ impl Target {
     /// Asks for the first lines, which a message will be written to: where they are far away, what is sent after it would
     /// wait for them.
     #[inline(always)]
-    pub(crate) fn ask_for(&self) {
+    pub(crate) fn prefetch(&self) {
         if self.buf.is_plain() {
             for at in (0..self.bytes.min(ASKED)).step_by(LINE) {
-                hint::will_write(self.buf.base().wrapping_add(at));
+                hint::prefetch_write(self.buf.base().wrapping_add(at));
             }
         }
     }
 
     /// Lands packed bytes at `position`; bytes beyond the end are dropped. Returns how many landed.
     #[inline]
-    pub(crate) fn land(&mut self, position: usize, from: &[u8]) -> usize {
-        let len = from.len().min(self.most().saturating_sub(position));
+    pub(crate) fn write(&mut self, position: usize, from: &[u8]) -> usize {
+        let len = from.len().min(self.capacity().saturating_sub(position));
         if len == 0 {
             return 0;
         }
@@ -257,7 +257,7 @@ impl Target {
         if self.block.is_some() {
             self.unpack(message.bytes);
         }
-        let valid = if self.buf.datatype().needs_check() { self.check(message.bytes) } else { Ok(()) };
+        let valid = if self.buf.datatype().needs_validation() { self.check(message.bytes) } else { Ok(()) };
         // Invariant 2: all of it was checked just now, or any bits are values.
         self.landed = 0;
         valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
@@ -270,27 +270,27 @@ impl Target {
         let len = bytes.min(std::mem::take(&mut self.landed));
         // SAFETY: all of the message was written to the block: it has landed, and `finish` is called of whole ones alone.
         let packed = unsafe { block.as_uninit()[..len].assume_init_ref() };
-        self.land(0, packed);
+        self.write(0, packed);
     }
 
     /// Whether nothing happens when it is dropped.
     #[inline]
-    pub(crate) fn is_bare(&self) -> bool {
+    pub(crate) fn is_trivial_drop(&self) -> bool {
         self.landed == 0 && self.buf.is_plain() && self.keep.is_none() && self.block.is_none()
     }
 
     /// Gives it back: what happens is what would if it were dropped, looked at first.
     #[inline]
     pub(crate) fn release(self) {
-        if self.is_bare() {
+        if self.is_trivial_drop() {
             std::mem::forget(self);
         }
     }
 
     /// Gives memory back into which items of this program were copied, and checks them.
     #[inline]
-    pub(super) fn settle(mut self) -> Result<(), InvalidValue> {
-        let valid = if self.buf.datatype().needs_check() { self.check(self.landed) } else { Ok(()) };
+    pub(super) fn mark_valid(mut self) -> Result<(), InvalidValueError> {
+        let valid = if self.buf.datatype().needs_validation() { self.check(self.landed) } else { Ok(()) };
         // Invariant 2.
         self.landed = 0;
         valid
@@ -298,7 +298,7 @@ impl Target {
 
     /// Checks the first `bytes` packed bytes, which have landed in the items, and replaces invalid values.
     #[cold]
-    fn check(&mut self, bytes: usize) -> Result<(), InvalidValue> {
+    fn check(&mut self, bytes: usize) -> Result<(), InvalidValueError> {
         // SAFETY: invariant 1, and what has landed is initialised.
         unsafe { self.buf.datatype().validate(self.buf.base(), self.buf.count(), bytes) }
     }
@@ -307,12 +307,12 @@ impl Target {
     /// primitive: what has landed may be none, and what was there before is gone.
     #[cold]
     fn scrub(&mut self) {
-        if !self.buf.datatype().needs_check() {
+        if !self.buf.datatype().needs_validation() {
             return;
         }
         let (datatype, count) = (self.buf.datatype(), self.buf.count());
         // The primitive in whose middle the last byte landed is scrubbed as a whole.
-        let is_end = |end: &usize| datatype.leaves_in(count, *end).is_some();
+        let is_end = |end: &usize| datatype.element_count_in(count, *end).is_some();
         let end = (self.landed..self.bytes).find(is_end).unwrap_or(self.bytes);
         const ZEROS: [u8; 4096] = [0; 4096];
         for position in (0..end).step_by(ZEROS.len()) {

@@ -18,7 +18,7 @@ pub(super) enum Key {
         source: u32,
         tag: i32,
     },
-    /// The operation that ends with the entry, see [`Ender::id`](crate::completion::Ender::id).
+    /// The operation that ends with the entry, see [`Completer::id`](crate::completion::Completer::id).
     Operation(usize),
 }
 

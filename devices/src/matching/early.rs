@@ -4,30 +4,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The messages that came before their receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Early {
+pub struct UnexpectedCounts {
     /// How many ever came so, counted around 2^32.
     pub arrived: u32,
     /// How many still lie there.
-    pub lying: u32,
+    pub queued: u32,
     /// The tag of those that lie there, if they all have the same as far as it is known.
-    pub tag: Option<i32>,
+    pub common_tag: Option<i32>,
 }
 
 /// Set in the word of the tag if all have it.
 const ALIKE: u64 = 1 << 32;
 
-/// [`Early`], written by the holder of the lock and read by anybody; a reader may find one word older than the other.
+/// [`UnexpectedCounts`], written by the holder of the lock and read by anybody; a reader may find one word older than the other.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyCounts {
-    /// `arrived` and `lying`.
+    /// `arrived` and `queued`.
     counts: AtomicU64,
     tag: AtomicU64,
 }
 
 impl EarlyCounts {
-    /// Notes that one more has come, so that `lying` lie there now.
+    /// Notes that one more has come, so that `queued` lie there now.
     #[inline]
-    pub(crate) fn arrive(&self, tag: i32, lying: usize) {
+    pub(crate) fn note_arrival(&self, tag: i32, lying: usize) {
         let word = ALIKE | u64::from(tag.cast_unsigned());
         if lying <= 1 {
             self.tag.store(word, Ordering::Relaxed);
@@ -37,9 +37,9 @@ impl EarlyCounts {
         self.write(1, lying);
     }
 
-    /// Notes that `lying` lie there now.
+    /// Notes that `queued` lie there now.
     #[inline]
-    pub(crate) fn lie(&self, lying: usize) {
+    pub(crate) fn note_len(&self, lying: usize) {
         self.write(0, lying);
     }
 
@@ -51,10 +51,10 @@ impl EarlyCounts {
     }
 
     #[inline]
-    pub(crate) fn read(&self) -> Early {
+    pub(crate) fn read(&self) -> UnexpectedCounts {
         let (counts, tag) = (self.counts.load(Ordering::Relaxed), self.tag.load(Ordering::Relaxed));
         let tag = (tag & ALIKE != 0).then_some((tag as u32).cast_signed());
-        Early { arrived: (counts >> 32) as u32, lying: counts as u32, tag }
+        UnexpectedCounts { arrived: (counts >> 32) as u32, queued: counts as u32, common_tag: tag }
     }
 }
 
@@ -66,13 +66,13 @@ mod tests {
     fn a_tag_is_told_while_all_have_it() {
         let board = EarlyCounts::default();
         for (tag, lying, told) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
-            board.arrive(tag, lying);
-            assert_eq!((board.read().tag, board.read().lying as usize), (told, lying));
+            board.note_arrival(tag, lying);
+            assert_eq!((board.read().common_tag, board.read().queued as usize), (told, lying));
         }
-        board.lie(1);
-        assert_eq!(board.read(), Early { arrived: 4, lying: 1, tag: None });
-        board.lie(0);
-        board.arrive(-1, 1);
-        assert_eq!(board.read(), Early { arrived: 5, lying: 1, tag: Some(-1) });
+        board.note_len(1);
+        assert_eq!(board.read(), UnexpectedCounts { arrived: 4, queued: 1, common_tag: None });
+        board.note_len(0);
+        board.note_arrival(-1, 1);
+        assert_eq!(board.read(), UnexpectedCounts { arrived: 5, queued: 1, common_tag: Some(-1) });
     }
 }

@@ -18,13 +18,13 @@ use bins::Key;
 use queue::Queue;
 
 use crate::completion::Completion;
-use crate::engine::Local;
+use crate::engine::LocalTraffic;
 use crate::layout::Envelope;
 
-pub use early::Early;
 pub(crate) use early::EarlyCounts;
+pub use early::UnexpectedCounts;
 pub(crate) use posted::Posted;
-pub(crate) use unexpected::{Held, Short, Unexpected};
+pub(crate) use unexpected::{InlineBody, Unexpected, UnexpectedBody};
 
 /// Matches every source.
 pub const ANY_SOURCE: i32 = -1;
@@ -68,19 +68,19 @@ pub(crate) struct Matching {
     /// Whether this rank has freed the channel: nobody will post a receive here.
     left: bool,
     /// What was moved here without a device.
-    pub(crate) local: Local,
+    pub(crate) local: LocalTraffic,
     /// What is read without the lock.
-    board: Arc<EarlyCounts>,
+    counts: Arc<EarlyCounts>,
 }
 
 impl Matching {
     pub(crate) fn new(board: Arc<EarlyCounts>) -> Self {
         let (posted, unexpected) = (Queue::new(), Queue::new());
-        Matching { posted, unexpected, left: false, local: Local::default(), board }
+        Matching { posted, unexpected, left: false, local: LocalTraffic::default(), counts: board }
     }
 
     /// Compares only these bits of tags from now on.
-    pub(crate) fn compare_tags(&mut self, mask: i32) {
+    pub(crate) fn set_tag_mask(&mut self, mask: i32) {
         self.posted.compare(mask);
         self.unexpected.compare(mask);
     }
@@ -103,12 +103,12 @@ impl Matching {
     }
 
     /// Takes back the receive that ends `completion`.
-    pub(crate) fn cancel(&mut self, completion: &Completion) -> Option<Posted> {
+    pub(crate) fn take_posted_of(&mut self, completion: &Completion) -> Option<Posted> {
         self.posted.take(|posted| posted.ends(completion), || [Key::Operation(completion.id())])
     }
 
     /// Takes the receives that `which` picks.
-    pub(crate) fn take_all_posted(&mut self, which: impl FnMut(&Posted) -> bool) -> Vec<Posted> {
+    pub(crate) fn drain_posted(&mut self, which: impl FnMut(&Posted) -> bool) -> Vec<Posted> {
         self.posted.take_all(which)
     }
 
@@ -130,9 +130,8 @@ impl Matching {
     }
 
     /// Takes back the message of this rank to itself that ends `completion`.
-    pub(crate) fn withdraw(&mut self, completion: &Completion) -> Option<Unexpected> {
-        let ours =
-            |early: &Unexpected| matches!(&early.body, Held::Local { ender, .. } if ender.ends(completion));
+    pub(crate) fn take_self_send_of(&mut self, completion: &Completion) -> Option<Unexpected> {
+        let ours = |early: &Unexpected| matches!(&early.body, UnexpectedBody::SelfSend { ender, .. } if ender.is_for(completion));
         let early = self.unexpected.take(ours, || [Key::Operation(completion.id())])?;
         self.count();
         Some(early)
@@ -144,7 +143,7 @@ impl Matching {
     }
 
     /// Takes the first that `which` picks of the first `most` early messages.
-    pub(crate) fn take_early(
+    pub(crate) fn take_unexpected_where(
         &mut self,
         most: usize,
         which: impl FnMut(&Unexpected) -> bool,
@@ -155,7 +154,7 @@ impl Matching {
     }
 
     /// Takes the early messages that `which` picks.
-    pub(crate) fn take_all_early(&mut self, which: impl FnMut(&Unexpected) -> bool) -> Vec<Unexpected> {
+    pub(crate) fn drain_unexpected(&mut self, which: impl FnMut(&Unexpected) -> bool) -> Vec<Unexpected> {
         let early = self.unexpected.take_all(which);
         self.count();
         early
@@ -163,25 +162,25 @@ impl Matching {
 
     /// Keeps a message that came before its receive, or gives it back if this rank has left the channel.
     #[inline]
-    pub(crate) fn keep(&mut self, early: Unexpected) -> Option<Unexpected> {
+    pub(crate) fn push_unexpected(&mut self, early: Unexpected) -> Option<Unexpected> {
         if self.left {
             return Some(early);
         }
         let tag = early.message.tag;
         self.unexpected.push(early);
-        self.board.arrive(tag, self.unexpected.len());
+        self.counts.note_arrival(tag, self.unexpected.len());
         None
     }
 
     /// Keeps no more messages, and returns those that are there.
-    pub(crate) fn leave(&mut self) -> Vec<Unexpected> {
+    pub(crate) fn close(&mut self) -> Vec<Unexpected> {
         self.left = true;
-        self.take_all_early(|_| true)
+        self.drain_unexpected(|_| true)
     }
 
     /// Makes known how many early messages lie there now.
     #[inline]
     fn count(&self) {
-        self.board.lie(self.unexpected.len());
+        self.counts.note_len(self.unexpected.len());
     }
 }

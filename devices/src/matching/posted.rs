@@ -2,19 +2,19 @@
 
 use super::Pattern;
 use super::bins::{Entry, Key};
-use crate::completion::{Completion, Ender, Receiving};
+use crate::completion::{Completer, Completion, RecvCompleter};
 use crate::layout::{Envelope, Target};
 
 /// A posted receive; the queue owns the target until the receive matches or is cancelled.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) pattern: Pattern,
-    receiving: Receiving,
+    receiving: RecvCompleter,
 }
 
 impl Posted {
     #[inline]
-    pub(crate) fn new(pattern: Pattern, receiving: Receiving) -> Self {
+    pub(crate) fn new(pattern: Pattern, receiving: RecvCompleter) -> Self {
         Posted { pattern, receiving }
     }
 
@@ -24,12 +24,12 @@ impl Posted {
     }
 
     /// Takes the memory out, and the duty to end the receive.
-    pub(crate) fn into_parts(self) -> (Target, Ender) {
+    pub(crate) fn into_parts(self) -> (Target, Completer) {
         self.receiving.into_parts()
     }
 
     /// Takes out the duty to end the receive, with the memory.
-    pub(crate) fn into_receiving(self) -> Receiving {
+    pub(crate) fn into_receiving(self) -> RecvCompleter {
         self.receiving
     }
 
@@ -38,9 +38,9 @@ impl Posted {
         self.receiving.ends(completion)
     }
 
-    /// Ends the receive with a message, landed by `land` if it is accepted.
+    /// Ends the receive with a message, landed by `write` if it is accepted.
     #[inline]
-    pub(crate) fn receive(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
+    pub(crate) fn complete_with(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
         let mut receiving = self.receiving;
         let target = receiving.target();
         let outcome = target.accepts(message).and_then(|()| {
@@ -48,7 +48,7 @@ impl Posted {
             target.finish(message)
         });
         match outcome {
-            Ok(()) => receiving.landed(message),
+            Ok(()) => receiving.complete_with(message),
             Err(fault) => receiving.end(Err(fault)),
         }
     }

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use super::bins::{Bins, Entry, Key};
 
 /// A search that passes over no more entries than this is not deep.
-const FEW: usize = 16;
+const SHALLOW: usize = 16;
 
 /// A list is put into bins when deep searches have passed over this many times its length: by then it has cost as much as
 /// the bins will, so that whatever comes the queue takes at most twice the time of the better of the two.
-const WORTH: usize = 8;
+const BIN_FACTOR: usize = 8;
 
 /// How much longer than what is in it a queue may be, if it has more places than `LARGE`, before its memory is given back.
 const SPARSE: usize = 4;
@@ -102,7 +102,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         }
         let at = self.list.iter().position(fits);
         let passed = at.unwrap_or(self.list.len());
-        if passed > FEW {
+        if passed > SHALLOW {
             self.note_deep(passed);
         }
         at
@@ -112,7 +112,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     #[cold]
     fn note_deep(&mut self, passed: usize) {
         self.passed += passed;
-        if self.passed > WORTH * self.list.len() {
+        if self.passed > BIN_FACTOR * self.list.len() {
             let list = std::mem::take(&mut self.list);
             self.bins = Some(Box::new(Bins::new(list, self.mask)));
         }
@@ -176,7 +176,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
             }
             return;
         };
-        let few = bins.len() <= FEW / 2;
+        let few = bins.len() <= SHALLOW / 2;
         if (few || is_sparse(bins.len(), bins.slots()))
             && let Some(bins) = self.bins.take()
         {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mpj_datatypes::{Primitive, Signature};
 use proptest::prelude::*;
 
-use super::{ANY_SOURCE, ANY_TAG, Held, Matching, Pattern, Posted, Unexpected};
+use super::{ANY_SOURCE, ANY_TAG, Matching, Pattern, Posted, Unexpected, UnexpectedBody};
 use crate::buf::Buf;
 use crate::completion::{Completion, Receive, pair};
 use crate::device::PeerId;
@@ -108,7 +108,7 @@ impl Channel {
         got.is_some()
     }
 
-    fn arrive(&mut self, message: Envelope, body: Held, completion: Option<Arc<Completion>>) {
+    fn arrive(&mut self, message: Envelope, body: UnexpectedBody, completion: Option<Arc<Completion>>) {
         let expected = self.posted.iter().position(|(pattern, _)| self.meet(*pattern, &message));
         match (self.matching.take_posted(&message), expected) {
             (Some(posted), Some(at)) => {
@@ -117,8 +117,8 @@ impl Channel {
                 assert!(posted.ends(&completion), "{pattern:?} of another time got {message:?}");
             }
             (None, None) => {
-                let early = Unexpected { message, from: PeerId(0), body, notify: None };
-                assert!(self.matching.keep(early).is_none());
+                let early = Unexpected { message, from: PeerId(0), body, sync_op: None };
+                assert!(self.matching.push_unexpected(early).is_none());
                 self.operations.extend(completion.clone());
                 self.early.push((message, completion));
             }
@@ -131,12 +131,12 @@ impl Channel {
         let completion = Arc::clone(completion);
         let is_it = |other: &Arc<Completion>| Arc::ptr_eq(other, &completion);
         let expected = self.posted.iter().position(|(_, other)| is_it(other));
-        let got = self.matching.cancel(&completion);
+        let got = self.matching.take_posted_of(&completion);
         assert_eq!(got.is_some(), expected.is_some());
         assert!(got.is_none_or(|posted| posted.ends(&completion)));
         expected.map(|at| self.posted.remove(at));
         let expected = self.early.iter().position(|(_, other)| other.as_ref().is_some_and(is_it));
-        let got = self.matching.withdraw(&completion).map(|early| early.message);
+        let got = self.matching.take_self_send_of(&completion).map(|early| early.message);
         assert_eq!(got, expected.map(|at| self.early.remove(at).0));
     }
 
@@ -150,13 +150,13 @@ impl Channel {
                 for i in (0..count).rev() {
                     let tag = choice.tag.max(0) + i32::from(i);
                     let message = self.message(Choice { tag, ..choice });
-                    self.arrive(message, Held::Empty, None);
+                    self.arrive(message, UnexpectedBody::Empty, None);
                 }
             }
             Action::ToItself(tag) => {
                 let message = self.message(Choice { source: 0, tag });
                 let (ender, completion) = pair();
-                let body = Held::Local { source: Box::new(source()), ender };
+                let body = UnexpectedBody::SelfSend { source: Box::new(source()), ender };
                 self.arrive(message, body, Some(Arc::new(completion)));
             }
             Action::Probe(Choice { source, tag }) => {
@@ -172,11 +172,11 @@ impl Channel {
             Action::TakeEarly(most) => {
                 let is_odd = |message: &Envelope| message.bytes % 2 == 1;
                 let expected = self.early.iter().take(most).position(|(message, _)| is_odd(message));
-                let got = self.matching.take_early(most, |early| is_odd(&early.message));
+                let got = self.matching.take_unexpected_where(most, |early| is_odd(&early.message));
                 assert_eq!(got.map(|early| early.message), expected.map(|at| self.early.remove(at).0));
             }
             Action::EndPosted(source) => {
-                let ended = self.matching.take_all_posted(|posted| posted.pattern.source == source);
+                let ended = self.matching.drain_posted(|posted| posted.pattern.source == source);
                 let (expected, left) =
                     self.posted.drain(..).partition::<Vec<_>, _>(|(pattern, _)| pattern.source == source);
                 self.posted = left;
@@ -185,7 +185,7 @@ impl Channel {
             }
             Action::CompareTags(all) => {
                 self.mask = if all { -1 } else { SOME_BITS };
-                self.matching.compare_tags(self.mask);
+                self.matching.set_tag_mask(self.mask);
             }
         }
     }
@@ -193,7 +193,7 @@ impl Channel {
     fn check(&self) {
         let early = self.matching.early().map(|early| early.message);
         assert!(early.eq(self.early.iter().map(|(message, _)| *message)), "the order of what came early");
-        assert_eq!(self.matching.board.read().lying as usize, self.early.len());
+        assert_eq!(self.matching.counts.read().queued as usize, self.early.len());
         assert_eq!(self.matching.posted.len(), self.posted.len());
     }
 }
@@ -252,7 +252,7 @@ fn long_queues_of_receives_are_binned_and_shrink_again() {
     for i in (EACH / 2..EACH).rev() {
         let Choice { source, tag } = choose(i);
         let message = channel.message(Choice { source, tag: tag.max(0) });
-        channel.arrive(message, Held::Empty, None);
+        channel.arrive(message, UnexpectedBody::Empty, None);
     }
     assert!(channel.matching.posted.is_binned());
     (0..EACH as usize).rev().for_each(|operation| channel.cancel(operation));

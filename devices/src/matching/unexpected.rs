@@ -3,7 +3,7 @@
 use mpj_pool::DefaultBlock;
 
 use super::bins::{Entry, Key};
-use crate::completion::Ender;
+use crate::completion::Completer;
 use crate::device::{PeerId, RemoteKey};
 use crate::layout::{Envelope, Source};
 
@@ -12,45 +12,45 @@ use crate::layout::{Envelope, Source};
 pub(crate) struct Unexpected {
     pub(crate) message: Envelope,
     pub(crate) from: PeerId,
-    pub(crate) body: Held,
+    pub(crate) body: UnexpectedBody,
     /// The sender's operation that waits to hear that the message was matched.
-    pub(crate) notify: Option<u64>,
+    pub(crate) sync_op: Option<u64>,
 }
 
 /// Where its body is.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum UnexpectedBody {
     /// Nowhere: it is empty.
     Empty,
     /// Here: it is short.
-    Here(Short),
+    Inline(InlineBody),
     /// In a block of the pool.
     Block(DefaultBlock),
     /// Still at the sender, as its operation `op`, to be got by `key` if there is one.
-    Remote { op: u64, key: Option<Box<RemoteKey>> },
+    Rendezvous { op: u64, key: Option<Box<RemoteKey>> },
     /// In this rank's own send buffer; boxed, as it is rare, and the others are moved on every receive.
-    Local { source: Box<Source>, ender: Ender },
+    SelfSend { source: Box<Source>, ender: Completer },
     /// Lost for want of memory.
-    Lost,
+    NoMemory,
 }
 
 /// A body of a few bytes, in the entry itself.
 #[derive(Debug)]
-pub(crate) struct Short {
+pub(crate) struct InlineBody {
     len: u8,
-    bytes: [u8; Short::MOST],
+    bytes: [u8; InlineBody::MOST],
 }
 
-impl Short {
+impl InlineBody {
     /// The longest such body: entries are moved, and most messages that are short are no longer.
     pub(crate) const MOST: usize = 32;
 
     /// Makes one of these; `None` of more than fit.
     #[inline(always)]
     pub(crate) fn of(body: &[u8]) -> Option<Self> {
-        let mut bytes = [0; Short::MOST];
+        let mut bytes = [0; InlineBody::MOST];
         bytes.get_mut(..body.len())?.copy_from_slice(body);
-        Some(Short { len: body.len() as u8, bytes })
+        Some(InlineBody { len: body.len() as u8, bytes })
     }
 
     #[inline]
@@ -81,7 +81,7 @@ impl Entry<LISTS> for Unexpected {
             (1, _) => Some(Key::Exact { source, tag }),
             (2, _) => Some(Key::Source(source)),
             (3, _) => Some(Key::Tag(tag)),
-            (4, Held::Local { ender, .. }) => Some(Key::Operation(ender.id())),
+            (4, UnexpectedBody::SelfSend { ender, .. }) => Some(Key::Operation(ender.id())),
             _ => None,
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connect;
-use super::pipe::Pipe;
+use super::pipe::TcpConnection;
 use crate::sys::Errno;
 
 /// Attempts in a row that find nobody before the peer is lost: it may only be about to say that it has left.
@@ -28,31 +28,31 @@ const OUTDONE: Duration = Duration::from_millis(200);
 
 /// What a failed attempt tells of the peer.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ConnectFailure {
     /// Nothing: the connection broke before it stood, or somebody else is at the peer's address.
-    Passing,
+    Transient,
     /// This process, or the peer's by its own proven word, lacks something that a connection needs.
-    Lacking(String),
+    NoResources(String),
     /// Nobody listens at the peer's address, or its host cannot be reached.
-    Gone(String),
+    NoListener(String),
 }
 
-impl Failure {
+impl ConnectFailure {
     /// Returns what it tells that a socket could not connect.
     pub(super) fn to_connect(error: Errno) -> Self {
         let why = connect::explain("cannot connect", error);
         match error {
-            error if connect::is_ours(error) => Failure::Lacking(why),
-            Errno::CONNREFUSED | Errno::HOSTUNREACH => Failure::Gone(why),
-            _ => Failure::Passing,
+            error if connect::is_ours(error) => ConnectFailure::NoResources(why),
+            Errno::CONNREFUSED | Errno::HOSTUNREACH => ConnectFailure::NoListener(why),
+            _ => ConnectFailure::Transient,
         }
     }
 }
 
 /// The way to one peer.
 #[derive(Debug)]
-pub(super) struct Attempt {
-    pub(super) pipe: Arc<Pipe>,
+pub(super) struct Connector {
+    pub(super) pipe: Arc<TcpConnection>,
     pub(super) at: SocketAddr,
     failed: u32,
     /// How many of the last attempts found nobody, and how many found something lacking.
@@ -60,23 +60,23 @@ pub(super) struct Attempt {
     lacking: u32,
 }
 
-impl Attempt {
-    pub(super) fn new(pipe: Arc<Pipe>, at: SocketAddr) -> Self {
-        Attempt { pipe, at, failed: 0, gone: 0, lacking: 0 }
+impl Connector {
+    pub(super) fn new(pipe: Arc<TcpConnection>, at: SocketAddr) -> Self {
+        Connector { pipe, at, failed: 0, gone: 0, lacking: 0 }
     }
 
     /// Takes note of a failure; returns when to try again, or why the peer is lost.
-    pub(super) fn failed(&mut self, now: Instant, failure: Failure) -> Result<Instant, String> {
+    pub(super) fn failed(&mut self, now: Instant, failure: ConnectFailure) -> Result<Instant, String> {
         let pause = PAUSE * (2 << self.failed.min(DOUBLED - 1));
         self.failed = self.failed.saturating_add(1);
         let (gone, lacking) = (self.gone + 1, self.lacking + 1);
         (self.gone, self.lacking) = (0, 0);
         match failure {
-            Failure::Passing => (),
-            Failure::Gone(why) if gone >= GONE => return Err(why),
-            Failure::Lacking(why) if lacking >= LACKING => return Err(why),
-            Failure::Gone(_) => self.gone = gone,
-            Failure::Lacking(_) => self.lacking = lacking,
+            ConnectFailure::Transient => (),
+            ConnectFailure::NoListener(why) if gone >= GONE => return Err(why),
+            ConnectFailure::NoResources(why) if lacking >= LACKING => return Err(why),
+            ConnectFailure::NoListener(_) => self.gone = gone,
+            ConnectFailure::NoResources(_) => self.lacking = lacking,
         }
         Ok(now + pause)
     }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::pipe::Pipe;
-use crate::device::HELD;
+use super::pipe::TcpConnection;
+use crate::device::MAX_COALESCE_DELAY;
 use crate::engine::lock;
 
 /// How often it is tried to write to sockets that had no room.
@@ -19,13 +19,13 @@ const DOZE: Duration = Duration::from_millis(50);
 /// The flusher of a device. Its thread is started when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Flusher {
-    desk: Arc<Desk>,
+    desk: Arc<FlusherState>,
     /// None if there could not be one.
     thread: OnceLock<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct FlusherState {
     watched: Mutex<Watched>,
     news: Condvar,
 }
@@ -33,7 +33,7 @@ struct Desk {
 /// The connections that are looked after.
 #[derive(Debug, Default)]
 struct Watched {
-    pipes: Vec<Weak<Pipe>>,
+    pipes: Vec<Weak<TcpConnection>>,
     /// Whether the device is dropped.
     ended: bool,
 }
@@ -54,7 +54,7 @@ impl Flusher {
 
     /// Looks after a connection until what waits on it is written, if there is a thread for it.
     #[cold]
-    pub(super) fn watch(&self, pipe: &Arc<Pipe>) {
+    pub(super) fn watch(&self, pipe: &Arc<TcpConnection>) {
         if !self.is_there() {
             return;
         }
@@ -78,7 +78,7 @@ impl Drop for Flusher {
     }
 }
 
-impl Desk {
+impl FlusherState {
     fn look_after(&self) {
         let (mut due, mut stuck) = (Vec::new(), Vec::new());
         let mut watched = lock(&self.watched);
@@ -87,8 +87,10 @@ impl Desk {
                 watched = self.news.wait(watched).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let nap = if watched.pipes.is_empty() { DOZE } else { HELD };
-            let goes_on = |watched: &mut Watched| !watched.ended && (nap == HELD || watched.pipes.is_empty());
+            let nap = if watched.pipes.is_empty() { DOZE } else { MAX_COALESCE_DELAY };
+            let goes_on = |watched: &mut Watched| {
+                !watched.ended && (nap == MAX_COALESCE_DELAY || watched.pipes.is_empty())
+            };
             let woken = self.news.wait_timeout_while(watched, nap, goes_on);
             let (woken, outcome) = woken.unwrap_or_else(PoisonError::into_inner);
             watched = woken;
@@ -97,8 +99,8 @@ impl Desk {
             }
             mem::swap(&mut due, &mut watched.pipes);
             drop(watched);
-            let is_left = |pipe: &Weak<Pipe>| pipe.upgrade().is_some_and(|pipe| pipe.write_held());
-            let is_stuck = |pipe: &Weak<Pipe>| pipe.upgrade().is_some_and(|pipe| pipe.write_stuck());
+            let is_left = |pipe: &Weak<TcpConnection>| pipe.upgrade().is_some_and(|pipe| pipe.write_held());
+            let is_stuck = |pipe: &Weak<TcpConnection>| pipe.upgrade().is_some_and(|pipe| pipe.write_stuck());
             stuck.retain(is_stuck);
             stuck.extend(due.drain(..).filter(is_left));
             watched = lock(&self.watched);

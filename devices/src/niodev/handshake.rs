@@ -82,11 +82,11 @@ impl Verdict {
 #[derive(Debug)]
 pub(super) enum Step {
     /// More must come.
-    More,
+    ReadMore,
     /// These bytes must be sent.
-    Say(Vec<u8>),
+    Send(Vec<u8>),
     /// The one who connects has proved itself; a verdict is due.
-    Proven,
+    PeerProven,
     /// The verdict has come.
     Decided(Verdict),
 }
@@ -170,7 +170,7 @@ impl Handshake {
         match self.awaits {
             Await::Hello if !alike(said, &HELLO_MARK) => return Err(Refusal::Noise),
             Await::Challenge if !alike(said, &CHALLENGE_MARK) => return Err(Refusal::Noise),
-            _ if !whole => return Ok(Step::More),
+            _ if !whole => return Ok(Step::ReadMore),
             _ => (),
         }
         self.have = 0;
@@ -179,7 +179,7 @@ impl Handshake {
             Await::Challenge => self.on_challenge(),
             Await::Proof => {
                 self.check(Role::Connects, self.buffer.first_chunk())?;
-                Ok(Step::Proven)
+                Ok(Step::PeerProven)
             }
             Await::Verdict => match self.buffer[0] {
                 GO => Ok(Step::Decided(Verdict::Go)),
@@ -208,14 +208,14 @@ impl Handshake {
         challenge.extend_from_slice(&[0; 3]);
         challenge.extend_from_slice(&self.nonces.1);
         challenge.extend_from_slice(&self.mac(Role::Accepts)?.finalize().into_bytes());
-        Ok(Step::Say(challenge))
+        Ok(Step::Send(challenge))
     }
 
     fn on_challenge(&mut self) -> Result<Step, Refusal> {
         self.nonces.1 = field(&self.buffer, 8);
         self.check(Role::Accepts, self.buffer.last_chunk())?;
         self.awaits = Await::Verdict;
-        Ok(Step::Say(self.mac(Role::Connects)?.finalize().into_bytes().to_vec()))
+        Ok(Step::Send(self.mac(Role::Connects)?.finalize().into_bytes().to_vec()))
     }
 
     fn check(&self, role: Role, proof: Option<&[u8; MAC]>) -> Result<(), Refusal> {

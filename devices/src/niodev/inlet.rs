@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Shared;
-use super::lobby::{Lobby, Outcome};
-use super::pipe::Pipe;
-use super::poller::{News, Token};
+use super::lobby::{ConnManager, Outcome};
+use super::pipe::TcpConnection;
+use super::poller::{ReadyEvent, Token};
 use super::reader::{End, Reader};
-use super::stage::Stage;
+use super::stage::RecvBuffer;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::sys::{Errno, OwnedFd};
 
@@ -22,20 +22,20 @@ const SELDOM: u32 = 16;
 #[derive(Debug)]
 pub(super) struct NioInlet {
     shared: Arc<Shared>,
-    pub(super) lobby: Lobby,
+    pub(super) lobby: ConnManager,
     readers: Vec<Option<Box<Reader>>>,
-    stage: Stage,
+    stage: RecvBuffer,
     standing: usize,
-    news: Vec<News>,
+    news: Vec<ReadyEvent>,
 }
 
 impl NioInlet {
     pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> Result<Self, Errno> {
         Ok(NioInlet {
-            lobby: Lobby::new(Arc::clone(&shared), listener)?,
+            lobby: ConnManager::new(Arc::clone(&shared), listener)?,
             shared,
             readers: Vec::new(),
-            stage: Stage::new(),
+            stage: RecvBuffer::new(),
             standing: 0,
             news: Vec::new(),
         })
@@ -65,35 +65,35 @@ impl NioInlet {
                 self.lobby.act(*one);
                 continue;
             };
-            if one.room
+            if one.writable
                 && let Some(Some(reader)) = self.readers.get(at)
             {
                 // The wish is met: a link that still has no room asks again.
-                reader.pipe().want_room(false);
+                reader.pipe().set_write_interest(false);
             }
-            if one.arrival && read {
+            if one.readable && read {
                 moved += self.read(at, sink);
             }
         }
         self.news = news;
         for outcome in self.lobby.outcomes() {
             match outcome {
-                Outcome::Stands(pipe) => self.stands(pipe, sink),
-                Outcome::Lost(peer, why) => sink.lost(PeerId(peer), &why),
+                Outcome::Established(pipe) => self.stands(pipe, sink),
+                Outcome::Lost(peer, why) => sink.peer_lost(PeerId(peer), &why),
             }
             moved += 1;
         }
         moved
     }
 
-    fn stands(&mut self, pipe: Arc<Pipe>, sink: &mut dyn Sink) {
+    fn stands(&mut self, pipe: Arc<TcpConnection>, sink: &mut dyn Sink) {
         let at = self.readers.iter().position(Option::is_none).unwrap_or_else(|| {
             self.readers.push(None);
             self.readers.len() - 1
         });
         if let Err(error) = pipe.watch(Token::Whole(at)) {
             pipe.shut();
-            return sink.lost(pipe.peer, &format!("epoll: {error}"));
+            return sink.peer_lost(pipe.peer, &format!("epoll: {error}"));
         }
         self.readers[at] = Some(Box::new(Reader::new(pipe)));
         self.standing += 1;
@@ -120,7 +120,7 @@ impl NioInlet {
         }
         reader.pipe().shut();
         if let End::Lost(why) = end {
-            sink.lost(reader.pipe().peer, &why);
+            sink.peer_lost(reader.pipe().peer, &why);
         }
     }
 }
@@ -147,11 +147,11 @@ unsafe impl Inlet for NioInlet {
         moved
     }
 
-    fn asks_system(&self) -> bool {
+    fn needs_syscall(&self) -> bool {
         true
     }
 
-    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+    fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         let is_cut = |reader: &Reader| reader.pipe().peer == peer && reader.has_begun();
         if let Some(at) = self.readers.iter().position(|it| it.as_deref().is_some_and(is_cut)) {
             self.end(at, End::Lost("it died in the middle of a message".into()), sink);

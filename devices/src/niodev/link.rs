@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::frame::{HEADER, Header, Kind};
-use super::outgoing::{Outgoing, PARTS, STAGE, extend};
-use super::pipe::Pipe;
-use crate::device::{Body, HEAD_MAX, Link, Pieces, PostError};
+use super::outgoing::{PARTS, STAGE, SendBuffer, extend};
+use super::pipe::TcpConnection;
+use crate::device::{Body, Endpoint, HEAD_MAX, Pieces, PostError};
 use crate::sys::socket;
 
 /// Bodies up to this are copied next to their head, and wait on the stage when the socket is full: many small frames
@@ -26,7 +26,7 @@ const GAP: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub(super) struct TcpLink {
     shared: Arc<Shared>,
-    pipe: Arc<Pipe>,
+    pipe: Arc<TcpConnection>,
     /// Where a body is packed that is too large for the stage.
     packed: Vec<u8>,
     /// Whether something waits on the stage, unless the flusher has written it since.
@@ -40,7 +40,7 @@ pub(super) struct TcpLink {
 }
 
 impl TcpLink {
-    pub(super) fn new(shared: Arc<Shared>, pipe: Arc<Pipe>, takes: usize) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, pipe: Arc<TcpConnection>, takes: usize) -> Self {
         let row = Row { looks: shared.looks().wrapping_sub(1), last: Instant::now() };
         TcpLink { shared, pipe, packed: Vec::new(), staged: false, row, asked: false, takes }
     }
@@ -112,8 +112,8 @@ impl Row {
 
 /// Sends a frame whose body is not copied, unless it must be packed.
 fn put_long(
-    out: &mut Outgoing,
-    pipe: &Pipe,
+    out: &mut SendBuffer,
+    pipe: &TcpConnection,
     packed: &mut Vec<u8>,
     head: &[u8],
     body: Body<'_>,
@@ -148,7 +148,7 @@ fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], 
     Some((parts, used))
 }
 
-impl Link for TcpLink {
+impl Endpoint for TcpLink {
     fn takes(&self) -> Option<usize> {
         Some(self.takes)
     }
@@ -168,17 +168,17 @@ impl Link for TcpLink {
     }
 
     #[inline]
-    fn is_staged(&self) -> bool {
+    fn has_unflushed(&self) -> bool {
         self.staged
     }
 
-    fn forget(&mut self) {
+    fn peer_gone(&mut self) {
         if self.pipe.stream().is_none() {
             self.pipe.end();
         }
     }
 
-    fn is_settled(&mut self) -> bool {
+    fn is_drained(&mut self) -> bool {
         if self.write_out() {
             return false;
         }
@@ -200,7 +200,7 @@ impl Link for TcpLink {
 impl Drop for TcpLink {
     fn drop(&mut self) {
         if self.write_out() {
-            self.pipe.tear();
+            self.pipe.mark_truncated();
         }
     }
 }

@@ -10,12 +10,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::attempt::{Attempt, Failure};
-use super::half::{Half, Next, Role};
+use super::attempt::{ConnectFailure, Connector};
+use super::half::{HalfOpen, Next, Role};
 use super::handshake::Verdict;
-use super::pipe::Pipe;
-use super::poller::{For, News, Token};
-use super::seats::Seats;
+use super::pipe::TcpConnection;
+use super::poller::{ReadyEvent, Token};
+use super::seats::HalfOpenTable;
+use crate::sys::Interest;
 use crate::sys::{Errno, OwnedFd, socket};
 
 /// Connections taken from the kernel's queue in one look, so that a flood of strangers leaves time for peers.
@@ -28,13 +29,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A connection stands.
-    Stands(Arc<Pipe>),
+    Established(Arc<TcpConnection>),
     /// A peer cannot be reached.
     Lost(u32, String),
 }
 
 #[derive(Debug)]
-pub(super) struct Lobby {
+pub(super) struct ConnManager {
     shared: Arc<Shared>,
     listener: OwnedFd,
     listening: bool,
@@ -43,21 +44,21 @@ pub(super) struct Lobby {
     /// A descriptor in reserve: when no other is left, it serves to accept one connection, prove the key to it and tell it
     /// that this rank is full.
     spare: Option<OwnedFd>,
-    pub(super) seats: Seats,
-    retries: Vec<(Instant, Attempt)>,
+    pub(super) seats: HalfOpenTable,
+    retries: Vec<(Instant, Connector)>,
     outcomes: Vec<Outcome>,
 }
 
-impl Lobby {
+impl ConnManager {
     pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> Result<Self, Errno> {
-        shared.poller.add(&listener, Token::Listener, For::Arrivals)?;
-        Ok(Lobby {
+        shared.poller.add(&listener, Token::Listener, Interest::Read)?;
+        Ok(ConnManager {
             shared,
             listener,
             listening: true,
             resume: None,
             spare: socket::spare(),
-            seats: Seats::new(),
+            seats: HalfOpenTable::new(),
             retries: Vec::new(),
             outcomes: Vec::new(),
         })
@@ -71,7 +72,7 @@ impl Lobby {
     }
 
     /// Acts on news of the listener or of a half.
-    pub(super) fn act(&mut self, news: News) {
+    pub(super) fn act(&mut self, news: ReadyEvent) {
         match news.token {
             Token::Listener => self.accept(),
             Token::Half(at) => self.talk(at),
@@ -104,10 +105,10 @@ impl Lobby {
         while let Some(vain) = self.seats.take_if(|half| half.attempt().is_some_and(|a| a.pipe.is_over())) {
             drop(vain);
         }
-        self.retries.retain(|(_, attempt)| !attempt.pipe.is_met());
+        self.retries.retain(|(_, attempt)| !attempt.pipe.needs_no_connect());
         let due: Vec<_> = self.retries.extract_if(.., |retry| retry.0 <= now).collect();
         for (_, attempt) in due {
-            let started = Half::connect(&self.shared.id, attempt);
+            let started = HalfOpen::connect(&self.shared.id, attempt);
             self.enter(started);
         }
         if !self.listening && self.resume.is_none_or(|when| when <= now) {
@@ -121,7 +122,7 @@ impl Lobby {
         if self.spare.is_none() && self.make_room() {
             self.spare = socket::spare();
         }
-        let watched = || self.shared.poller.add(&self.listener, Token::Listener, For::Arrivals).is_ok();
+        let watched = || self.shared.poller.add(&self.listener, Token::Listener, Interest::Read).is_ok();
         self.listening = self.spare.is_some() && watched();
         self.resume = Some(now + PAUSE);
     }
@@ -163,25 +164,27 @@ impl Lobby {
     }
 
     fn welcome(&mut self, stream: OwnedFd) {
-        let Some(half) = Half::accept(&self.shared.id, stream) else { return };
+        let Some(half) = HalfOpen::accept(&self.shared.id, stream) else { return };
         if self.seats.is_crowded() {
             self.make_room();
         }
         self.place(half);
     }
 
-    fn enter(&mut self, started: Result<Half, (Attempt, Failure)>) {
+    fn enter(&mut self, started: Result<HalfOpen, (Connector, ConnectFailure)>) {
         match started {
             Ok(half) => self.place(half),
             Err((attempt, failure)) => self.failed(attempt, failure),
         }
     }
 
-    fn place(&mut self, half: Half) {
+    fn place(&mut self, half: HalfOpen) {
         let at = self.seats.free();
         match self.shared.poller.add(&half.stream, Token::Half(at), half.awaits()) {
             Ok(()) => self.seats.put(at, half),
-            Err(error) => return self.drop_half(half, Failure::Lacking(format!("epoll: {error}"))),
+            Err(error) => {
+                return self.drop_half(half, ConnectFailure::NoResources(format!("epoll: {error}")));
+            }
         }
         // Peers speak before they are accepted, and are strangers no longer.
         self.talk(at);
@@ -191,7 +194,7 @@ impl Lobby {
     fn talk(&mut self, at: usize) {
         while let Some(mut half) = self.seats.take(at) {
             let was_stranger = half.is_stranger();
-            let next = half.go_on(&self.shared.poller, at);
+            let next = half.advance(&self.shared.poller, at);
             if was_stranger && let Some(rank) = half.claims() {
                 // A rank has one place: it has given up its earlier connection, or somebody else sits there.
                 let earlier = self.seats.take_if(|other| other.claims() == Some(rank));
@@ -199,8 +202,8 @@ impl Lobby {
             }
             match next {
                 Ok(Next::Wait) => return self.seats.put(at, half),
-                Ok(Next::Again) => self.seats.put(at, half),
-                Ok(Next::Proven) => return self.decide(half),
+                Ok(Next::Continue) => self.seats.put(at, half),
+                Ok(Next::PeerProven) => return self.decide(half),
                 Ok(Next::Decided(verdict)) => return self.decided(half, verdict),
                 Err(failure) => return self.drop_half(half, failure),
             }
@@ -208,13 +211,13 @@ impl Lobby {
     }
 
     /// Takes the decision about a connection whose other end has proved itself.
-    fn decide(&mut self, half: Half) {
-        let peer = half.talk.from();
+    fn decide(&mut self, half: HalfOpen) {
+        let peer = half.handshake.from();
         let pipe = self.shared.pipe(peer);
         let lower = self.shared.id.rank < peer;
-        let busy = |h: &Half| h.talk.awaits_verdict() && h.connects_to() == Some(peer);
+        let busy = |h: &HalfOpen| h.handshake.awaits_verdict() && h.connects_to() == Some(peer);
         self.spare = self.spare.take().or_else(socket::spare);
-        let verdict = if pipe.is_met() || lower && self.seats.any(busy) {
+        let verdict = if pipe.needs_no_connect() || lower && self.seats.any(busy) {
             Verdict::Taken
         } else if self.spare.is_none() {
             Verdict::Full
@@ -227,8 +230,8 @@ impl Lobby {
         }
     }
 
-    fn decided(&mut self, half: Half, verdict: Verdict) {
-        let Half { stream, role: Role::Connects(mut attempt, _), .. } = half else { return };
+    fn decided(&mut self, half: HalfOpen, verdict: Verdict) {
+        let HalfOpen { stream, role: Role::Connects(mut attempt, _), .. } = half else { return };
         match verdict {
             Verdict::Go => self.stands(&attempt.pipe, stream),
             Verdict::Taken => {
@@ -237,27 +240,27 @@ impl Lobby {
             }
             Verdict::Full => {
                 let why = "it has no file descriptor left for one more connection: raise `ulimit -n` there";
-                self.failed(attempt, Failure::Lacking(why.into()));
+                self.failed(attempt, ConnectFailure::NoResources(why.into()));
             }
         }
     }
 
-    fn stands(&mut self, pipe: &Arc<Pipe>, stream: OwnedFd) {
+    fn stands(&mut self, pipe: &Arc<TcpConnection>, stream: OwnedFd) {
         let peer = pipe.peer.0;
         while let Some(other) = self.seats.take_if(|half| half.connects_to() == Some(peer)) {
             drop(other);
         }
         self.retries.retain(|(_, attempt)| attempt.pipe.peer.0 != peer);
-        if pipe.stand(stream) {
-            self.outcomes.push(Outcome::Stands(Arc::clone(pipe)));
+        if pipe.establish(stream) {
+            self.outcomes.push(Outcome::Established(Arc::clone(pipe)));
         }
     }
 
-    fn turn_away(&mut self, half: Half) {
-        self.drop_half(half, Failure::Passing);
+    fn turn_away(&mut self, half: HalfOpen) {
+        self.drop_half(half, ConnectFailure::Transient);
     }
 
-    fn drop_half(&mut self, half: Half, failure: Failure) {
+    fn drop_half(&mut self, half: HalfOpen, failure: ConnectFailure) {
         match half.role {
             Role::Accepts => drop(self.shared.strangers.fetch_add(1, Ordering::Relaxed)),
             Role::Connects(attempt, _) => self.failed(attempt, failure),
@@ -265,11 +268,11 @@ impl Lobby {
     }
 
     /// Takes note that a way to a peer failed: it is tried again, or the peer is lost.
-    fn failed(&mut self, mut attempt: Attempt, failure: Failure) {
-        if attempt.pipe.is_met() {
+    fn failed(&mut self, mut attempt: Connector, failure: ConnectFailure) {
+        if attempt.pipe.needs_no_connect() {
             return;
         }
-        if matches!(failure, Failure::Lacking(_)) {
+        if matches!(failure, ConnectFailure::NoResources(_)) {
             self.make_room();
         }
         match attempt.failed(Instant::now(), failure) {

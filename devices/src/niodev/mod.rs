@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   Link ── frames, one or many in a call ─►┐        ┌──► Reader ─► Sink
-//!   Outgoing: what is held back, and what   │  Pipe  │    Stage, one for all: heads and small frames of one read
+//!   SendBuffer: what is held back, and what   │  TcpConnection  │    RecvBuffer, one for all: heads and small frames of one read
 //!   the socket did not take; the Flusher    └─ TCP ──┘    long bodies: read straight to their place
 //!   writes it while the rank computes
-//!   connect ─► Lobby: handshake, tie-break ──► stands
+//!   connect ─► ConnManager: handshake, tie-break ──► stands
 //! ```
 //! Sockets do not block, and whoever holds the turn polls; the one thread writes out what waits while its rank computes. A
 //! pair of ranks has one connection, made when either first sends, and used in both directions. How it comes to stand, what
@@ -61,20 +61,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::{Config, Number, Text};
-use crate::device::{Address, Affinity, Caps, Device, Driver, Link, OpenError, Opened, PeerId};
+use crate::device::{Address, Affinity, Caps, Device, Driver, Endpoint, OpenError, Opened, PeerId};
 use crate::doorbell::Doorbell;
-use crate::header::SHORT_BODY;
+use crate::header::MAX_INLINE_BODY;
 use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys::{self, BorrowedFd};
-use attempt::{Attempt, Failure};
+use attempt::{ConnectFailure, Connector};
 use connect::Card;
 use flusher::Flusher;
 use frame::BODY_MAX;
-use half::Half;
+use half::HalfOpen;
 use handshake::Identity;
 use inlet::NioInlet;
-use pipe::Pipe;
+use pipe::TcpConnection;
 use poller::Poller;
 
 const NAME: &str = "niodev";
@@ -84,7 +84,7 @@ const NAME: &str = "niodev";
 pub const NIO_EAGER: Number = Number {
     name: "NIO_EAGER",
     default: 256 << 10,
-    range: (SHORT_BODY as u64, 4 << 20),
+    range: (MAX_INLINE_BODY as u64, 4 << 20),
     help: "bytes up to which niodev sends a message at once; longer ones are announced first; less to ranks that take less",
 };
 
@@ -167,7 +167,7 @@ struct Shared {
     id: Arc<Identity>,
     poller: Arc<Poller>,
     bell: Arc<Doorbell>,
-    pipes: Mutex<HashMap<u32, Arc<Pipe>>>,
+    pipes: Mutex<HashMap<u32, Arc<TcpConnection>>>,
     /// Connections begun by the device, for the inlet to go on with.
     started: Mutex<Vec<Started>>,
     any_started: AtomicBool,
@@ -178,13 +178,13 @@ struct Shared {
     flusher: Flusher,
 }
 
-type Started = Result<Half, (Attempt, Failure)>;
+type Started = Result<HalfOpen, (Connector, ConnectFailure)>;
 
 impl Shared {
     /// Returns the pipe to a peer, made at first use.
-    fn pipe(&self, peer: u32) -> Arc<Pipe> {
+    fn pipe(&self, peer: u32) -> Arc<TcpConnection> {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipe = || Arc::new(Pipe::new(PeerId(peer), Arc::clone(&self.poller)));
+        let pipe = || Arc::new(TcpConnection::new(PeerId(peer), Arc::clone(&self.poller)));
         Arc::clone(pipes.entry(peer).or_insert_with(pipe))
     }
 
@@ -236,22 +236,22 @@ unsafe impl Device for NioDevice {
     }
 
     fn address(&self) -> Address {
-        Card::new(self.at, self.caps.fragment).to_address()
+        Card::new(self.at, self.caps.max_send_size).to_address()
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
         Card::of(peer).map(|_| Affinity(10))
     }
 
-    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let card = Card::of(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
         // The peer does the same before it connects, so such a pair never has a connection.
         order::check(peer, card.is_big_endian).map_err(refuse)?;
         let pipe = self.shared.pipe(peer.0);
-        if !pipe.is_met() {
-            let started = Half::connect(&self.shared.id, Attempt::new(Arc::clone(&pipe), card.at));
-            if let Err((_, Failure::Lacking(why))) = started {
+        if !pipe.needs_no_connect() {
+            let started = HalfOpen::connect(&self.shared.id, Connector::new(Arc::clone(&pipe), card.at));
+            if let Err((_, ConnectFailure::NoResources(why))) = started {
                 return Err(refuse(why));
             }
             let mut waiting = self.shared.started.lock().unwrap_or_else(PoisonError::into_inner);

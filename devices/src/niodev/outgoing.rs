@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 
 use super::frame::{HEADER, Header};
-use super::pipe::Pipe;
+use super::pipe::TcpConnection;
 use crate::device::{Body, PostError};
 use crate::sys::{Errno, OwnedFd, socket};
 
@@ -19,7 +19,7 @@ pub(super) const PARTS: usize = 64;
 /// # Invariants
 /// 1. It holds at most [`STAGE`] bytes and the rest of one frame.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(super) struct SendBuffer {
     bytes: Vec<u8>,
     /// Bytes of `bytes` that were written out.
     written: usize,
@@ -29,7 +29,7 @@ pub(super) struct Outgoing {
     pub(super) watched: bool,
 }
 
-impl Outgoing {
+impl SendBuffer {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -66,7 +66,12 @@ impl Outgoing {
     ///
     /// # Errors
     /// `Again` if the socket takes nothing of them and `must` is not set.
-    pub(super) fn write(&mut self, pipe: &Pipe, parts: &[&[u8]], must: bool) -> Result<(), PostError> {
+    pub(super) fn write(
+        &mut self,
+        pipe: &TcpConnection,
+        parts: &[&[u8]],
+        must: bool,
+    ) -> Result<(), PostError> {
         let Some(stream) = pipe.stream() else { return Err(PostError::Again) };
         let mut sent = match send(stream, &self.bytes[self.written..], parts) {
             Ok(sent) => sent,
@@ -98,7 +103,7 @@ impl Outgoing {
 
     /// Writes out what waits; returns whether any is left.
     #[inline]
-    pub(super) fn write_out(&mut self, pipe: &Pipe) -> bool {
+    pub(super) fn write_out(&mut self, pipe: &TcpConnection) -> bool {
         while self.written < self.bytes.len() {
             let Some(stream) = pipe.stream().filter(|_| !pipe.is_over()) else { break };
             match socket::send(stream, &self.bytes[self.written..]) {
@@ -123,14 +128,14 @@ impl Outgoing {
 
     /// Takes note that the socket has taken `sent` bytes more of what waits, and no others.
     #[cold]
-    fn fill_up(&mut self, pipe: &Pipe, sent: usize) {
+    fn fill_up(&mut self, pipe: &TcpConnection, sent: usize) {
         self.written += sent;
         self.full = true;
         if self.written >= STAGE || self.written == self.bytes.len() {
             self.bytes.drain(..self.written);
             self.written = 0;
         }
-        pipe.want_room(true);
+        pipe.set_write_interest(true);
     }
 }
 
@@ -159,6 +164,6 @@ pub(super) fn extend(bytes: &mut Vec<u8>, len: usize, pack: impl FnOnce(&mut [Ma
     bytes.reserve(len);
     pack(&mut bytes.spare_capacity_mut()[..len]);
     let end = bytes.len() + len;
-    // SAFETY: the `len` bytes behind the vector's are initialised, as `Fill` and `Pieces` promise.
+    // SAFETY: the `len` bytes behind the vector's are initialised, as `PackedBody` and `Pieces` promise.
     unsafe { bytes.set_len(end) };
 }

@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::frame::{Header, Kind};
-use super::outgoing::Outgoing;
-use super::poller::{For, Poller, Token};
+use super::outgoing::SendBuffer;
+use super::poller::{Poller, Token};
 use crate::device::PeerId;
 use crate::engine::lock;
+use crate::sys::Interest;
 use crate::sys::{Errno, OwnedFd, socket};
 
 /// The connection to one peer, from before it stands until both ends have let go of it.
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(super) struct TcpConnection {
     pub(super) peer: PeerId,
     poller: Arc<Poller>,
     stream: OnceLock<OwnedFd>,
@@ -21,7 +22,7 @@ pub(super) struct Pipe {
     /// A frame was cut off in the middle, so the connection cannot end with a goodbye.
     torn: AtomicBool,
     watch: Mutex<Watch>,
-    out: Mutex<Outgoing>,
+    out: Mutex<SendBuffer>,
 }
 
 /// What the poller was told.
@@ -31,9 +32,9 @@ struct Watch {
     room: bool,
 }
 
-impl Pipe {
+impl TcpConnection {
     pub(super) fn new(peer: PeerId, poller: Arc<Poller>) -> Self {
-        Pipe {
+        TcpConnection {
             peer,
             poller,
             stream: OnceLock::new(),
@@ -51,7 +52,7 @@ impl Pipe {
     }
 
     /// Takes a connection whose handshake is done; false if there is one.
-    pub(super) fn stand(&self, stream: OwnedFd) -> bool {
+    pub(super) fn establish(&self, stream: OwnedFd) -> bool {
         !self.is_over() && self.stream.set(stream).is_ok()
     }
 
@@ -59,20 +60,20 @@ impl Pipe {
     pub(super) fn watch(&self, token: Token) -> Result<(), Errno> {
         let mut watch = lock(&self.watch);
         watch.token = Some(token);
-        let what = if watch.room { For::Both } else { For::Arrivals };
+        let what = if watch.room { Interest::Both } else { Interest::Read };
         self.stream.get().map_or(Ok(()), |stream| self.poller.change(stream, token, what))
     }
 
     /// Has the poller wake this rank when there is room to write, once.
     #[cold]
-    pub(super) fn want_room(&self, room: bool) {
+    pub(super) fn set_write_interest(&self, room: bool) {
         let mut watch = lock(&self.watch);
         if watch.room == room || self.is_over() {
             return;
         }
         watch.room = room;
         if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
-            let what = if room { For::Both } else { For::Arrivals };
+            let what = if room { Interest::Both } else { Interest::Read };
             // If this fails, a sleeping rank only wakes up later.
             let _ = self.poller.change(stream, token, what);
         }
@@ -80,7 +81,7 @@ impl Pipe {
 
     /// Returns what waits to be written: the link's, and the flusher's.
     #[inline]
-    pub(super) fn out(&self) -> MutexGuard<'_, Outgoing> {
+    pub(super) fn out(&self) -> MutexGuard<'_, SendBuffer> {
         lock(&self.out)
     }
 
@@ -99,7 +100,7 @@ impl Pipe {
     }
 
     /// Whether there is, or was, a connection, or never will be.
-    pub(super) fn is_met(&self) -> bool {
+    pub(super) fn needs_no_connect(&self) -> bool {
         self.stream.get().is_some() || self.is_over()
     }
 
@@ -122,12 +123,12 @@ impl Pipe {
         }
     }
 
-    pub(super) fn tear(&self) {
+    pub(super) fn mark_truncated(&self) {
         self.torn.store(true, Ordering::Relaxed);
     }
 }
 
-impl Drop for Pipe {
+impl Drop for TcpConnection {
     /// Says goodbye, so that the peer does not take the end of the connection for a death.
     fn drop(&mut self) {
         let Some(stream) = self.stream.get() else { return };

@@ -32,32 +32,14 @@ impl Token {
     }
 }
 
-/// What a socket is watched for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum For {
-    Arrivals,
-    Room,
-    Both,
-}
-
-impl For {
-    fn interest(self) -> Interest {
-        match self {
-            For::Arrivals => Interest::Read,
-            For::Room => Interest::Write,
-            For::Both => Interest::Both,
-        }
-    }
-}
-
 /// One event.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct News {
+pub(super) struct ReadyEvent {
     pub(super) token: Token,
     /// There is room to write, or an error.
-    pub(super) room: bool,
+    pub(super) writable: bool,
     /// There is something to read, the end, or an error.
-    pub(super) arrival: bool,
+    pub(super) readable: bool,
 }
 
 #[derive(Debug)]
@@ -68,12 +50,12 @@ impl Poller {
         Poll::new().map(Poller)
     }
 
-    pub(super) fn add(&self, socket: &OwnedFd, token: Token, what: For) -> Result<(), Errno> {
-        self.0.add(socket, token.word(), what.interest())
+    pub(super) fn add(&self, socket: &OwnedFd, token: Token, what: Interest) -> Result<(), Errno> {
+        self.0.add(socket, token.word(), what)
     }
 
-    pub(super) fn change(&self, socket: &OwnedFd, token: Token, what: For) -> Result<(), Errno> {
-        self.0.change(socket, token.word(), what.interest())
+    pub(super) fn change(&self, socket: &OwnedFd, token: Token, what: Interest) -> Result<(), Errno> {
+        self.0.change(socket, token.word(), what)
     }
 
     pub(super) fn remove(&self, socket: &OwnedFd) {
@@ -81,10 +63,10 @@ impl Poller {
     }
 
     /// Puts what there is now into `news`; returns whether that was all.
-    pub(super) fn look(&self, news: &mut Vec<News>) -> bool {
+    pub(super) fn look(&self, news: &mut Vec<ReadyEvent>) -> bool {
         news.clear();
         self.0.look(|Readiness { token, read, write }| {
-            news.push(News { token: Token::of(token), room: write, arrival: read });
+            news.push(ReadyEvent { token: Token::of(token), writable: write, readable: read });
         })
     }
 

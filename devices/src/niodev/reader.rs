@@ -4,8 +4,8 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::frame::{HEADER, Header, Kind};
-use super::pipe::Pipe;
-use super::stage::{STAGE, Stage};
+use super::pipe::TcpConnection;
+use super::stage::{RecvBuffer, STAGE};
 use crate::device::{HEAD_MAX, Landing, Sink};
 use crate::sys::{Errno, socket};
 
@@ -28,13 +28,13 @@ pub(super) enum End {
 /// The receiving end of one connection.
 #[derive(Debug)]
 pub(super) struct Reader {
-    pipe: Arc<Pipe>,
+    pipe: Arc<TcpConnection>,
     /// The beginning of a small frame, or of a head, whose rest has not come.
     kept: Vec<u8>,
     body: Option<Under>,
     /// Whether the last frame was long.
     long: bool,
-    farewell: bool,
+    saw_goodbye: bool,
 }
 
 /// A body under way, and how much of it is still to come.
@@ -53,11 +53,11 @@ struct Place(*mut u8);
 unsafe impl Send for Place {}
 
 impl Reader {
-    pub(super) fn new(pipe: Arc<Pipe>) -> Self {
-        Reader { pipe, kept: Vec::new(), body: None, long: false, farewell: false }
+    pub(super) fn new(pipe: Arc<TcpConnection>) -> Self {
+        Reader { pipe, kept: Vec::new(), body: None, long: false, saw_goodbye: false }
     }
 
-    pub(super) fn pipe(&self) -> &Arc<Pipe> {
+    pub(super) fn pipe(&self) -> &Arc<TcpConnection> {
         &self.pipe
     }
 
@@ -75,7 +75,7 @@ impl Reader {
     /// Reads once, twice when a long body begins, and hands over what came, by way of the stage. Returns how much happened:
     /// frames, or bytes that are not yet one.
     #[inline]
-    pub(super) fn read(&mut self, stage: &mut Stage, sink: &mut dyn Sink) -> Result<usize, End> {
+    pub(super) fn read(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, End> {
         if let Some(Under::Into(..)) = self.body {
             return self.read_body(sink);
         }
@@ -93,9 +93,9 @@ impl Reader {
         Ok(frames.max(1))
     }
 
-    /// Reads to the stage, behind what was kept and up to byte `limit`.
+    /// Reads to the stage, behind what was kept and up to byte `credit_limit`.
     #[inline]
-    fn receive(&mut self, stage: &mut Stage, limit: usize) -> Result<Option<usize>, End> {
+    fn receive(&mut self, stage: &mut RecvBuffer, limit: usize) -> Result<Option<usize>, End> {
         let Some(stream) = self.pipe.stream() else { return Ok(None) };
         match socket::recv(stream, stage.room(self.kept.len(), limit)) {
             Ok(0) => Err(self.ended("its connection was closed")),
@@ -140,7 +140,7 @@ impl Reader {
     #[cold]
     fn ended(&self, why: &str) -> End {
         let whole = self.body.is_none() && self.kept.is_empty();
-        if self.farewell && whole { End::Goodbye } else { End::Lost(why.into()) }
+        if self.saw_goodbye && whole { End::Goodbye } else { End::Lost(why.into()) }
     }
 
     #[inline]
@@ -155,7 +155,7 @@ impl Reader {
     }
 
     /// Hands over what is on the stage; returns how many frames.
-    fn take(&mut self, stage: &mut Stage, sink: &mut dyn Sink) -> Result<usize, End> {
+    fn take(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, End> {
         let mut frames = 0;
         loop {
             if self.body.is_some() {
@@ -175,20 +175,20 @@ impl Reader {
     /// Takes the next frame from the stage; false if it must wait for more.
     fn take_frame(
         &mut self,
-        stage: &mut Stage,
+        stage: &mut RecvBuffer,
         sink: &mut dyn Sink,
         frames: &mut usize,
     ) -> Result<bool, End> {
         let pipe = &self.pipe;
         let Some((header, rest)) = stage.there().split_first_chunk::<HEADER>() else { return Ok(false) };
         let header = Header::parse(header).ok_or_else(|| End::Lost("it sent a malformed frame".into()))?;
-        if self.farewell {
+        if self.saw_goodbye {
             return Err(End::Lost("it sent a frame after its goodbye".into()));
         }
         match header.kind {
             Kind::Data => (),
             Kind::Goodbye => {
-                self.farewell = true;
+                self.saw_goodbye = true;
                 // The peer reads nothing more, either.
                 pipe.end();
             }
@@ -222,7 +222,7 @@ impl Reader {
     }
 
     /// Takes what is on the stage of the body under way; returns how many bodies ended.
-    fn take_body(&mut self, stage: &mut Stage, sink: &mut dyn Sink) -> usize {
+    fn take_body(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> usize {
         let there = stage.there();
         let count = match &mut self.body {
             Some(Under::Into(place, left)) => {

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::half::Half;
+use super::half::HalfOpen;
 
 /// Places of strangers.
 pub(super) const STRANGERS: usize = 64;
@@ -17,8 +17,8 @@ const LOOKS: u64 = 64;
 
 /// Half-open connections, each at its place; the poller knows them by it.
 #[derive(Debug)]
-pub(super) struct Seats {
-    seats: Vec<Option<Half>>,
+pub(super) struct HalfOpenTable {
+    seats: Vec<Option<HalfOpen>>,
     taken: usize,
     strangers: usize,
     /// Places of strangers.
@@ -26,9 +26,9 @@ pub(super) struct Seats {
     looks: u64,
 }
 
-impl Seats {
+impl HalfOpenTable {
     pub(super) fn new() -> Self {
-        Seats { seats: Vec::new(), taken: 0, strangers: 0, room: STRANGERS, looks: 0 }
+        HalfOpenTable { seats: Vec::new(), taken: 0, strangers: 0, room: STRANGERS, looks: 0 }
     }
 
     /// Returns a place that is free.
@@ -37,7 +37,7 @@ impl Seats {
     }
 
     /// Gives a free place to a connection.
-    pub(super) fn put(&mut self, at: usize, mut half: Half) {
+    pub(super) fn put(&mut self, at: usize, mut half: HalfOpen) {
         half.seen.get_or_insert((self.looks, Instant::now()));
         self.taken += 1;
         self.strangers += usize::from(half.is_stranger());
@@ -48,7 +48,7 @@ impl Seats {
     }
 
     /// Takes a connection out.
-    pub(super) fn take(&mut self, at: usize) -> Option<Half> {
+    pub(super) fn take(&mut self, at: usize) -> Option<HalfOpen> {
         let half = self.seats.get_mut(at)?.take()?;
         self.taken -= 1;
         self.strangers -= usize::from(half.is_stranger());
@@ -59,7 +59,7 @@ impl Seats {
     }
 
     /// Takes out the first connection of which `which` is true.
-    pub(super) fn take_if(&mut self, mut which: impl FnMut(&Half) -> bool) -> Option<Half> {
+    pub(super) fn take_if(&mut self, mut which: impl FnMut(&HalfOpen) -> bool) -> Option<HalfOpen> {
         if self.taken == 0 {
             return None;
         }
@@ -67,7 +67,7 @@ impl Seats {
         self.take(at)
     }
 
-    pub(super) fn any(&self, which: impl FnMut(&Half) -> bool) -> bool {
+    pub(super) fn any(&self, which: impl FnMut(&HalfOpen) -> bool) -> bool {
         self.seats.iter().flatten().any(which)
     }
 
@@ -88,7 +88,7 @@ impl Seats {
     }
 
     /// Takes out the stranger that has been here for longest.
-    pub(super) fn take_oldest_stranger(&mut self) -> Option<Half> {
+    pub(super) fn take_oldest_stranger(&mut self) -> Option<HalfOpen> {
         if self.strangers == 0 {
             return None;
         }
@@ -103,7 +103,7 @@ impl Seats {
     }
 
     /// Takes out a stranger that has been silent for too long.
-    pub(super) fn take_late_stranger(&mut self, now: Instant) -> Option<Half> {
+    pub(super) fn take_late_stranger(&mut self, now: Instant) -> Option<HalfOpen> {
         if self.strangers == 0 {
             return None;
         }

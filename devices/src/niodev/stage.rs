@@ -6,7 +6,7 @@ pub(super) const STAGE: usize = 32 << 10;
 /// The stage of an inlet. It holds what one read has brought, until that is looked through: what is left then is the
 /// beginning of a frame, and is kept by the reader of its connection.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct RecvBuffer {
     bytes: Box<[u8]>,
     /// The part that was read and not looked at yet.
     start: usize,
@@ -15,12 +15,12 @@ pub(super) struct Stage {
     spare: Vec<u8>,
 }
 
-impl Stage {
+impl RecvBuffer {
     pub(super) fn new() -> Self {
-        Stage { bytes: vec![0; STAGE].into_boxed_slice(), start: 0, end: 0, spare: Vec::new() }
+        RecvBuffer { bytes: vec![0; STAGE].into_boxed_slice(), start: 0, end: 0, spare: Vec::new() }
     }
 
-    /// Returns the room for what follows `kept` bytes, up to byte `limit`.
+    /// Returns the room for what follows `kept` bytes, up to byte `credit_limit`.
     #[inline]
     pub(super) fn room(&mut self, kept: usize, limit: usize) -> &mut [u8] {
         &mut self.bytes[kept..limit]

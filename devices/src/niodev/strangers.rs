@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::handshake::{Handshake, Identity, Step, Verdict};
-use super::pipe::Pipe;
+use super::pipe::TcpConnection;
 use super::poller::Poller;
 use super::reader::{End, Reader};
-use super::stage::Stage;
+use super::stage::RecvBuffer;
 use crate::device::{PeerId, Sink};
 use crate::site::JobKey;
 use crate::sys::OwnedFd;
@@ -16,15 +16,15 @@ use crate::sys::OwnedFd;
 #[derive(Debug)]
 pub struct Connection {
     reader: Reader,
-    stage: Stage,
+    stage: RecvBuffer,
 }
 
 impl Connection {
     /// Takes a socket that does not block, at whose other end is `peer`.
     pub fn new(stream: OwnedFd, peer: u32) -> std::io::Result<Self> {
-        let pipe = Pipe::new(PeerId(peer), Arc::new(Poller::new()?));
-        pipe.stand(stream);
-        Ok(Connection { reader: Reader::new(Arc::new(pipe)), stage: Stage::new() })
+        let pipe = TcpConnection::new(PeerId(peer), Arc::new(Poller::new()?));
+        pipe.establish(stream);
+        Ok(Connection { reader: Reader::new(Arc::new(pipe)), stage: RecvBuffer::new() })
     }
 
     /// Reads once and hands over what came; `Ok` is how much happened, `Err` the end: whether it was a good one.
@@ -69,9 +69,9 @@ impl Talk {
         let count = room.len().min(bytes.len());
         room[..count].copy_from_slice(&bytes[..count]);
         let answer = match self.0.took(count) {
-            Ok(Step::More) => Answer::More,
-            Ok(Step::Say(bytes)) => Answer::Say(bytes),
-            Ok(Step::Proven | Step::Decided(Verdict::Go)) => Answer::Trusted,
+            Ok(Step::ReadMore) => Answer::More,
+            Ok(Step::Send(bytes)) => Answer::Say(bytes),
+            Ok(Step::PeerProven | Step::Decided(Verdict::Go)) => Answer::Trusted,
             Ok(Step::Decided(Verdict::Taken | Verdict::Full)) => Answer::Declined,
             Err(_) => Answer::Refused,
         };

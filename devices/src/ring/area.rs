@@ -14,7 +14,7 @@
 //! # How they come back
 //! A receiver gives fragments back in the order in which they came, so it only counts them, in its own ring. What a
 //! peer holds comes back when its receiving end says that it has gone. A process that is killed does not say so: after
-//! the link was told to [forget](crate::device::Link::forget) the peer, its fragments also come back once its process has
+//! the link was told to [forget](crate::device::Link::peer_gone) the peer, its fragments also come back once its process has
 //! exited ([`Exit`]). A report of a death is not enough. The report may be false, and what a living peer reads must not be
 //! written. Of a peer that was forgotten nobody reads the counts any more.
 
@@ -72,7 +72,7 @@ impl Fragments {
     /// Makes fragments over memory.
     ///
     /// # Safety
-    /// Invariant 1; one [`Area`] lends them.
+    /// Invariant 1; one [`FragmentPool`] lends them.
     pub(crate) unsafe fn at(base: NonNull<u8>, count: u32, size: u32, owner: Owner) -> Self {
         Fragments { base, count, size: size as usize, _owner: owner }
     }
@@ -151,7 +151,7 @@ impl fmt::Debug for Exit {
 
 /// A sender's fragments, and to whom they are lent.
 #[derive(Debug)]
-pub(crate) struct Area {
+pub(crate) struct FragmentPool {
     memory: Arc<Fragments>,
     hand: Mutex<Hand>,
 }
@@ -159,20 +159,20 @@ pub(crate) struct Area {
 #[derive(Debug)]
 struct Hand {
     free: Vec<u32>,
-    loans: Vec<Loan>,
+    loans: Vec<PeerFragments>,
     reserve: usize,
     round: usize,
 }
 
 /// What one peer holds.
 #[derive(Debug)]
-struct Loan {
+struct PeerFragments {
     ring: Arc<Ring>,
     exit: Exit,
     /// What was sent and not taken back, in the order in which it was sent.
     out: VecDeque<u32>,
     /// How many were taken back.
-    back: u64,
+    reclaimed: u64,
     /// How many the peer had returned when last looked at.
     returned: u64,
     /// Whether all was taken back since its receiving end went: the count in the ring stays behind `returned` from then on.
@@ -180,29 +180,29 @@ struct Loan {
     is_retired: bool,
 }
 
-/// The place of a peer in an [`Area`].
+/// The place of a peer in an [`FragmentPool`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Borrower(usize);
+pub(crate) struct PeerSlot(usize);
 
 /// What became of a wish for a fragment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lent {
+pub(crate) enum FragmentGrant {
     /// The fragment, filled.
     Fragment(u32),
     /// The peer holds some: it will wake this rank when it returns one, provided that this rank asks once more after a
     /// [heavy fence](crate::fence::heavy).
-    Later,
+    Retry,
     /// None is left, and the peer holds none that could come back.
-    Never,
+    Exhausted,
 }
 
-impl Area {
+impl FragmentPool {
     /// Makes what lends the fragments of `memory`; one for it.
     pub(crate) fn new(memory: Arc<Fragments>, bias: &Arc<Bias>) -> Self {
         let free = (0..memory.count).rev().collect();
         let (reserve, round) = ((memory.count / RESERVE) as usize, ROUND.min(memory.count as usize / 2));
         let hand = Hand { free, loans: Vec::new(), reserve, round };
-        Area { memory, hand: Mutex::new(bias, hand) }
+        FragmentPool { memory, hand: Mutex::new(bias, hand) }
     }
 
     pub(crate) fn memory(&self) -> &Arc<Fragments> {
@@ -216,18 +216,18 @@ impl Area {
     }
 
     /// Makes a place for the peer at the other end of a ring.
-    pub(crate) fn open(&self, ring: Arc<Ring>, exit: Exit) -> Borrower {
+    pub(crate) fn open(&self, ring: Arc<Ring>, exit: Exit) -> PeerSlot {
         let mut hand = self.hand.lock();
-        hand.loans.push(Loan {
+        hand.loans.push(PeerFragments {
             ring,
             exit,
             out: VecDeque::new(),
-            back: 0,
+            reclaimed: 0,
             returned: 0,
             is_gone: false,
             is_retired: false,
         });
-        Borrower(hand.loans.len() - 1)
+        PeerSlot(hand.loans.len() - 1)
     }
 
     /// Takes a free fragment for a peer, and lets `fill` write its first `len` bytes.
@@ -235,14 +235,14 @@ impl Area {
     /// # Errors
     /// The peer's count makes no sense.
     #[inline]
-    pub(crate) fn lend(
+    pub(crate) fn alloc_filled(
         &self,
-        to: Borrower,
+        to: PeerSlot,
         len: usize,
         fill: impl FnOnce(&mut [MaybeUninit<u8>]),
-    ) -> Result<Lent, Malformed> {
+    ) -> Result<FragmentGrant, Malformed> {
         let lent = self.lend_part(to)?;
-        if let Lent::Fragment(index) = lent {
+        if let FragmentGrant::Fragment(index) = lent {
             // SAFETY: the peer does not know of the fragment before it is sent.
             fill(unsafe { self.part(index, 0, len) });
         }
@@ -254,7 +254,7 @@ impl Area {
     /// # Errors
     /// The peer's count makes no sense.
     #[inline]
-    pub(crate) fn lend_part(&self, to: Borrower) -> Result<Lent, Malformed> {
+    pub(crate) fn lend_part(&self, to: PeerSlot) -> Result<FragmentGrant, Malformed> {
         self.hand.lock().take(to.0)
     }
 
@@ -272,7 +272,7 @@ impl Area {
     }
 
     /// Reads the ring of a peer that has died or left no more; takes back what it holds as soon as it reads nothing.
-    pub(crate) fn retire(&self, peer: Borrower) {
+    pub(crate) fn release_peer(&self, peer: PeerSlot) {
         let mut hand = self.hand.lock();
         let Hand { free, loans, .. } = &mut *hand;
         loans[peer.0].is_retired = true;
@@ -282,9 +282,9 @@ impl Area {
 
 impl Hand {
     #[inline]
-    fn take(&mut self, to: usize) -> Result<Lent, Malformed> {
+    fn take(&mut self, to: usize) -> Result<FragmentGrant, Malformed> {
         let loan = &mut self.loans[to];
-        if loan.returned == loan.back && loan.out.len() >= self.round {
+        if loan.returned == loan.reclaimed && loan.out.len() >= self.round {
             loan.look()?;
         }
         let index = match loan.oldest() {
@@ -293,13 +293,13 @@ impl Hand {
                 Some(index) => index,
                 None => match self.gather(to)? {
                     Some(index) => index,
-                    None if self.loans[to].out.is_empty() => return Ok(Lent::Never),
-                    None => return Ok(Lent::Later),
+                    None if self.loans[to].out.is_empty() => return Ok(FragmentGrant::Exhausted),
+                    None => return Ok(FragmentGrant::Retry),
                 },
             },
         };
         self.loans[to].out.push_back(index);
-        Ok(Lent::Fragment(index))
+        Ok(FragmentGrant::Fragment(index))
     }
 
     /// Takes a free fragment, unless it is kept for a peer that holds none.
@@ -329,11 +329,11 @@ impl Hand {
     }
 }
 
-impl Loan {
+impl PeerFragments {
     /// Looks how many the peer has returned: all, if it reads no more.
     #[inline]
     fn look(&mut self) -> Result<(), Malformed> {
-        let (least, most) = (self.returned, self.back + self.out.len() as u64);
+        let (least, most) = (self.returned, self.reclaimed + self.out.len() as u64);
         if self.is_gone {
             self.returned = most;
             return Ok(());
@@ -350,10 +350,10 @@ impl Loan {
     /// Takes the oldest fragment back, if the peer has returned it.
     #[inline]
     fn oldest(&mut self) -> Option<u32> {
-        if self.returned == self.back {
+        if self.returned == self.reclaimed {
             return None;
         }
-        self.back += 1;
+        self.reclaimed += 1;
         self.out.pop_front()
     }
 
@@ -367,8 +367,8 @@ impl Loan {
         // It is a call of the system, for a peer that was reported dead and holds fragments.
         self.is_gone = self.is_gone || (self.is_retired && (self.exit.0)());
         if self.is_gone {
-            self.back += self.out.len() as u64;
-            self.returned = self.back;
+            self.reclaimed += self.out.len() as u64;
+            self.returned = self.reclaimed;
             return free.extend(self.out.drain(..));
         }
         // A count that makes no sense is the business of the peer's own link.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::compiler_fence;
 
-use super::memory::{Bytes, Form, INLINE, Label, Line, Ring};
+use super::memory::{Bytes, CellHeader, CellKind, INLINE, Line, Ring};
 use super::{Fragments, Malformed};
 use crate::copy;
 use crate::device::Landing;
@@ -60,7 +60,7 @@ struct Reading {
     /// A body that comes in pieces.
     cut: Option<Cut>,
     /// A body that is being written.
-    begun: Option<Begun>,
+    begun: Option<StreamedFrame>,
     /// Whether the sender waits for what it was given since this was asked.
     is_awaited: bool,
     light: Light,
@@ -76,7 +76,7 @@ struct Cut {
 
 /// A frame whose body is being written to a fragment, as far as it was taken.
 #[derive(Debug)]
-struct Begun {
+struct StreamedFrame {
     index: u32,
     len: u32,
     taken: u32,
@@ -118,7 +118,7 @@ impl Consumer {
         let Consumer { ring, reading } = self;
         let cell = ring.cell(reading.position);
         // SYNC ring-seq (acquire)
-        let label = Label::of(cell.word.load(Ordering::Acquire));
+        let label = CellHeader::of(cell.word.load(Ordering::Acquire));
         if label.seq != (reading.position + 1) as u32 {
             return reading.nothing(ring, label);
         }
@@ -166,7 +166,7 @@ impl Consumer {
 impl Reading {
     /// There is no next cell yet if this one is still of the round before.
     #[inline]
-    fn nothing(&self, ring: &Ring, label: Label) -> Result<bool, Malformed> {
+    fn nothing(&self, ring: &Ring, label: CellHeader) -> Result<bool, Malformed> {
         let next = self.position + 1;
         if label.seq == next.saturating_sub(ring.cells()) as u32 {
             return Ok(false);
@@ -179,10 +179,10 @@ impl Reading {
         &mut self,
         ring: &Ring,
         cell: &Line,
-        label: Label,
+        label: CellHeader,
         take: &mut impl Frames,
     ) -> Result<(), Malformed> {
-        let Label { form, head, length, .. } = label;
+        let CellHeader { form, head, length, .. } = label;
         let (start, end) = (usize::from(head), usize::from(head) + usize::from(length));
         if end > INLINE {
             return Err(Malformed::Length { head, length });
@@ -196,23 +196,23 @@ impl Reading {
             // SAFETY: `end` lies in the copy, and the sender has written that much, as `publish` does.
             let words = unsafe { std::slice::from_raw_parts(words, end) };
             let (head, rest) = words.split_at(start);
-            let is_body = form == Form::Inline as u8 || form == Form::Piece as u8;
+            let is_body = form == CellKind::Inline as u8 || form == CellKind::SplitData as u8;
             let right = label.sealed(head, if is_body { &[] } else { rest }).check;
             if label.check != right {
                 return Err(Malformed::Check { found: label.check, right });
             }
             let is_whole = self.cut.is_none() && self.begun.is_none();
-            if form == Form::Inline as u8 && is_whole {
+            if form == CellKind::Inline as u8 && is_whole {
                 // SAFETY: as above, in the cell: a body is looked at once.
                 let body = unsafe {
                     std::slice::from_raw_parts(bytes.cast::<u8>().wrapping_add(start), end - start)
                 };
                 take.frame(head, body);
                 Ok(())
-            } else if form == Form::Fragment as u8 && is_whole {
+            } else if form == CellKind::Fragment as u8 && is_whole {
                 self.fragment(ring, label, head, rest, take)
-            } else if (form == Form::Begun as u8 && is_whole)
-                || (form == Form::More as u8 && self.begun.is_some())
+            } else if (form == CellKind::StreamHead as u8 && is_whole)
+                || (form == CellKind::StreamData as u8 && self.begun.is_some())
             {
                 self.part(ring, label, head, rest, take)
             } else {
@@ -226,7 +226,7 @@ impl Reading {
     fn fragment(
         &mut self,
         ring: &Ring,
-        label: Label,
+        label: CellHeader,
         head: &[u8],
         rest: &[u8],
         take: &mut impl Frames,
@@ -255,7 +255,7 @@ impl Reading {
     fn part(
         &mut self,
         ring: &Ring,
-        label: Label,
+        label: CellHeader,
         head: &[u8],
         rest: &[u8],
         take: &mut impl Frames,
@@ -277,12 +277,12 @@ impl Reading {
                     Landing::Into(to) => Some(Place(to)),
                     Landing::Pieces => None,
                 };
-                self.begun = Some(Begun { index, len, taken: 0, to });
+                self.begun = Some(StreamedFrame { index, len, taken: 0, to });
                 there
             }
             _ => return Err(body()),
         };
-        let Some(Begun { index, len, taken, to }) = &mut self.begun else { return Err(body()) };
+        let Some(StreamedFrame { index, len, taken, to }) = &mut self.begun else { return Err(body()) };
         let missing = *len - *taken;
         if there == 0 || there > missing {
             return Err(Malformed::Order { form: label.form, missing: missing as usize });
@@ -311,26 +311,26 @@ impl Reading {
     #[cold]
     fn piece(
         &mut self,
-        label: Label,
+        label: CellHeader,
         head: &[u8],
         rest: &[u8],
         take: &mut impl Frames,
     ) -> Result<(), Malformed> {
-        let Label { form, head: start, length, .. } = label;
-        if form > Form::More as u8 {
+        let CellHeader { form, head: start, length, .. } = label;
+        if form > CellKind::StreamData as u8 {
             return Err(Malformed::Form { form });
         }
-        if let Some(Begun { len, taken, .. }) = &self.begun {
+        if let Some(StreamedFrame { len, taken, .. }) = &self.begun {
             return Err(Malformed::Order { form, missing: (len - taken) as usize });
         }
-        if form > Form::Piece as u8 {
+        if form > CellKind::SplitData as u8 {
             return Err(Malformed::Order {
                 form,
                 missing: self.cut.as_ref().map_or(0, |cut| cut.len - cut.body.len()),
             });
         }
         let missing = self.cut.as_ref().map_or(0, |cut| cut.len - cut.body.len());
-        if (form == Form::Piece as u8) != self.cut.is_some() {
+        if (form == CellKind::SplitData as u8) != self.cut.is_some() {
             return Err(Malformed::Order { form, missing });
         }
         let Some(cut) = &mut self.cut else {
@@ -369,8 +369,8 @@ impl Reading {
     #[inline]
     fn wake(&mut self, ring: &Ring) {
         self.light.fence();
-        if ring.starved().load(Ordering::Relaxed) != 0 {
-            ring.starved().store(0, Ordering::Relaxed);
+        if ring.sender_waiting().load(Ordering::Relaxed) != 0 {
+            ring.sender_waiting().store(0, Ordering::Relaxed);
             self.is_awaited = true;
         }
     }

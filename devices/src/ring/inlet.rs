@@ -1,7 +1,7 @@
 //! The receiving end of a ring, for an [`Inlet`](crate::device::Inlet).
 
 use super::consumer::Frames;
-use super::{Bell, Consumer, Malformed};
+use super::{Consumer, Malformed, PeerNotifier};
 use crate::device::{Landing, PeerId, Sink};
 
 /// Cells taken from one ring before the next ring has its turn.
@@ -9,7 +9,7 @@ pub(crate) const TURN: usize = 64;
 
 /// A ring that starts at a peer and ends here.
 #[derive(Debug)]
-pub(crate) struct Incoming<B> {
+pub(crate) struct RingReceiver<B> {
     from: PeerId,
     consumer: Consumer,
     /// The sender's, which is woken when it waits for room.
@@ -18,15 +18,15 @@ pub(crate) struct Incoming<B> {
     is_over: bool,
 }
 
-impl<B: Bell> Incoming<B> {
+impl<B: PeerNotifier> RingReceiver<B> {
     pub(crate) fn new(from: PeerId, consumer: Consumer, bell: B) -> Self {
-        Incoming { from, consumer, bell, is_over: false }
+        RingReceiver { from, consumer, bell, is_over: false }
     }
 
     /// Hands the frames of the ring to a sink; returns how many cells they took.
     #[inline]
     pub(crate) fn drain(&mut self, sink: &mut dyn Sink) -> usize {
-        let Incoming { from, consumer, bell, is_over } = self;
+        let RingReceiver { from, consumer, bell, is_over } = self;
         let mut cells = 0;
         while cells < TURN && !*is_over {
             match consumer.receive(&mut Taker { from: *from, sink: &mut *sink }) {
@@ -39,7 +39,7 @@ impl<B: Bell> Incoming<B> {
             }
         }
         if consumer.is_awaited() {
-            bell.wake();
+            bell.wake_sender();
         }
         cells
     }
@@ -58,7 +58,7 @@ impl<B: Bell> Incoming<B> {
     pub(crate) fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         if self.from == peer && self.consumer.is_within() && !self.is_over {
             self.is_over = true;
-            sink.lost(peer, "it died in the middle of a message");
+            sink.peer_lost(peer, "it died in the middle of a message");
         }
     }
 }
@@ -90,5 +90,5 @@ impl Frames for Taker<'_> {
 
 #[cold]
 fn end(from: PeerId, why: Malformed, sink: &mut dyn Sink) {
-    sink.lost(from, &why.to_string());
+    sink.peer_lost(from, &why.to_string());
 }

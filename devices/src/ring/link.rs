@@ -3,11 +3,11 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::area::{Borrower, Lent};
+use super::area::{FragmentGrant, PeerSlot};
 use super::memory::{INLINE, Ring};
-use super::{Area, Bell, Exit, Malformed, Producer};
+use super::{Exit, FragmentPool, Malformed, PeerNotifier, Producer};
 use crate::copy;
-use crate::device::{Body, Link, PostError};
+use crate::device::{Body, Endpoint, PostError};
 
 /// Bytes of a body that rather goes in a few cells than waits for a fragment to come back.
 const SHORT: usize = 4 * INLINE;
@@ -25,8 +25,8 @@ const STAGE: usize = PART;
 #[derive(Debug)]
 pub(crate) struct RingLink<B> {
     producer: Producer,
-    area: Arc<Area>,
-    borrower: Borrower,
+    area: Arc<FragmentPool>,
+    borrower: PeerSlot,
     /// A frame under way in pieces: nothing else goes before it is through.
     cut: Option<Cut>,
     bell: B,
@@ -40,16 +40,16 @@ struct Cut {
     sent: usize,
 }
 
-impl<B: Bell> RingLink<B> {
+impl<B: PeerNotifier> RingLink<B> {
     /// Makes the sending end of `ring` a link; there is one for a ring. `exit` is the peer's.
-    pub(crate) fn new(ring: Arc<Ring>, area: Arc<Area>, bell: B, exit: Exit) -> Self {
+    pub(crate) fn new(ring: Arc<Ring>, area: Arc<FragmentPool>, bell: B, exit: Exit) -> Self {
         let borrower = area.open(Arc::clone(&ring), exit);
         RingLink { producer: Producer::new(ring), area, borrower, cut: None, bell }
     }
 
     /// Tells the peer that there is something beside frames to look at.
-    pub(crate) fn call(&mut self) {
-        self.bell.ring();
+    pub(crate) fn notify_receiver(&mut self) {
+        self.bell.notify_receiver();
     }
 
     /// Sends as many pieces as there is room for; returns whether some are left.
@@ -73,7 +73,7 @@ impl<B: Bell> RingLink<B> {
             self.cut = None;
         }
         if moved {
-            self.bell.ring();
+            self.bell.notify_receiver();
         }
         Ok(is_full)
     }
@@ -85,22 +85,22 @@ impl<B: Bell> RingLink<B> {
         if matches!(body, Body::Chain(_)) || !self.producer.has_cells(parts as u64)? {
             return Ok(false);
         }
-        let Lent::Fragment(index) = self.area.lend_part(self.borrower)? else { return Ok(false) };
+        let FragmentGrant::Fragment(index) = self.area.lend_part(self.borrower)? else { return Ok(false) };
         for at in (0..len).step_by(PART) {
             // SAFETY: it was lent just now, and the peer was told of what is before `at`.
             #[expect(unsafe_code, reason = "see above")]
             let room = unsafe { self.area.part(index, at, PART.min(len - at)) };
             match body {
                 Body::Bytes(bytes) => copy::fill(room, &bytes[at..at + room.len()]),
-                Body::Fill(fill) if fill.is_ragged() => staged(room, |stage| fill.write_part(at, stage)),
-                Body::Fill(fill) => fill.write_part(at, room),
+                Body::Fill(fill) if fill.is_ragged() => staged(room, |stage| fill.pack_range(at, stage)),
+                Body::Fill(fill) => fill.pack_range(at, room),
                 Body::Empty | Body::Chain(_) => (),
             }
             match at {
                 0 => self.producer.send_begun(head, index, len as u32, room.len() as u32),
                 _ => self.producer.send_more(room.len() as u32),
             }
-            self.bell.ring();
+            self.bell.notify_receiver();
         }
         Ok(true)
     }
@@ -118,7 +118,7 @@ impl<B: Bell> RingLink<B> {
         self.cut = Some(Cut { head: Some(head.to_vec()), body, sent: 0 });
         // The frame is taken, so that whoever sleeps meanwhile is not told to look for room.
         if self.send_pieces()? {
-            crate::fence::heavy();
+            crate::fence::heavy_fence();
             self.send_pieces()?;
         }
         Ok(())
@@ -143,7 +143,7 @@ impl From<Malformed> for PostError {
     }
 }
 
-impl<B: Bell> Link for RingLink<B> {
+impl<B: PeerNotifier> Endpoint for RingLink<B> {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         if (self.cut.is_some() && self.send_pieces()?) || !self.producer.has_room()? {
@@ -154,7 +154,7 @@ impl<B: Bell> Link for RingLink<B> {
             && head.len() + bytes.len() <= INLINE
         {
             self.producer.send_inline(head, bytes.len(), |room| copy::fill(room, bytes));
-            self.bell.ring();
+            self.bell.notify_receiver();
             return Ok(());
         }
         let len = body.len();
@@ -172,21 +172,21 @@ impl<B: Bell> Link for RingLink<B> {
             self.producer.send_inline(head, len, fill);
         } else if len <= self.area.fragment() {
             let mut fill = Some(fill);
-            let lent = self.area.lend(self.borrower, len, |room| {
+            let lent = self.area.alloc_filled(self.borrower, len, |room| {
                 if let Some(fill) = fill.take() {
                     fill(room);
                 }
             })?;
             match (lent, fill) {
-                (Lent::Fragment(index), _) => self.producer.send_fragment(head, index, len as u32),
-                (Lent::Later, Some(fill)) if len <= SHORT => return Ok(self.cut(head, len, fill)?),
-                (Lent::Never, Some(fill)) => return Ok(self.cut(head, len, fill)?),
+                (FragmentGrant::Fragment(index), _) => self.producer.send_fragment(head, index, len as u32),
+                (FragmentGrant::Retry, Some(fill)) if len <= SHORT => return Ok(self.cut(head, len, fill)?),
+                (FragmentGrant::Exhausted, Some(fill)) => return Ok(self.cut(head, len, fill)?),
                 _ => return Err(PostError::Again),
             }
         } else {
             return Err(PostError::Unsupported);
         }
-        self.bell.ring();
+        self.bell.notify_receiver();
         Ok(())
     }
 
@@ -194,11 +194,11 @@ impl<B: Bell> Link for RingLink<B> {
         Ok(self.send_pieces()?)
     }
 
-    fn is_staged(&self) -> bool {
+    fn has_unflushed(&self) -> bool {
         self.cut.is_some()
     }
 
-    fn is_settled(&mut self) -> bool {
+    fn is_drained(&mut self) -> bool {
         self.cut.is_none()
     }
 
@@ -206,8 +206,8 @@ impl<B: Bell> Link for RingLink<B> {
         Ok(self.producer.verify()?)
     }
 
-    fn forget(&mut self) {
+    fn peer_gone(&mut self) {
         self.cut = None;
-        self.area.retire(self.borrower);
+        self.area.release_peer(self.borrower);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use super::{Owner, Pieces};
+use super::{Owner, SharedCopy};
 use crate::device::HEAD_MAX;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::cell::UnsafeCell;
@@ -16,20 +16,20 @@ const _: () = assert!(HEAD_MAX <= INLINE);
 /// How a cell is to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum Form {
+pub(super) enum CellKind {
     /// A frame: the body follows the head in the cell.
     Inline = 0,
     /// A frame whose body lies in a fragment: its index and length, u32 each, follow the head.
     Fragment = 1,
     /// The head of a frame whose body comes in the next cells; its length, u32, follows the head.
-    Cut = 2,
+    SplitHead = 2,
     /// The next bytes of such a body.
-    Piece = 3,
+    SplitData = 3,
     /// The head of a frame whose body is being written to a fragment: the fragment's index, the length of the body, and how
     /// much of it is there, u32 each, follow the head.
-    Begun = 4,
+    StreamHead = 4,
     /// So many more bytes of such a body are there, u32.
-    More = 5,
+    StreamData = 5,
 }
 
 /// The first word of a cell. It is written and read at once, so that nobody can change it after it was checked.
@@ -39,7 +39,7 @@ pub(super) enum Form {
 ///  seq      form    head    length    check
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Label {
+pub(super) struct CellHeader {
     /// The position of the frame plus 1, modulo 2^32.
     pub(super) seq: u32,
     pub(super) form: u8,
@@ -63,12 +63,12 @@ const FACTORS: [u64; INLINE / 8] = [
     0xc4ce_b9fe_1a85_ec53,
 ];
 
-impl Label {
+impl CellHeader {
     /// Makes the label of a cell. `rest` is what follows the head where that is not a body.
     #[inline]
-    pub(super) fn new(seq: u32, form: Form, head: &[u8], length: usize, rest: &[u8]) -> Self {
+    pub(super) fn new(seq: u32, form: CellKind, head: &[u8], length: usize, rest: &[u8]) -> Self {
         let (form, start, length) = (form as u8, head.len() as u8, length as u8);
-        Label { seq, form, head: start, length, check: 0 }.sealed(head, rest)
+        CellHeader { seq, form, head: start, length, check: 0 }.sealed(head, rest)
     }
 
     /// Returns the label with the checksum that belongs to it.
@@ -76,7 +76,7 @@ impl Label {
     pub(super) fn sealed(self, head: &[u8], rest: &[u8]) -> Self {
         let shape = u64::from(self.form) | u64::from(self.head) << 8 | u64::from(self.length) << 16;
         let sum = checksum(head).wrapping_add(checksum(rest)).wrapping_add(shape.wrapping_mul(FACTORS[6]));
-        Label { check: (sum >> 48) as u16, ..self }
+        CellHeader { check: (sum >> 48) as u16, ..self }
     }
 
     #[inline]
@@ -90,7 +90,7 @@ impl Label {
 
     #[inline]
     pub(super) fn of(word: u64) -> Self {
-        Label {
+        CellHeader {
             seq: word as u32,
             form: (word >> 32) as u8 & 0xf,
             head: (word >> 36) as u8 & 0x3f,
@@ -145,13 +145,14 @@ pub(crate) struct Ring {
     mask: u32,
     /// Loom's words do not fit where the pieces are.
     #[cfg(loom)]
-    pieces: Pieces,
+    pieces: SharedCopy,
     _owner: Owner,
 }
 
 #[cfg(not(loom))]
-const _: () =
-    assert!(size_of::<Pieces>() <= INLINE && std::mem::offset_of!(Line, bytes) % align_of::<Pieces>() == 0);
+const _: () = assert!(
+    size_of::<SharedCopy>() <= INLINE && std::mem::offset_of!(Line, bytes) % align_of::<SharedCopy>() == 0
+);
 
 // SAFETY: by invariants 1 and 2 each cell's bytes have one owner at a time, handed over through `seq` and `taken`; by
 // invariant 3 the memory is there.
@@ -188,7 +189,7 @@ impl Ring {
             lines: base.cast(),
             mask: cells - 1,
             #[cfg(loom)]
-            pieces: Pieces::default(),
+            pieces: SharedCopy::default(),
             _owner: owner,
         }
     }
@@ -238,7 +239,7 @@ impl Ring {
 
     /// Not 0 while the sender waits for cells or fragments.
     #[inline]
-    pub(super) fn starved(&self) -> &AtomicU64 {
+    pub(super) fn sender_waiting(&self) -> &AtomicU64 {
         &self.line(STARVED).word
     }
 
@@ -247,21 +248,21 @@ impl Ring {
     #[cold]
     pub(super) fn starve(&self) {
         // SYNC ring-starved (the fences order it)
-        self.starved().store(1, Ordering::Relaxed);
+        self.sender_waiting().store(1, Ordering::Relaxed);
     }
 
     /// The pieces of the copies that the rank at whose end the ring begins makes out of the memory of the one where it ends.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn pieces(&self) -> &Pieces {
-        let at = self.line(GONE).bytes.with(<*const Bytes>::cast::<Pieces>);
+    pub(crate) fn pieces(&self) -> &SharedCopy {
+        let at = self.line(GONE).bytes.with(<*const Bytes>::cast::<SharedCopy>);
         // SAFETY: invariants 3 and 4: the words are there, aligned (the assertion above), zero at first, and only used as
         // atomics.
         unsafe { &*at }
     }
 
     #[cfg(loom)]
-    pub(crate) fn pieces(&self) -> &Pieces {
+    pub(crate) fn pieces(&self) -> &SharedCopy {
         &self.pieces
     }
 

@@ -31,14 +31,14 @@ mod producer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use area::{Area, Exit, Fragments};
-pub(crate) use bell::Bell;
+pub(crate) use area::{Exit, FragmentPool, Fragments};
+pub(crate) use bell::PeerNotifier;
 pub(crate) use consumer::Consumer;
-pub(crate) use inlet::{Incoming, TURN};
+pub(crate) use inlet::{RingReceiver, TURN};
 pub(crate) use link::RingLink;
 pub(crate) use malformed::Malformed;
 pub(crate) use memory::{INLINE, Ring};
-pub(crate) use pieces::{End, Pieces};
+pub(crate) use pieces::{SharedCopy, Side};
 pub(crate) use producer::Producer;
 
 /// What keeps the memory of a ring or an area alive.

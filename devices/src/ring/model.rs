@@ -8,10 +8,10 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::{cell::UnsafeCell, thread};
 use std::sync::Arc;
 
-use super::area::{Borrower, Lent};
-use super::{Area, Consumer, Exit, Fragments, Producer, Ring};
+use super::area::{FragmentGrant, PeerSlot};
+use super::{Consumer, Exit, FragmentPool, Fragments, Producer, Ring};
 use crate::biased::Bias;
-use crate::fence::heavy;
+use crate::fence::heavy_fence;
 use crate::sync::{Condvar, Mutex, lock};
 
 fn ends(cells: u32) -> (Producer, Consumer) {
@@ -27,14 +27,14 @@ fn send(producer: &mut Producer, frame: u8) {
 }
 
 /// A doorbell that remembers being rung.
-struct Bell(Mutex<bool>, Condvar);
+struct PeerNotifier(Mutex<bool>, Condvar);
 
-impl Bell {
+impl PeerNotifier {
     fn new() -> Shared<Self> {
-        Shared::new(Bell(Mutex::new(false), Condvar::new()))
+        Shared::new(PeerNotifier(Mutex::new(false), Condvar::new()))
     }
 
-    fn ring(&self) {
+    fn notify_receiver(&self) {
         *lock(&self.0) = true;
         self.1.notify_all();
     }
@@ -57,13 +57,13 @@ fn a_ring_goes_round() {
         const CELLS: u32 = 4;
         const FRAMES: u8 = 6;
         let (mut producer, mut consumer) = ends(CELLS);
-        let bell = Bell::new();
+        let bell = PeerNotifier::new();
         let sender = {
             let bell = Shared::clone(&bell);
             thread::spawn(move || {
                 for frame in 1..=FRAMES {
                     while !producer.has_room().unwrap() {
-                        heavy();
+                        heavy_fence();
                         if producer.has_room().unwrap() {
                             break;
                         }
@@ -79,7 +79,7 @@ fn a_ring_goes_round() {
                 assert_eq!((head, body), (&[next; 8][..], &[next; 8][..]))
             });
             if consumer.is_awaited() {
-                bell.ring();
+                bell.notify_receiver();
             }
             if moved.unwrap() { next += 1 } else { thread::yield_now() }
         }
@@ -89,7 +89,7 @@ fn a_ring_goes_round() {
 
 /// A rank with two fragments, a watched cell for each.
 struct Scene {
-    area: Area,
+    area: FragmentPool,
     watched: Vec<UnsafeCell<u32>>,
 }
 
@@ -97,11 +97,11 @@ impl Scene {
     fn new(fragments: u32) -> Shared<Self> {
         let memory = Arc::new(Fragments::new(fragments, 64).unwrap());
         let watched = (0..fragments).map(|_| UnsafeCell::new(0)).collect();
-        Shared::new(Scene { area: Area::new(memory, &Bias::new()), watched })
+        Shared::new(Scene { area: FragmentPool::new(memory, &Bias::new()), watched })
     }
 
     /// The two ends of a ring to a peer.
-    fn peer(&self) -> (Producer, Borrower, Consumer) {
+    fn peer(&self) -> (Producer, PeerSlot, Consumer) {
         let ring = Arc::new(Ring::new(4));
         let borrower = self.area.open(Arc::clone(&ring), Exit::never());
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
@@ -109,14 +109,14 @@ impl Scene {
     }
 
     /// Sends a frame in a fragment, if one is left.
-    fn lend(&self, producer: &mut Producer, to: Borrower, frame: u32) -> Lent {
+    fn lend(&self, producer: &mut Producer, to: PeerSlot, frame: u32) -> FragmentGrant {
         let lent = self
             .area
-            .lend(to, 1, |room| {
+            .alloc_filled(to, 1, |room| {
                 room[0].write(frame as u8);
             })
             .unwrap();
-        if let Lent::Fragment(index) = lent {
+        if let FragmentGrant::Fragment(index) = lent {
             // SAFETY: what the models are about; loom reports a second user.
             self.watched[index as usize].with_mut(|cell| unsafe { cell.write(frame) });
             assert!(producer.has_room().unwrap());
@@ -144,18 +144,18 @@ fn a_fragment_has_one_owner() {
         const FRAMES: u32 = 2;
         let scene = Scene::new(1);
         let (mut producer, borrower, mut consumer) = scene.peer();
-        let bell = Bell::new();
+        let bell = PeerNotifier::new();
         let sender = {
             let (scene, bell) = (Shared::clone(&scene), Shared::clone(&bell));
             thread::spawn(move || {
                 for frame in 1..=FRAMES {
                     let mut is_lent = || match scene.lend(&mut producer, borrower, frame) {
-                        Lent::Fragment(_) => true,
-                        Lent::Later => false,
-                        Lent::Never => panic!("it is this peer that holds it"),
+                        FragmentGrant::Fragment(_) => true,
+                        FragmentGrant::Retry => false,
+                        FragmentGrant::Exhausted => panic!("it is this peer that holds it"),
                     };
                     while !is_lent() {
-                        heavy();
+                        heavy_fence();
                         if is_lent() {
                             break;
                         }
@@ -169,7 +169,7 @@ fn a_fragment_has_one_owner() {
                 thread::yield_now();
             }
             if consumer.is_awaited() {
-                bell.ring();
+                bell.notify_receiver();
             }
         }
         sender.join().unwrap();
@@ -182,7 +182,7 @@ fn a_peer_ends(retire: bool) {
         let scene = Scene::new(1);
         let (mut producer, borrower, mut consumer) = scene.peer();
         let (mut to_other, other, mut at_other) = scene.peer();
-        assert!(matches!(scene.lend(&mut producer, borrower, 1), Lent::Fragment(_)));
+        assert!(matches!(scene.lend(&mut producer, borrower, 1), FragmentGrant::Fragment(_)));
         let leaver = {
             let scene = Shared::clone(&scene);
             thread::spawn(move || {
@@ -191,14 +191,17 @@ fn a_peer_ends(retire: bool) {
             })
         };
         if retire {
-            scene.area.retire(borrower);
+            scene.area.release_peer(borrower);
         }
         // The peer holds it, or it has come back.
         let early = scene.lend(&mut to_other, other, 2);
-        assert_ne!(early, Lent::Later, "the other holds nothing that it could return");
+        assert_ne!(early, FragmentGrant::Retry, "the other holds nothing that it could return");
         leaver.join().unwrap();
-        if early == Lent::Never {
-            assert!(matches!(scene.lend(&mut to_other, other, 2), Lent::Fragment(_)), "it has come back");
+        if early == FragmentGrant::Exhausted {
+            assert!(
+                matches!(scene.lend(&mut to_other, other, 2), FragmentGrant::Fragment(_)),
+                "it has come back"
+            );
         }
         assert!(scene.take(&mut at_other, 2));
     });
@@ -225,7 +228,7 @@ fn two_peers_never_hold_the_same_fragment() {
                 let (scene, held) = (Shared::clone(&scene), Shared::clone(&held));
                 let (mut producer, borrower, consumer) = scene.peer();
                 thread::spawn(move || {
-                    let Lent::Fragment(index) = scene.lend(&mut producer, borrower, 1) else {
+                    let FragmentGrant::Fragment(index) = scene.lend(&mut producer, borrower, 1) else {
                         panic!("there is one for each")
                     };
                     assert_eq!(held.fetch_or(1 << index, Ordering::Relaxed) & 1 << index, 0);

@@ -22,7 +22,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// 2. Each piece is taken once.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Pieces {
+pub(crate) struct SharedCopy {
     /// The pieces nobody has taken: from the first (low half) to before the last.
     left: AtomicU64,
     /// How many pieces the sender has dealt with (low half), and how often it could not copy some.
@@ -33,12 +33,12 @@ pub(crate) struct Pieces {
 
 /// Which end of the pieces that are left somebody takes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
-    First,
-    Last,
+pub(crate) enum Side {
+    Front,
+    Back,
 }
 
-impl Pieces {
+impl SharedCopy {
     /// Begins a copy of so many pieces; who calls makes one at a time.
     pub(crate) fn open(&self, pieces: u32, words: [u64; 5]) {
         for (word, new) in self.words.iter().zip(words) {
@@ -67,7 +67,7 @@ impl Pieces {
     }
 
     /// Takes pieces that nobody has taken, as many as `share` says of how many are left, and one at least.
-    pub(crate) fn take(&self, end: End, share: impl Fn(u32) -> u32) -> Option<Range<u32>> {
+    pub(crate) fn take(&self, end: Side, share: impl Fn(u32) -> u32) -> Option<Range<u32>> {
         // SYNC pieces-open (acquire)
         let mut left = self.left.load(Ordering::Acquire);
         loop {
@@ -77,8 +77,8 @@ impl Pieces {
             }
             let count = share(last - first).clamp(1, last - first);
             let (taken, rest) = match end {
-                End::First => (first..first + count, left + u64::from(count)),
-                End::Last => (last - count..last, left - (u64::from(count) << 32)),
+                Side::Front => (first..first + count, left + u64::from(count)),
+                Side::Back => (last - count..last, left - (u64::from(count) << 32)),
             };
             // SYNC pieces-open (acquire): a copy that was opened since may look the same, and is another one.
             match self.left.compare_exchange_weak(left, rest, Ordering::Acquire, Ordering::Acquire) {

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::Malformed;
-use super::memory::{Form, INLINE, Label, Ring};
+use super::memory::{CellHeader, CellKind, INLINE, Ring};
 use crate::copy;
 use crate::hint;
 use crate::sync::atomic::Ordering;
@@ -65,13 +65,13 @@ impl Producer {
     /// here and below, and `head.len() + len ≤ INLINE`.
     #[inline]
     pub(crate) fn send_inline(&mut self, head: &[u8], len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) {
-        self.publish(head, Form::Inline, len, &[], fill);
+        self.publish(head, CellKind::Inline, len, &[], fill);
     }
 
     /// Sends a head whose body of `len` bytes lies in fragment `index`.
     #[inline]
     pub(crate) fn send_fragment(&mut self, head: &[u8], index: u32, len: u32) {
-        self.tell(head, Form::Fragment, [index, len]);
+        self.tell(head, CellKind::Fragment, [index, len]);
     }
 
     /// Returns whether so many cells are free, without asking the receiver to wake anybody.
@@ -87,23 +87,23 @@ impl Producer {
 
     /// Sends a head whose body of `len` bytes is being written to fragment `index`: `there` bytes are.
     pub(crate) fn send_begun(&mut self, head: &[u8], index: u32, len: u32, there: u32) {
-        self.tell(head, Form::Begun, [index, len, there]);
+        self.tell(head, CellKind::StreamHead, [index, len, there]);
     }
 
     /// Says that `more` bytes of such a body are there.
     pub(crate) fn send_more(&mut self, more: u32) {
-        self.tell(&[], Form::More, [more]);
+        self.tell(&[], CellKind::StreamData, [more]);
     }
 
     /// Sends a head whose body of `len` bytes comes in pieces, next.
     pub(crate) fn send_cut(&mut self, head: &[u8], len: u32) {
-        self.tell(head, Form::Cut, [len]);
+        self.tell(head, CellKind::SplitHead, [len]);
     }
 
     /// Sends the next piece of a body; returns how many bytes it took.
     pub(crate) fn send_piece(&mut self, rest: &[MaybeUninit<u8>]) -> usize {
         let piece = &rest[..rest.len().min(INLINE)];
-        self.publish(&[], Form::Piece, piece.len(), &[], |room| {
+        self.publish(&[], CellKind::SplitData, piece.len(), &[], |room| {
             room.copy_from_slice(piece);
         });
         piece.len()
@@ -111,7 +111,7 @@ impl Producer {
 
     /// Sends a head and the numbers that tell of its body.
     #[inline]
-    fn tell<const N: usize>(&mut self, head: &[u8], form: Form, numbers: [u32; N]) {
+    fn tell<const N: usize>(&mut self, head: &[u8], form: CellKind, numbers: [u32; N]) {
         let bytes = numbers.map(u32::to_ne_bytes);
         let rest = bytes.as_flattened();
         self.publish(head, form, rest.len(), rest, |room| {
@@ -125,7 +125,7 @@ impl Producer {
     /// The first cell that was overwritten.
     pub(crate) fn verify(&self) -> Result<(), Malformed> {
         for position in self.position.saturating_sub(self.ring.cells())..self.position {
-            let label = Label::of(self.ring.cell(position).word.load(Ordering::Relaxed));
+            let label = CellHeader::of(self.ring.cell(position).word.load(Ordering::Relaxed));
             let written = (position + 1) as u32;
             if label.seq != written {
                 return Err(Malformed::Overwritten {
@@ -142,7 +142,7 @@ impl Producer {
     fn publish(
         &mut self,
         head: &[u8],
-        form: Form,
+        form: CellKind,
         len: usize,
         checked: &[u8],
         fill: impl FnOnce(&mut [MaybeUninit<u8>]),
@@ -157,9 +157,9 @@ impl Producer {
         });
         self.position += 1;
         let seq = self.position as u32;
-        let label = Label::new(seq, form, head, len, checked);
+        let label = CellHeader::new(seq, form, head, len, checked);
         // SYNC ring-seq (release)
         cell.word.store(label.word(), Ordering::Release);
-        hint::will_write(std::ptr::from_ref(self.ring.cell(self.position + WRITE_AHEAD)).cast());
+        hint::prefetch_write(std::ptr::from_ref(self.ring.cell(self.position + WRITE_AHEAD)).cast());
     }
 }

@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::consumer::Frames;
-use super::memory::{Form, INLINE, Label, Line};
-use super::{Area, Bell, Consumer, Exit, Fragments, Incoming, Malformed, Producer, Ring};
+use super::memory::{CellHeader, CellKind, INLINE, Line};
+use super::{Consumer, Exit, FragmentPool, Fragments, Malformed, PeerNotifier, Producer, Ring, RingReceiver};
 use crate::biased::Bias;
-use crate::device::{Body, Landing, Link, PeerId, PostError, Sink, Token};
+use crate::device::{Body, Endpoint, Landing, OpToken, PeerId, PostError, Sink};
 use crate::sync::atomic::Ordering;
 
 const CELLS: u32 = 64;
@@ -18,25 +18,25 @@ const FRAGMENT: u32 = 4096;
 #[derive(Debug)]
 struct Awake;
 
-impl Bell for Awake {
-    fn ring(&mut self) {}
+impl PeerNotifier for Awake {
+    fn notify_receiver(&mut self) {}
 
-    fn wake(&mut self) {}
+    fn wake_sender(&mut self) {}
 }
 
 type RingLink = super::RingLink<Awake>;
 
-fn area(count: u32) -> Arc<Area> {
-    Arc::new(Area::new(Arc::new(Fragments::new(count, FRAGMENT).unwrap()), &Bias::new()))
+fn area(count: u32) -> Arc<FragmentPool> {
+    Arc::new(FragmentPool::new(Arc::new(Fragments::new(count, FRAGMENT).unwrap()), &Bias::new()))
 }
 
 /// A ring to a new peer of the owner of `area`.
-fn peer(area: &Arc<Area>) -> (RingLink, Consumer, Arc<Ring>) {
+fn peer(area: &Arc<FragmentPool>) -> (RingLink, Consumer, Arc<Ring>) {
     peer_until(area, Exit::never())
 }
 
 /// A ring to a new peer, with an exit.
-fn peer_until(area: &Arc<Area>, exit: Exit) -> (RingLink, Consumer, Arc<Ring>) {
+fn peer_until(area: &Arc<FragmentPool>, exit: Exit) -> (RingLink, Consumer, Arc<Ring>) {
     let ring = Arc::new(Ring::new(CELLS));
     let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(area.memory()));
     (RingLink::new(Arc::clone(&ring), Arc::clone(area), Awake, exit), consumer, ring)
@@ -94,7 +94,7 @@ fn frames_of_every_form_keep_order_and_content_across_threads() {
             while post(&mut link, i, len) == Err(PostError::Again) {
                 std::thread::yield_now();
             }
-            cuts += u32::from(link.is_staged());
+            cuts += u32::from(link.has_unflushed());
         }
         while link.flush().unwrap() {
             std::thread::yield_now();
@@ -128,7 +128,7 @@ fn a_full_ring_has_no_room_until_the_receiver_tells() {
 
 #[test]
 fn a_count_that_makes_no_sense_is_found_by_who_waits_for_fragments() {
-    let area = Arc::new(Area::new(Arc::new(Fragments::new(4, LONG).unwrap()), &Bias::new()));
+    let area = Arc::new(FragmentPool::new(Arc::new(Fragments::new(4, LONG).unwrap()), &Bias::new()));
     let (mut liar, _reads, ring) = peer(&area);
     let (mut other, _reads_too, _) = peer(&area);
     post(&mut liar, 0, 300).unwrap();
@@ -149,7 +149,7 @@ fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
     for round in 0..20 {
         for (link, consumer, _) in &mut others {
             post(link, round, 100).unwrap();
-            assert!(!link.is_staged());
+            assert!(!link.has_unflushed());
             assert_eq!(take(consumer, round), round + 1);
         }
     }
@@ -167,7 +167,7 @@ fn short_frames_do_not_wait_for_fragments() {
     // Two in fragments, and three cells for each other until the ring is full.
     let sent = (0..).take_while(|i| post(&mut link, *i, 100).is_ok()).count() as u32;
     assert_eq!(sent, 2 + (CELLS - 2) / 3 + 1, "the last one is on its way");
-    assert!(link.is_staged());
+    assert!(link.has_unflushed());
     assert_eq!(take(&mut consumer, 0), sent - 1);
     assert!(!link.flush().unwrap());
     assert_eq!(take(&mut consumer, sent - 1), sent);
@@ -182,7 +182,7 @@ fn with_no_fragment_left_a_frame_goes_in_pieces() {
     for _ in 0..500 {
         let (mut link, mut consumer, _) = peer(&area);
         post(&mut link, 0, FRAGMENT as usize).unwrap();
-        assert!(link.is_staged());
+        assert!(link.has_unflushed());
         assert_eq!(post(&mut link, 1, 8), Err(PostError::Again), "frames keep their order");
         while link.flush().unwrap() {
             assert_eq!(take(&mut consumer, 0), 0);
@@ -211,7 +211,7 @@ fn what_a_peer_holds_comes_back_when_it_can_read_no_more() {
         assert_eq!(left_after(has_exited, |_, _gone| None), 14, "its end of the ring has gone");
     }
     let retire = |link: &mut RingLink, consumer| {
-        link.forget();
+        link.peer_gone();
         Some(consumer)
     };
     assert_eq!(left_after(true, retire), 14, "a process that has exited reads nothing");
@@ -225,7 +225,7 @@ fn fragments_of_a_dead_peer_come_back_when_its_process_exits_later() {
     let area = area(16);
     let (mut link, _consumer, _) = peer_until(&area, Exit::new(move || exit.load(Ordering::Relaxed)));
     while post(&mut link, 0, 300).is_ok() {}
-    link.forget();
+    link.peer_gone();
     let (mut other, _reads, _) = peer(&area);
     assert_eq!((0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count(), 1);
     has_exited.store(true, Ordering::Relaxed);
@@ -255,7 +255,7 @@ fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
     // Somebody has written over the name by which its process is found.
     let (mut link, mut accused, _) = peer_until(&area, Exit::new(|| true));
     while post(&mut link, 0, 300).is_ok() {}
-    link.forget();
+    link.peer_gone();
     // All of it is lent again.
     let (mut other, mut consumer, _) = peer(&area);
     let sent = (0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count();
@@ -287,19 +287,19 @@ fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
 }
 
 /// Returns the label of a cell.
-fn label(cell: &Line) -> Label {
-    Label::of(cell.word.load(Ordering::Relaxed))
+fn label(cell: &Line) -> CellHeader {
+    CellHeader::of(cell.word.load(Ordering::Relaxed))
 }
 
 /// Returns what is said of a cell whose label was changed by a peer that computes the checksum over it.
-fn mistaken(at: u64, change: impl FnOnce(Label) -> Label) -> String {
+fn mistaken(at: u64, change: impl FnOnce(CellHeader) -> CellHeader) -> String {
     let change = |cell: &Line| {
         let label = change(label(cell));
         // SAFETY: nobody else uses the cell, of which every byte was written.
         let bytes = cell.bytes.with(|bytes| unsafe { bytes.cast::<[u8; INLINE]>().read() });
         let end = usize::from(label.head) + usize::from(label.length);
         let (head, rest) = bytes[..end.min(INLINE)].split_at(usize::from(label.head).min(INLINE));
-        let is_body = [Form::Inline as u8, Form::Piece as u8].contains(&label.form);
+        let is_body = [CellKind::Inline as u8, CellKind::SplitData as u8].contains(&label.form);
         let label = label.sealed(head, if is_body { &[] } else { rest });
         cell.word.store(label.word(), Ordering::Relaxed);
     };
@@ -309,24 +309,24 @@ fn mistaken(at: u64, change: impl FnOnce(Label) -> Label) -> String {
 #[test]
 fn a_cell_that_makes_no_sense_is_an_error() {
     assert_eq!(
-        mistaken(0, |label| Label { head: 57, ..label }),
+        mistaken(0, |label| CellHeader { head: 57, ..label }),
         "it wrote a malformed cell: a head of 57 bytes and 8 more"
     );
     assert_eq!(
-        mistaken(0, |label| Label { length: 63, ..label }),
+        mistaken(0, |label| CellHeader { length: 63, ..label }),
         "it wrote a malformed cell: a head of 8 bytes and 63 more"
     );
-    assert_eq!(mistaken(0, |label| Label { form: 9, ..label }), "it wrote a malformed cell: form 9");
+    assert_eq!(mistaken(0, |label| CellHeader { form: 9, ..label }), "it wrote a malformed cell: form 9");
     assert_eq!(
-        mistaken(0, |label| Label { seq: 77, ..label }),
+        mistaken(0, |label| CellHeader { seq: 77, ..label }),
         "it wrote a malformed cell: sequence number 77 where 1 comes next"
     );
     assert_eq!(
-        mistaken(0, |label| Label { form: Form::Piece as u8, ..label }),
+        mistaken(0, |label| CellHeader { form: CellKind::SplitData as u8, ..label }),
         "it wrote a malformed cell: form 3 with 0 bytes of a body missing"
     );
     assert_eq!(
-        mistaken(1, |label| Label { length: 7, ..label }),
+        mistaken(1, |label| CellHeader { length: 7, ..label }),
         "it wrote a malformed cell: form 1 with a head of 8 bytes and 7 more"
     );
 }
@@ -474,7 +474,7 @@ const LONG: u32 = 1 << 16;
 
 #[test]
 fn long_bodies_are_read_while_they_are_written() {
-    let area = Arc::new(Area::new(Arc::new(Fragments::new(4, LONG).unwrap()), &Bias::new()));
+    let area = Arc::new(FragmentPool::new(Arc::new(Fragments::new(4, LONG).unwrap()), &Bias::new()));
     let (mut link, mut consumer, _) = peer(&area);
     let lengths = [LONG as usize, 100, 8193, 0, 8192, 40_000, 16_384, 65_535];
     let bodies: Vec<Vec<u8>> = (0..200u32).map(|i| body(i, lengths[i as usize % lengths.len()])).collect();
@@ -521,20 +521,20 @@ unsafe impl Sink for Told {
         self.0.push(format!("{from:?}: landed"));
     }
 
-    fn lost(&mut self, from: PeerId, why: &str) {
+    fn peer_lost(&mut self, from: PeerId, why: &str) {
         self.0.push(format!("{from:?}: {why}"));
     }
 
-    fn moved(&mut self, _: Token, _: Result<(), String>) {}
+    fn completed(&mut self, _: OpToken, _: Result<(), String>) {}
 
-    fn quiet(&mut self, _: Token) {}
+    fn quiesced(&mut self, _: OpToken) {}
 }
 
 #[test]
 fn who_dies_in_the_middle_of_a_body_is_buried_with_it() {
     let (mut tx, rx) = pair();
-    let (mut told, mut incoming) = (Told::default(), Incoming::new(PeerId(3), rx, Awake));
-    let mut now = |incoming: &mut Incoming<Awake>| {
+    let (mut told, mut incoming) = (Told::default(), RingReceiver::new(PeerId(3), rx, Awake));
+    let mut now = |incoming: &mut RingReceiver<Awake>| {
         incoming.drain(&mut told);
         std::mem::take(&mut told.0)
     };

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use super::single::{Showing, Window};
+use super::single::{Exposure, PeerMemory};
 use super::together::Copies;
-use crate::device::{Moved, PostError, Sink, Token};
+use crate::device::{OpStatus, OpToken, PostError, Sink};
 use crate::sync::{Mutex, lock, pause};
 use crate::sys;
 
 /// What is owed to one rank.
 #[derive(Debug, Default)]
-pub(super) struct Debts {
+pub(super) struct PendingWrites {
     book: Mutex<Book>,
     /// How many copies stand in it.
     count: AtomicUsize,
@@ -20,44 +20,44 @@ pub(super) struct Debts {
 
 #[derive(Debug, Default)]
 struct Book {
-    owed: Vec<Owed>,
+    owed: Vec<PendingWrite>,
     /// The peers that have left or died, by index: what they owe is given up as soon as they do not write.
-    buried: Vec<u32>,
+    gone: Vec<u32>,
     /// Whether that holds for all peers: this rank takes no more.
     is_closed: bool,
 }
 
 /// A copy of which the sender has taken pieces that it has yet to copy.
 #[derive(Debug)]
-pub(super) struct Owed {
+pub(super) struct PendingWrite {
     pub(super) copies: Arc<Copies>,
     /// How many pieces the sender has taken.
     pub(super) pieces: u32,
-    pub(super) op: Token,
+    pub(super) op: OpToken,
     /// What has become of the receiver's.
     pub(super) outcome: Result<(), String>,
     /// Whether it is to be given up, whatever becomes of the sender.
     pub(super) is_void: bool,
-    /// Whether it was owed when the debts were last [gone through](Debts::age).
+    /// Whether it was owed when the debts were last [gone through](PendingWrites::age).
     pub(super) is_old: bool,
-    pub(super) window: Window,
-    pub(super) showing: Showing,
+    pub(super) window: PeerMemory,
+    pub(super) showing: Exposure,
     /// The sender's process.
     pub(super) process: Option<sys::Process>,
 }
 
-impl Owed {
+impl PendingWrite {
     /// Lets the sender write no more, unless it does so at this moment; whether it does not.
     fn is_given_up(&self) -> bool {
-        self.showing.hide();
+        self.showing.revoke();
         !self.window.is_writing(self.showing.number(), self.process.as_ref())
     }
 }
 
-impl Debts {
+impl PendingWrites {
     /// Leaves a copy to be ended later, if it is owed still.
     #[cold]
-    pub(super) fn owe(&self, new: Owed) -> Result<Moved, PostError> {
+    pub(super) fn defer(&self, new: PendingWrite) -> Result<OpStatus, PostError> {
         new.copies.is_owed.store(true, Ordering::Relaxed);
         new.copies.is_refused.fetch_or(new.is_void, Ordering::Relaxed);
         let op = new.op;
@@ -68,15 +68,15 @@ impl Debts {
         fence(Ordering::SeqCst);
         let ended = self.take_ended(&mut book, |it| it == op).pop();
         match ended {
-            None => Ok(Moved::Started),
-            Some((_, Ok(()))) => Ok(Moved::Done),
+            None => Ok(OpStatus::InProgress),
+            Some((_, Ok(()))) => Ok(OpStatus::Done),
             Some((_, Err(_))) => Err(PostError::Unsupported),
         }
     }
 
     /// Ends the copies that are owed no more; returns how many.
     #[inline]
-    pub(super) fn settle(&self, sink: &mut dyn Sink) -> usize {
+    pub(super) fn reap(&self, sink: &mut dyn Sink) -> usize {
         match self.count.load(Ordering::Acquire) {
             0 => 0,
             _ => self.settle_some(sink),
@@ -88,7 +88,7 @@ impl Debts {
         let ended = self.take_ended(&mut lock(&self.book), |_| true);
         let count = ended.len();
         for (op, outcome) in ended {
-            sink.moved(op, outcome);
+            sink.completed(op, outcome);
         }
         count
     }
@@ -97,10 +97,10 @@ impl Debts {
     fn take_ended(
         &self,
         book: &mut Book,
-        is_meant: impl Fn(Token) -> bool,
-    ) -> Vec<(Token, Result<(), String>)> {
+        is_meant: impl Fn(OpToken) -> bool,
+    ) -> Vec<(OpToken, Result<(), String>)> {
         let mut ended = Vec::new();
-        let Book { owed, buried, is_closed } = book;
+        let Book { owed, gone: buried, is_closed } = book;
         owed.retain(|it| {
             if !is_meant(it.op) {
                 return true;
@@ -123,8 +123,8 @@ impl Debts {
     }
 
     /// Takes note that a peer has left or died: what it owes is given up.
-    pub(super) fn bury(&self, index: u32) {
-        let buried = &mut lock(&self.book).buried;
+    pub(super) fn peer_gone(&self, index: u32) {
+        let buried = &mut lock(&self.book).gone;
         if !buried.contains(&index) {
             buried.push(index);
         }

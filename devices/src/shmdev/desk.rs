@@ -58,9 +58,9 @@ const _: () = assert!(size_of::<Words>() == 9 * LINE);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Card {
     /// These bytes.
-    Here(Vec<u8>),
+    Inline(Vec<u8>),
     /// It has no room here.
-    Elsewhere,
+    TooLong,
 }
 
 /// The words of one rank.
@@ -68,19 +68,19 @@ pub(super) enum Card {
 /// # Invariants
 /// 1. `words` points to what was zero at first, `calls` and `askers` to words of which that is true, one bit a rank. They live
 ///    as long as `_owner`, and everybody uses them by atomic operations alone.
-pub(super) struct Desk {
+pub(super) struct ControlBlock {
     words: NonNull<Words>,
-    calls: NonNull<[AtomicU64]>,
+    ready: NonNull<[AtomicU64]>,
     askers: NonNull<[AtomicU64]>,
     _owner: Owner,
 }
 
 // SAFETY: invariant 1: atomics, which the owner keeps.
-unsafe impl Send for Desk {}
+unsafe impl Send for ControlBlock {}
 // SAFETY: as above.
-unsafe impl Sync for Desk {}
+unsafe impl Sync for ControlBlock {}
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for ControlBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Desk({:p})", self.words)
     }
@@ -95,7 +95,7 @@ fn place(of: u32) -> (usize, u64) {
     ((of / u64::BITS) as usize, 1 << (of % u64::BITS))
 }
 
-impl Desk {
+impl ControlBlock {
     fn bits(ranks: u32) -> usize {
         (words(ranks) * 8).next_multiple_of(LINE)
     }
@@ -115,7 +115,7 @@ impl Desk {
             let start = unsafe { base.add(size_of::<Words>() + offset) };
             NonNull::slice_from_raw_parts(start.cast::<AtomicU64>(), words(ranks))
         };
-        Desk { words: base.cast(), calls: bits(0), askers: bits(Self::bits(ranks)), _owner: owner }
+        ControlBlock { words: base.cast(), ready: bits(0), askers: bits(Self::bits(ranks)), _owner: owner }
     }
 
     /// Makes a desk for a model.
@@ -130,7 +130,7 @@ impl Desk {
         let own = std::sync::Arc::new(Own(words_, zeros(words(ranks)), zeros(words(ranks))));
         let Own(at, calls, askers) = &*own;
         let (at, calls, askers) = (NonNull::from(at), NonNull::from(&**calls), NonNull::from(&**askers));
-        Desk { words: at, calls, askers, _owner: own }
+        ControlBlock { words: at, ready: calls, askers, _owner: own }
     }
 
     #[inline]
@@ -145,7 +145,7 @@ impl Desk {
     }
 
     /// Takes the desk, once for the life of the job: its rank's rings have one end each. Returns whether it was free.
-    pub(super) fn sit_down(&self, bell: u64) -> bool {
+    pub(super) fn claim(&self, bell: u64) -> bool {
         let is_free = self.words().is_taken.swap(1, Ordering::Relaxed) == 0;
         if is_free {
             self.set_bell(bell);
@@ -165,7 +165,7 @@ impl Desk {
 
     /// Tells the owner of what `from` has written before; returns whether it must be woken.
     #[inline]
-    pub(super) fn tell(&self, from: u32, light: Light) -> bool {
+    pub(super) fn notify(&self, from: u32, light: Light) -> bool {
         light.fence();
         // SYNC desk-state (the fences order it)
         let state = self.state().load(Ordering::Relaxed);
@@ -174,14 +174,14 @@ impl Desk {
 
     #[inline(never)]
     fn tell_more(&self, state: u32, from: u32, light: Light) -> bool {
-        if state & CALLS != 0 { self.call(from, light) } else { self.take_sleep() }
+        if state & CALLS != 0 { self.set_ready(from, light) } else { self.take_sleep() }
     }
 
     /// Sets the bit of `from`, and returns whether the owner must be woken.
-    pub(super) fn call(&self, from: u32, light: Light) -> bool {
+    pub(super) fn set_ready(&self, from: u32, light: Light) -> bool {
         let (word, bit) = place(from);
         // SAFETY: invariant 1.
-        if let Some(word) = unsafe { self.calls.as_ref() }.get(word) {
+        if let Some(word) = unsafe { self.ready.as_ref() }.get(word) {
             // SYNC desk-call (release)
             word.fetch_or(bit, Ordering::Release);
         }
@@ -195,7 +195,7 @@ impl Desk {
     }
 
     /// Ends the owner's present sleep or, if it is awake, its next one; returns whether it must be woken.
-    pub(super) fn rouse(&self) -> bool {
+    pub(super) fn force_wake(&self) -> bool {
         let next = |state| Some(if state & ASLEEP == 0 { state | RUNG } else { state & !ASLEEP });
         self.state()
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
@@ -204,18 +204,18 @@ impl Desk {
 
     /// Says that the owner is about to sleep, after which it makes a heavy fence and looks for news once more. Returns
     /// whether it was roused and must not.
-    pub(super) fn lie_down(&self) -> bool {
+    pub(super) fn prepare_sleep(&self) -> bool {
         let next = |state| Some(state & CALLS | ASLEEP);
         self.state().fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok_and(|old| old & RUNG != 0)
     }
 
     /// Says that the owner is awake.
-    pub(super) fn get_up(&self) {
+    pub(super) fn clear_asleep(&self) {
         self.take_sleep();
     }
 
     /// Has senders set their bits from now on. The owner makes a heavy fence and looks for news once more.
-    pub(super) fn ask_for_calls(&self) {
+    pub(super) fn enable_bitmap(&self) {
         self.state().fetch_or(CALLS, Ordering::Relaxed);
     }
 
@@ -223,14 +223,14 @@ impl Desk {
     #[inline]
     pub(super) fn is_called(&self) -> bool {
         // SAFETY: invariant 1.
-        unsafe { self.calls.as_ref() }.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+        unsafe { self.ready.as_ref() }.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
     /// Takes the bits of the ranks from `64 × word` on.
     #[inline]
     pub(super) fn take_calls(&self, word: usize) -> u64 {
         // SAFETY: invariant 1.
-        match unsafe { self.calls.as_ref() }.get(word) {
+        match unsafe { self.ready.as_ref() }.get(word) {
             // SYNC desk-call (acquire)
             Some(word) if word.load(Ordering::Relaxed) != 0 => word.swap(0, Ordering::Acquire),
             _ => 0,
@@ -269,9 +269,9 @@ impl Desk {
             0 => None,
             len if len as usize <= 8 * CARD => {
                 let bytes = words.card.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
-                Some(Card::Here(bytes.take(len as usize).collect()))
+                Some(Card::Inline(bytes.take(len as usize).collect()))
             }
-            _ => Some(Card::Elsewhere),
+            _ => Some(Card::TooLong),
         }
     }
 

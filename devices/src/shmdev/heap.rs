@@ -4,27 +4,27 @@
 //! peers get long rings, each a quarter of what there is to spare; so those that come later get shorter ones. The lines of one
 //! ring of the least length are kept for each rank that may still come.
 
-use super::plan::{CELLS, Contact, Plan, lines};
+use super::plan::{CELLS, RingLocation, SegmentLayout, lines};
 
 /// At least so many parts are made of what long rings have left.
 const PARTS: u32 = 4;
 
 /// What is left of a rank's lines.
 #[derive(Debug)]
-pub(super) struct Heap {
+pub(super) struct RingAllocator {
     next: u32,
     end: u32,
     /// Ranks that may still want a ring.
     peers: u32,
 }
 
-impl Heap {
-    pub(super) fn new(plan: &Plan) -> Self {
-        Heap { next: 0, end: plan.lines, peers: plan.ranks.saturating_sub(1) }
+impl RingAllocator {
+    pub(super) fn new(plan: &SegmentLayout) -> Self {
+        RingAllocator { next: 0, end: plan.lines, peers: plan.ranks.saturating_sub(1) }
     }
 
     /// Takes the lines of a ring to one more peer; `None` if not even those of the shortest are left.
-    pub(super) fn take(&mut self) -> Option<Contact> {
+    pub(super) fn take(&mut self) -> Option<RingLocation> {
         let (least, most) = CELLS.into_inner();
         let left = self.end - self.next;
         let others = self.peers.saturating_sub(1);
@@ -37,7 +37,7 @@ impl Heap {
         if lines(cells) > left {
             return None;
         }
-        let contact = Contact { line: self.next, cells };
+        let contact = RingLocation { line: self.next, cells };
         self.next += lines(cells);
         self.peers = others;
         Some(contact)
@@ -52,13 +52,13 @@ mod tests {
 
     /// The rings that a rank of so many makes for all others, one behind the other.
     fn rings(ranks: u32, config: &Config) -> Vec<u32> {
-        let plan = Plan::new(ranks, config);
-        let mut heap = Heap::new(&plan);
+        let plan = SegmentLayout::new(ranks, config);
+        let mut heap = RingAllocator::new(&plan);
         let mut next = 0;
         let take = || {
             let contact = heap.take()?;
             assert_eq!(contact.line, next, "one behind the other");
-            assert_eq!(Contact::of(contact.word(), plan.lines), Some(contact), "inside");
+            assert_eq!(RingLocation::of(contact.word(), plan.lines), Some(contact), "inside");
             next += lines(contact.cells);
             Some(contact.cells)
         };

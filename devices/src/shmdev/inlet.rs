@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use super::Place;
+use super::ShmContext;
 use super::bell::Bell;
-use super::desk::{Desk, set};
-use super::together::Together;
+use super::desk::{ControlBlock, set};
+use super::together::CoopCopy;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::fence;
-use crate::ring::{self, Consumer, Incoming, Ring, TURN};
+use crate::ring::{self, Consumer, Ring, RingReceiver, TURN};
 
 /// The most rings that are polled.
 const POLLED: usize = 8;
@@ -19,11 +19,11 @@ const POLLED: usize = 8;
 /// All rings that end here and are in use.
 #[derive(Debug)]
 pub(super) struct ShmInlet {
-    place: Place,
+    place: ShmContext,
     /// This rank's own.
-    desk: Desk,
+    desk: ControlBlock,
     rings: Vec<Entry>,
-    together: Arc<Together>,
+    together: Arc<CoopCopy>,
     /// By index of the sender.
     senders: Vec<Sender>,
     /// Whether senders set their bits.
@@ -35,7 +35,7 @@ pub(super) struct ShmInlet {
 /// What comes from one rank: the frames in its ring, and the copies that it makes of this rank's memory.
 #[derive(Debug)]
 struct Entry {
-    incoming: Incoming<Bell>,
+    incoming: RingReceiver<Bell>,
     index: u32,
     ring: Arc<Ring>,
     /// Tells the rank of pieces that are copied.
@@ -45,16 +45,16 @@ struct Entry {
 impl Entry {
     /// Takes what is there, and helps with a copy; returns how much of each there was.
     #[inline]
-    fn look(&mut self, together: &Together, sink: &mut dyn Sink) -> (usize, usize) {
+    fn look(&mut self, together: &CoopCopy, sink: &mut dyn Sink) -> (usize, usize) {
         let cells = self.incoming.drain(sink);
         let helped = if self.ring.pieces().are_left() { self.help(together) } else { 0 };
         (cells, helped)
     }
 
     #[cold]
-    fn help(&mut self, together: &Together) -> usize {
+    fn help(&mut self, together: &CoopCopy) -> usize {
         let Some(is_copied) = together.help(self.index, self.ring.pieces()) else { return 0 };
-        ring::Bell::ring(&mut self.bell);
+        ring::PeerNotifier::notify_receiver(&mut self.bell);
         // What cannot be copied is no news: whoever has written over the words might else keep us busy.
         usize::from(is_copied)
     }
@@ -71,7 +71,7 @@ enum Sender {
 }
 
 impl ShmInlet {
-    pub(super) fn new(place: Place, together: Arc<Together>) -> Self {
+    pub(super) fn new(place: ShmContext, together: Arc<CoopCopy>) -> Self {
         let ranks = place.segment.ranks();
         let due = vec![0; ranks.div_ceil(u64::BITS) as usize];
         let senders = vec![Sender::Unknown; ranks as usize];
@@ -80,11 +80,11 @@ impl ShmInlet {
     }
 
     /// Looks what those want who have set a bit of one word; returns the bits of those that have a ring.
-    fn hear(&mut self, word: usize, sink: &mut dyn Sink) -> u64 {
+    fn take_ready_senders(&mut self, word: usize, sink: &mut dyn Sink) -> u64 {
         let mut rings = 0;
         let first = word as u32 * u64::BITS;
         for bit in set(self.desk.take_calls(word)) {
-            if self.meet(first + bit, sink) {
+            if self.open_ring(first + bit, sink) {
                 rings |= 1 << bit;
             }
             if self.place.occupant.has_asked() {
@@ -95,14 +95,14 @@ impl ShmInlet {
     }
 
     /// Opens the ring from a rank, if that is new; returns whether there is one.
-    fn meet(&mut self, from: u32, sink: &mut dyn Sink) -> bool {
+    fn open_ring(&mut self, from: u32, sink: &mut dyn Sink) -> bool {
         let Some(sender) = self.senders.get_mut(from as usize) else { return false };
         match sender {
             Sender::Known(_) => return true,
             Sender::Lost => return false,
             Sender::Unknown => {}
         }
-        let Place { segment, ranks, occupant } = &self.place;
+        let ShmContext { segment, ranks, occupant } = &self.place;
         // No rank has a ring to itself; a word that says so was overwritten.
         let Some(peer) = ranks.rank(from).filter(|_| from != occupant.index).map(PeerId) else {
             return false;
@@ -111,13 +111,13 @@ impl ShmInlet {
             None => return false,
             Some(Err(why)) => {
                 *sender = Sender::Lost;
-                sink.lost(peer, &why);
+                sink.peer_lost(peer, &why);
                 return false;
             }
             Some(Ok(ring)) => {
                 *sender = Sender::Known(self.rings.len());
                 let consumer = Consumer::new(Arc::clone(&ring), Arc::new(segment.fragments(from)));
-                let incoming = Incoming::new(peer, consumer, self.place.bell(from));
+                let incoming = RingReceiver::new(peer, consumer, self.place.bell(from));
                 self.rings.push(Entry { incoming, index: from, ring, bell: self.place.bell(from) });
             }
         }
@@ -126,14 +126,14 @@ impl ShmInlet {
 
     /// Opens rings that are new, and stops polling if they are many.
     #[cold]
-    fn greet(&mut self, sink: &mut dyn Sink) {
+    fn open_new_rings(&mut self, sink: &mut dyn Sink) {
         for word in 0..self.due.len() {
-            self.hear(word, sink);
+            self.take_ready_senders(word, sink);
         }
         if self.rings.len() > POLLED {
-            self.desk.ask_for_calls();
+            self.desk.enable_bitmap();
             // Who cannot have the others fence goes on polling: they may miss what it has asked for.
-            self.by_calls = fence::heavy();
+            self.by_calls = fence::heavy_fence();
             // Who has not seen that has set no bit.
             self.look_at_all();
         }
@@ -150,10 +150,10 @@ impl ShmInlet {
 
     /// Takes what has come to the rings whose bits are set.
     #[inline(never)]
-    fn answer(&mut self, sink: &mut dyn Sink) -> usize {
+    fn poll_ready_rings(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = 0;
         for word in 0..self.due.len() {
-            self.due[word] |= self.hear(word, sink);
+            self.due[word] |= self.take_ready_senders(word, sink);
             for bit in set(self.due[word]) {
                 let Some(Sender::Known(ring)) = self.senders.get(word * u64::BITS as usize + bit as usize)
                 else {
@@ -170,16 +170,16 @@ impl ShmInlet {
     }
 }
 
-// SAFETY: a ring writes where the sink says, and what it was told of: `ring::consumer`. What `Together` settles was written, or is
+// SAFETY: a ring writes where the sink says, and what it was told of: `ring::consumer`. What `CoopCopy` settles was written, or is
 // not written any more; when the inlet is dropped nobody writes any more.
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         if !self.by_calls && self.desk.is_called() {
-            self.greet(sink);
+            self.open_new_rings(sink);
         }
         let moved = match self.by_calls {
-            true => self.answer(sink),
+            true => self.poll_ready_rings(sink),
             false => self
                 .rings
                 .iter_mut()
@@ -187,7 +187,7 @@ unsafe impl Inlet for ShmInlet {
                 .map(|(cells, helped)| cells + helped)
                 .sum(),
         };
-        let moved = moved + self.together.debts().settle(sink);
+        let moved = moved + self.together.debts().reap(sink);
         if moved > 0 {
             self.place.occupant.disarm();
         }
@@ -195,21 +195,21 @@ unsafe impl Inlet for ShmInlet {
     }
 
     fn verify(&mut self, sink: &mut dyn Sink) {
-        let Place { segment, occupant, .. } = &self.place;
+        let ShmContext { segment, occupant, .. } = &self.place;
         segment.restore(occupant);
         occupant.look_for_cards();
         for from in 0..self.senders.len() as u32 {
-            self.meet(from, sink);
+            self.open_ring(from, sink);
         }
         self.rings.iter_mut().for_each(|ring| ring.incoming.verify(sink));
         if self.by_calls {
-            self.desk.ask_for_calls();
+            self.desk.enable_bitmap();
             self.look_at_all();
         }
         self.together.debts().age();
     }
 
-    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+    fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         self.rings.iter_mut().for_each(|ring| ring.incoming.bury(peer, sink));
     }
 }

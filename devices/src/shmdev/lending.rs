@@ -2,7 +2,7 @@
 //!
 //! For each block that is lent a word stands in the pool of its owner, which says under a number where the block is (`loan`). The
 //! owner keeps a block that is out until it is not, also when the operation has ended otherwise or the device is closed
-//! ([`KEPT`]). Of a receiver whose process is gone no block is out. One that has left, or is said to have died, may still look at
+//! ([`ORPHANS`]). Of a receiver whose process is gone no block is out. One that has left, or is said to have died, may still look at
 //! the block, as may other ranks of its process: that it is gone its socket says, which it keeps for as long as it looks at
 //! anything. A receiver that finds another number has come too late.
 
@@ -12,35 +12,35 @@ use std::sync::{Arc, OnceLock, PoisonError};
 
 use mpj_pool::StorageError;
 
-use super::loan::Loan;
-use super::numbers::{Numbers, place};
+use super::loan::BlockState;
+use super::numbers::{SlotIds, place};
 use super::pool::{Blocks, Part};
 use super::segment::Segment;
 use super::shelf::Key;
-use crate::device::{Memory, Registration, RemoteKey};
-use crate::layout::Keep;
+use crate::device::{MemoryDesc, Registration, RemoteKey};
+use crate::layout::KeepAlive;
 
 /// What one rank lends.
 #[derive(Debug)]
-pub(super) struct Lending {
+pub(super) struct BlockExports {
     segment: Arc<Segment>,
     index: u32,
     blocks: Option<Arc<Blocks>>,
-    numbers: Numbers,
+    numbers: SlotIds,
     /// Whether its device is gone.
     is_closed: AtomicBool,
 }
 
 /// A block that is lent, as the operation keeps it whose message it is.
 #[derive(Debug)]
-pub(super) struct Lent {
-    lending: Arc<Lending>,
+pub(super) struct ExportedBlock {
+    lending: Arc<BlockExports>,
     number: u64,
     /// In the pool.
     offset: usize,
     len: usize,
     /// The memory. It goes when the block is home.
-    keep: Option<Keep>,
+    keep: Option<KeepAlive>,
     /// Its receiver, once it is no more to be received.
     receiver: OnceLock<u32>,
     /// Blocks that had come home when this one was lent. What they belong to may be somebody's own, which does anything when it
@@ -51,26 +51,26 @@ pub(super) struct Lent {
 /// A block that was lent by an operation that has ended otherwise.
 #[derive(Debug)]
 struct Kept {
-    lending: Arc<Lending>,
+    lending: Arc<BlockExports>,
     number: u64,
     receiver: Option<u32>,
-    _keep: Keep,
+    _keep: KeepAlive,
 }
 
 /// Blocks that are looked at though nobody waits for that any more. A rank looks through its own when it lends more, and through
 /// those of ranks of this process whose device is gone.
-static KEPT: std::sync::Mutex<Vec<Kept>> = std::sync::Mutex::new(Vec::new());
+static ORPHANS: std::sync::Mutex<Vec<Kept>> = std::sync::Mutex::new(Vec::new());
 /// How many there are.
 static HOW_MANY: AtomicUsize = AtomicUsize::new(0);
 
-impl Lending {
+impl BlockExports {
     pub(super) fn new(segment: &Arc<Segment>, index: u32) -> Arc<Self> {
         let (blocks, segment) = (Blocks::new(segment, index), Arc::clone(segment));
-        Arc::new(Lending {
+        Arc::new(BlockExports {
             segment,
             index,
             blocks,
-            numbers: Numbers::new(0),
+            numbers: SlotIds::new(0),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -87,23 +87,23 @@ impl Lending {
     }
 
     /// Lends memory that lies in the pool, of one run; `None` if it does not, or as much is lent as can be.
-    pub(super) fn lend(self: &Arc<Self>, memory: &Memory, keep: &Keep) -> Option<Registration> {
+    pub(super) fn lend(self: &Arc<Self>, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         self.blocks.as_ref()?;
         let (run, len) = (memory.run()?, memory.bytes());
         let offset = run.addr().checked_sub(self.segment.in_pool(self.index, 0, 0)?.addr().get())?;
         self.segment.in_pool(self.index, offset, len)?;
-        let home = if HOW_MANY.load(Ordering::Relaxed) > 0 { self.fetch_kept() } else { Vec::new() };
+        let home = if HOW_MANY.load(Ordering::Relaxed) > 0 { self.reclaim_orphans() } else { Vec::new() };
         let number = self.numbers.take()?;
         self.loan(number)?.offer();
         let (lending, keep) = (Arc::clone(self), Some(Arc::clone(keep)));
         Some(Registration::new(
-            Lent { lending, number, offset, len, keep, receiver: OnceLock::new(), _home: home },
+            ExportedBlock { lending, number, offset, len, keep, receiver: OnceLock::new(), _home: home },
             0,
         ))
     }
 
-    fn loan(&self, number: u64) -> Option<Loan<'_>> {
-        Some(Loan::new(self.segment.lent(self.index).get(place(number))?, number))
+    fn loan(&self, number: u64) -> Option<BlockState<'_>> {
+        Some(BlockState::new(self.segment.lent(self.index).get(place(number))?, number))
     }
 
     /// Takes a block back if nobody has it; returns whether it is this rank's again.
@@ -112,7 +112,7 @@ impl Lending {
     }
 
     /// Whether a block that nobody takes any more is this rank's again: nobody has it, or who has had it is gone.
-    fn is_home(&self, number: u64, receiver: Option<u32>, is_gone: impl FnOnce(u32) -> bool) -> bool {
+    fn is_returned(&self, number: u64, receiver: Option<u32>, is_gone: impl FnOnce(u32) -> bool) -> bool {
         self.take_back(number) || receiver.is_some_and(is_gone)
     }
 
@@ -123,8 +123,8 @@ impl Lending {
 
     /// Takes the kept blocks that have come home, of this rank and of those that lend no more, out of the others.
     #[cold]
-    fn fetch_kept(self: &Arc<Self>) -> Vec<Kept> {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    fn reclaim_orphans(self: &Arc<Self>) -> Vec<Kept> {
+        let mut kept = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
         // Each receiver is looked for once, however much it has: that is a call of the system.
         let mut gone = HashMap::new();
         let is_home = |one: &mut Kept| {
@@ -132,7 +132,7 @@ impl Lending {
             let is_gone =
                 |index| *gone.entry((segment.id(), index)).or_insert_with(|| !segment.is_there(index));
             let is_ours = Arc::ptr_eq(&one.lending, self) || one.lending.is_closed.load(Ordering::Relaxed);
-            is_ours && one.lending.is_home(one.number, one.receiver, is_gone)
+            is_ours && one.lending.is_returned(one.number, one.receiver, is_gone)
         };
         let home: Vec<_> = kept.extract_if(.., is_home).collect();
         HOW_MANY.store(kept.len(), Ordering::Relaxed);
@@ -150,11 +150,11 @@ impl Lending {
     }
 }
 
-impl Lent {
+impl ExportedBlock {
     /// Withdraws the block from its receiver, a rank of this host. If the receiver views the block, it has received the message
     /// and goes on ([`is_received`](Self::is_received) says so). If it copies the block, the copy fails when it ends. In both
     /// cases the block is kept until the receiver gives it back.
-    pub(super) fn withdraw(&self, receiver: Option<u32>) {
+    pub(super) fn revoke(&self, receiver: Option<u32>) {
         let _is_home = self.lending.take_back(self.number);
         if let Some(receiver) = receiver {
             let _ = self.receiver.set(receiver);
@@ -172,15 +172,15 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ExportedBlock {
     fn drop(&mut self) {
-        let Lent { lending, number, keep, receiver, .. } = self;
+        let ExportedBlock { lending, number, keep, receiver, .. } = self;
         let receiver = receiver.take();
-        let is_home = lending.is_home(*number, receiver, |index| !lending.segment.is_there(index));
+        let is_home = lending.is_returned(*number, receiver, |index| !lending.segment.is_there(index));
         if let Some(keep) = keep.take()
             && !is_home
         {
-            let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
             kept.push(Kept { lending: Arc::clone(lending), number: *number, receiver, _keep: keep });
             HOW_MANY.store(kept.len(), Ordering::Relaxed);
             return;
@@ -196,40 +196,40 @@ mod tests {
 
     use super::super::loan::Use;
     use super::super::numbers::{END, PLACES};
-    use super::super::shelf::Shelf;
+    use super::super::shelf::PeerBlocks;
     use super::*;
     use crate::config::Config;
-    use crate::device::{Moved, PostError};
+    use crate::device::{OpStatus, PostError};
 
     /// What one rank of two lends, and as the other sees it.
-    fn pair() -> (Arc<Lending>, Shelf) {
+    fn pair() -> (Arc<BlockExports>, PeerBlocks) {
         let segment = Arc::new(Segment::create(2, &Config::default()).unwrap());
-        let looker = segment.occupy(1).unwrap();
-        (Lending::new(&segment, 0), Shelf { segment, index: 0, looker })
+        let holder = segment.occupy(1).unwrap();
+        (BlockExports::new(&segment, 0), PeerBlocks { segment, index: 0, holder })
     }
 
     struct Block {
-        memory: Memory,
-        keep: Keep,
+        memory: MemoryDesc,
+        keep: KeepAlive,
     }
 
-    fn block(lending: &Lending, bytes: &[u8]) -> Block {
+    fn block(lending: &BlockExports, bytes: &[u8]) -> Block {
         let part = lending.storage(bytes.len()).unwrap();
         // SAFETY: the part is ours, and as long.
         unsafe { part.base().as_ptr().copy_from(bytes.as_ptr(), bytes.len()) };
-        let memory = Memory::new(part.base().as_ptr(), bytes.len(), Primitive::Byte.into()).unwrap();
+        let memory = MemoryDesc::new(part.base().as_ptr(), bytes.len(), Primitive::Byte.into()).unwrap();
         Block { memory, keep: Arc::new(part) }
     }
 
     fn key(lent: &Registration, at: usize, len: usize) -> RemoteKey {
-        lent.record::<Lent>().unwrap().key(at, len).unwrap()
+        lent.record::<ExportedBlock>().unwrap().key(at, len).unwrap()
     }
 
     fn holders(block: &Block) -> usize {
         Arc::strong_count(&block.keep)
     }
 
-    fn copy(shelf: &Shelf, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<Moved, PostError> {
+    fn copy(shelf: &PeerBlocks, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<OpStatus, PostError> {
         // SAFETY: it is all of `to`, which is borrowed.
         unsafe { shelf.copy(key, at, to.as_mut_ptr(), to.len()) }
     }
@@ -241,21 +241,21 @@ mod tests {
         let block = block(&lending, &bytes);
         let lent = lending.lend(&block.memory, &block.keep).unwrap();
         let (whole, half) = (key(&lent, 0, 200), key(&lent, 100, 100));
-        assert!(lent.record::<Lent>().unwrap().key(100, 101).is_none());
+        assert!(lent.record::<ExportedBlock>().unwrap().key(100, 101).is_none());
         let mut to = [0; 50];
         for at in [0, 50] {
-            assert_eq!(copy(&shelf, &half, at, &mut to), Ok(Moved::Done));
+            assert_eq!(copy(&shelf, &half, at, &mut to), Ok(OpStatus::Done));
             assert_eq!(to[..], bytes[100 + at as usize..][..50]);
         }
-        assert!(!lent.record::<Lent>().unwrap().is_received());
+        assert!(!lent.record::<ExportedBlock>().unwrap().is_received());
         let view = shelf.view(&whole, 200).unwrap();
         assert_eq!(view.bytes(), bytes);
-        assert!(lent.record::<Lent>().unwrap().is_received());
-        assert_eq!(shelf.view(&whole, 200).unwrap_err(), PostError::Withdrawn, "twice");
-        assert_eq!(copy(&shelf, &whole, 0, &mut to), Err(PostError::Withdrawn));
+        assert!(lent.record::<ExportedBlock>().unwrap().is_received());
+        assert_eq!(shelf.view(&whole, 200).unwrap_err(), PostError::Revoked, "twice");
+        assert_eq!(copy(&shelf, &whole, 0, &mut to), Err(PostError::Revoked));
         drop(view);
-        assert!(lent.record::<Lent>().unwrap().is_received());
-        assert_eq!(shelf.view(&whole, 200).unwrap_err(), PostError::Withdrawn, "it is home");
+        assert!(lent.record::<ExportedBlock>().unwrap().is_received());
+        assert_eq!(shelf.view(&whole, 200).unwrap_err(), PostError::Revoked, "it is home");
         drop(lent);
         assert_eq!(holders(&block), 1);
     }
@@ -266,7 +266,7 @@ mod tests {
         let block = block(&lending, &[7; 100]);
         let lent = lending.lend(&block.memory, &block.keep).unwrap();
         let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
-        lent.record::<Lent>().unwrap().withdraw(Some(1));
+        lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
         drop(lent);
         let again = |_| lending.lend(&block.memory, &block.keep).unwrap();
         drop((0..3).map(again).collect::<Vec<_>>());
@@ -286,18 +286,18 @@ mod tests {
         let key = key(&lent, 0, 100);
         let mut to = [0; 100];
         // The receiver is in the middle of its copy.
-        let number = lent.record::<Lent>().unwrap().number;
-        let loan = Loan::new(shelf.segment.lent(0).get(place(number)).unwrap(), number);
+        let number = lent.record::<ExportedBlock>().unwrap().number;
+        let loan = BlockState::new(shelf.segment.lent(0).get(place(number)).unwrap(), number);
         assert!(loan.take(Use::Copy));
-        lent.record::<Lent>().unwrap().withdraw(Some(1));
-        assert!(!lent.record::<Lent>().unwrap().is_received());
+        lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
+        assert!(!lent.record::<ExportedBlock>().unwrap().is_received());
         drop(lent);
         drop(lending.lend(&block.memory, &block.keep).unwrap());
         assert_eq!(holders(&block), 2, "the receiver reads it");
         assert!(!loan.give(Use::Copy), "it has received nothing");
         drop(lending.lend(&block.memory, &block.keep).unwrap());
         assert_eq!(holders(&block), 1);
-        assert_eq!(copy(&shelf, &key, 0, &mut to), Err(PostError::Withdrawn));
+        assert_eq!(copy(&shelf, &key, 0, &mut to), Err(PostError::Revoked));
     }
 
     #[test]
@@ -306,8 +306,8 @@ mod tests {
         let block = block(&lending, &[7; 100]);
         let lent = lending.lend(&block.memory, &block.keep).unwrap();
         let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
-        let record = lent.record::<Lent>().unwrap();
-        record.withdraw(Some(1));
+        let record = lent.record::<ExportedBlock>().unwrap();
+        record.revoke(Some(1));
         assert!(record.is_received());
         drop(view);
         assert!(record.is_received());
@@ -320,7 +320,7 @@ mod tests {
         let lent = lending.lend(&block.memory, &block.keep).unwrap();
         let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
         // There nobody has ever been.
-        lent.record::<Lent>().unwrap().withdraw(Some(0));
+        lent.record::<ExportedBlock>().unwrap().revoke(Some(0));
         drop(lent);
         assert_eq!(holders(&block), 1);
         // Its word is another's by now, and stays so.
@@ -337,7 +337,7 @@ mod tests {
         let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
         // All else of it goes.
         drop(shelf);
-        lent.record::<Lent>().unwrap().withdraw(Some(1));
+        lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
         drop(lent);
         drop(lending.lend(&block.memory, &block.keep).unwrap());
         assert_eq!(holders(&block), 2, "it is looked at");
@@ -353,7 +353,7 @@ mod tests {
         let lent = blocks.each_ref().map(|block| lending.lend(&block.memory, &block.keep).unwrap());
         let views = lent.each_ref().map(|lent| shelf.view(&key(lent, 0, 100), 100).unwrap());
         let process = shelf.segment.occupy(0).unwrap();
-        lent.iter().for_each(|lent| lent.record::<Lent>().unwrap().withdraw(Some(0)));
+        lent.iter().for_each(|lent| lent.record::<ExportedBlock>().unwrap().revoke(Some(0)));
         drop(lent);
         let again = || drop(lending.lend(&blocks[0].memory, &blocks[0].keep).unwrap());
         again();
@@ -370,7 +370,7 @@ mod tests {
         let block = block(&lending, &[7; 100]);
         let lent = lending.lend(&block.memory, &block.keep).unwrap();
         let good = key(&lent, 0, 100);
-        let number = lent.record::<Lent>().unwrap().number;
+        let number = lent.record::<ExportedBlock>().unwrap().number;
         let pool = shelf.segment.plan().pool(0).len() as u64;
         for offset in [0, 8191, pool, pool - 99, u64::MAX, u64::MAX - 99] {
             let key = Key { number, offset }.pack().unwrap();
@@ -381,15 +381,16 @@ mod tests {
         assert!(matches!(shelf.view(&good, usize::MAX), Err(PostError::Broken(_))));
         for number in [0, number + 1, number + PLACES as u64, END - 1] {
             let key = Key { number, offset: 8192 }.pack().unwrap();
-            assert_eq!(shelf.view(&key, 100).unwrap_err(), PostError::Withdrawn, "{number}");
+            assert_eq!(shelf.view(&key, 100).unwrap_err(), PostError::Revoked, "{number}");
         }
         for garbage in [&[0xff; 15][..], &[0xff; 17], &[0; 16]] {
-            assert!(!Shelf::knows(&RemoteKey::new(garbage).unwrap()), "{garbage:?}");
+            assert!(!PeerBlocks::knows(&RemoteKey::new(garbage).unwrap()), "{garbage:?}");
         }
-        let none = Shelf { segment: Arc::clone(&shelf.segment), index: 2, looker: Arc::clone(&shelf.looker) };
+        let none =
+            PeerBlocks { segment: Arc::clone(&shelf.segment), index: 2, holder: Arc::clone(&shelf.holder) };
         assert!(matches!(none.view(&good, 100), Err(PostError::Broken(_))), "there is no such rank");
-        lent.record::<Lent>().unwrap().withdraw(Some(1));
-        assert_eq!(shelf.view(&good, 100).unwrap_err(), PostError::Withdrawn);
+        lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
+        assert_eq!(shelf.view(&good, 100).unwrap_err(), PostError::Revoked);
     }
 
     #[test]
@@ -397,7 +398,7 @@ mod tests {
         let (lending, _shelf) = pair();
         let block = block(&lending, &[7; 100]);
         let mut byte = [0u8; 8];
-        let elsewhere = Memory::new(byte.as_mut_ptr(), 8, Primitive::Byte.into()).unwrap();
+        let elsewhere = MemoryDesc::new(byte.as_mut_ptr(), 8, Primitive::Byte.into()).unwrap();
         assert!(lending.lend(&elsewhere, &block.keep).is_none());
         let all: Vec<_> = (0..PLACES).map(|_| lending.lend(&block.memory, &block.keep).unwrap()).collect();
         assert!(lending.lend(&block.memory, &block.keep).is_none());

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::bell::Bell;
-use super::plan::Contact;
-use super::shelf::Shelf;
-use super::single::Window;
-use super::together::{Copies, Together};
-use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token, View};
+use super::plan::RingLocation;
+use super::shelf::PeerBlocks;
+use super::single::PeerMemory;
+use super::together::{CoopCopy, Copies};
+use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 use crate::ring::RingLink;
 
 /// The sending end to one peer.
@@ -15,15 +15,15 @@ use crate::ring::RingLink;
 pub(super) struct ShmLink {
     pub(super) ring: RingLink<Bell>,
     /// The peer's memory, where the system lets this process read it.
-    pub(super) window: Option<Window>,
-    pub(super) shelf: Shelf,
-    pub(super) together: Arc<Together>,
+    pub(super) window: Option<PeerMemory>,
+    pub(super) shelf: PeerBlocks,
+    pub(super) together: Arc<CoopCopy>,
     pub(super) copies: Arc<Copies>,
     /// Where the ring lies.
-    pub(super) contact: Contact,
+    pub(super) contact: RingLocation,
 }
 
-impl Link for ShmLink {
+impl Endpoint for ShmLink {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         self.ring.post(head, body)
@@ -34,30 +34,36 @@ impl Link for ShmLink {
     }
 
     #[inline]
-    fn is_staged(&self) -> bool {
-        self.ring.is_staged()
+    fn has_unflushed(&self) -> bool {
+        self.ring.has_unflushed()
     }
 
     fn verify(&mut self) -> Result<(), PostError> {
         self.shelf
             .segment
-            .verify_contact(self.shelf.looker.index, self.shelf.index, self.contact)
+            .verify_contact(self.shelf.holder.index, self.shelf.index, self.contact)
             .map_err(PostError::Broken)?;
         self.ring.verify()
     }
 
-    fn forget(&mut self) {
-        self.ring.forget();
-        self.together.debts().bury(self.copies.index);
+    fn peer_gone(&mut self) {
+        self.ring.peer_gone();
+        self.together.debts().peer_gone(self.copies.index);
     }
 
-    fn is_settled(&mut self) -> bool {
-        self.ring.is_settled()
+    fn is_drained(&mut self) -> bool {
+        self.ring.is_drained()
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
-    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {
-        if Shelf::knows(key) {
+    unsafe fn get(
+        &mut self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+        op: OpToken,
+    ) -> Result<OpStatus, PostError> {
+        if PeerBlocks::knows(key) {
             let run = to.run().ok_or(PostError::Unsupported)?;
             // SAFETY: the caller's promise: it is all of `to`.
             return unsafe { self.shelf.copy(key, at, run, to.len) };
@@ -65,11 +71,11 @@ impl Link for ShmLink {
         let window = self.window.ok_or(PostError::Unsupported)?;
         let ShmLink { ring, together, copies, .. } = self;
         // SAFETY: the caller's promise.
-        unsafe { together.copy(window, copies, (key, at), to, op, || ring.call()) }
+        unsafe { together.copy(window, copies, (key, at), to, op, || ring.notify_receiver()) }
     }
 
     fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
-        match Shelf::knows(key) {
+        match PeerBlocks::knows(key) {
             true => self.shelf.view(key, len),
             false => Err(PostError::Unsupported),
         }
@@ -88,10 +94,10 @@ mod tests {
     use super::super::{Segment, ShmDriver};
     use super::*;
     use crate::config::Config;
-    use crate::device::{Driver, Memory, Opened, PeerId};
+    use crate::device::{Driver, MemoryDesc, Opened, PeerId};
     use crate::doorbell::Doorbell;
     use crate::hosts::{HostId, Hosts};
-    use crate::ring::End;
+    use crate::ring::Side;
     use crate::site::Site;
 
     #[test]
@@ -103,7 +109,7 @@ mod tests {
             ));
             return;
         }
-        const OP: Token = Token(7);
+        const OP: OpToken = OpToken(7);
         let config = Config::default();
         let segment = Arc::new(Segment::create(2, &config).unwrap());
         let ranks = Hosts::one(2).ranks_of(HostId(0));
@@ -115,7 +121,7 @@ mod tests {
         let mut link = device.connect(PeerId(1), &sender.device.address()).unwrap();
         let (mut from, mut to) = (vec![1u8; 1 << 20], vec![0u8; 1 << 20]);
         let [from, to] = [&mut from, &mut to]
-            .map(|it| Memory::new(it.as_mut_ptr(), it.len(), Primitive::Byte.into()).unwrap());
+            .map(|it| MemoryDesc::new(it.as_mut_ptr(), it.len(), Primitive::Byte.into()).unwrap());
         // SAFETY: the memory stays until the test ends.
         let shown = unsafe { sender.device.register(&from, None, Access::READ) }.unwrap();
         let key = sender.device.pack_key(&shown, 0, from.bytes()).unwrap();
@@ -124,7 +130,7 @@ mod tests {
         let is_taken = AtomicBool::new(false);
         let moved = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while ring.pieces().take(End::Last, |_| 1).is_none() {
+                while ring.pieces().take(Side::Back, |_| 1).is_none() {
                     std::hint::spin_loop();
                 }
                 is_taken.store(true, Ordering::Release);
@@ -132,16 +138,16 @@ mod tests {
             loop {
                 // SAFETY: `to` stays until the test ends, and nobody else writes there.
                 let moved = unsafe { link.get(&key, 0, to.part(0, to.bytes(), None), OP) };
-                if moved == Ok(Moved::Started) || is_taken.load(Ordering::Acquire) {
+                if moved == Ok(OpStatus::InProgress) || is_taken.load(Ordering::Acquire) {
                     break moved;
                 }
             }
         });
-        assert_eq!(moved, Ok(Moved::Started));
+        assert_eq!(moved, Ok(OpStatus::InProgress));
         let mut told = Told::default();
         inlet.progress(&mut told);
         assert_eq!(told.0, [], "it may write yet");
-        link.forget();
+        link.peer_gone();
         inlet.progress(&mut told);
         assert_eq!(told.0, [(OP, false)]);
     }

@@ -28,7 +28,7 @@ const _: () = assert!(END <= 1 << (u64::BITS - STATE_BITS));
 
 /// The word of one lending.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loan<'a> {
+pub(super) struct BlockState<'a> {
     at: &'a AtomicU64,
     number: u64,
 }
@@ -42,9 +42,9 @@ pub(super) enum Use {
     Copy,
 }
 
-impl<'a> Loan<'a> {
+impl<'a> BlockState<'a> {
     pub(super) fn new(at: &'a AtomicU64, number: u64) -> Self {
-        Loan { at, number }
+        BlockState { at, number }
     }
 
     fn word(&self, state: u64) -> u64 {

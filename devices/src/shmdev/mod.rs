@@ -35,24 +35,24 @@ pub use segment::{Segment, SegmentError};
 use crate::config::{Config, Number};
 use crate::cores;
 use crate::device::{
-    Address, Affinity, Caps, Device, Driver, Keep, Link, MakeStorage, Memory, OpenError, Opened, PeerId,
-    Quiet, Reach, Registration, RemoteKey, Token,
+    Address, Affinity, Caps, Device, Driver, Endpoint, KeepAlive, MakeStorage, MemoryDesc, OpToken,
+    OpenError, Opened, PeerId, QuiesceStatus, Reach, Registration, RemoteKey,
 };
-use crate::header::SHORT_BODY;
+use crate::header::MAX_INLINE_BODY;
 use crate::hosts::HostRanks;
-use crate::ring::{Area, Exit, RingLink};
+use crate::ring::{Exit, FragmentPool, RingLink};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
 use bell::Bell;
-use heap::Heap;
-use lending::{Lending, Lent};
+use heap::RingAllocator;
+use lending::{BlockExports, ExportedBlock};
 use link::ShmLink;
-use occupant::Occupant;
+use occupant::LocalRank;
 use plan::FRAGMENT;
-use shelf::Shelf;
-use single::{Showing, Shown, Window};
-use together::{Copies, Together};
+use shelf::PeerBlocks;
+use single::{ExposedTable, Exposure, PeerMemory};
+use together::{CoopCopy, Copies};
 
 const NAME: &str = "shmdev";
 
@@ -60,7 +60,7 @@ const NAME: &str = "shmdev";
 pub const SHM_EAGER: Number = Number {
     name: "SHM_EAGER",
     default: FRAGMENT as u64,
-    range: (SHORT_BODY as u64, FRAGMENT as u64),
+    range: (MAX_INLINE_BODY as u64, FRAGMENT as u64),
     help: "bytes up to which shmdev sends a message at once; longer ones are announced first",
 };
 
@@ -105,7 +105,7 @@ fn single_copies(config: &Config, eager: usize) -> Reach {
         0 => eager.saturating_add(1),
         from => from,
     };
-    Reach { from, most: AT_ONCE }
+    Reach { min: from, max: AT_ONCE }
 }
 
 /// The driver of `shmdev`.
@@ -145,16 +145,16 @@ unsafe impl Driver for ShmDriver {
             refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower"))
         })?;
         let occupant = segment.occupy(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
-        let area = Arc::new(Area::new(Arc::new(segment.fragments(index)), &site.bias));
+        let area = Arc::new(FragmentPool::new(Arc::new(segment.fragments(index)), &site.bias));
         let eager = config.size(&SHM_EAGER).min(area.fragment());
-        let shown = Shown::new();
-        let get = Window::own(&shown).is_open().then(|| single_copies(config, eager));
-        let lending = Lending::new(&segment, index);
-        let caps = Caps { get, views: lending.has_pool(), ..Caps::frames(eager, area.fragment()) };
-        let heap = Mutex::new(Heap::new(segment.plan()));
+        let shown = ExposedTable::new();
+        let get = PeerMemory::own(&shown).is_open().then(|| single_copies(config, eager));
+        let lending = BlockExports::new(&segment, index);
+        let caps = Caps { get, exports: lending.has_pool(), ..Caps::frames(eager, area.fragment()) };
+        let heap = Mutex::new(RingAllocator::new(segment.plan()));
         let count = segment.ranks();
-        let place = Place { segment, ranks, occupant };
-        let together = Together::new(&shown, count, !cores::are_outnumbered(config, count));
+        let place = ShmContext { segment, ranks, occupant };
+        let together = CoopCopy::new(&shown, count, !cores::are_outnumbered(config, count));
         let inlet = Box::new(inlet::ShmInlet::new(place.clone(), Arc::clone(&together)));
         Ok(Opened {
             device: Box::new(ShmDevice { place, heap, area, lending, shown, together, caps }),
@@ -165,13 +165,13 @@ unsafe impl Driver for ShmDriver {
 
 /// What both ends need to know.
 #[derive(Clone, Debug)]
-struct Place {
+struct ShmContext {
     segment: Arc<Segment>,
     ranks: HostRanks,
-    occupant: Arc<Occupant>,
+    occupant: Arc<LocalRank>,
 }
 
-impl Place {
+impl ShmContext {
     fn bell(&self, index: u32) -> Bell {
         Bell::new(Arc::clone(&self.occupant), self.segment.desk(index))
     }
@@ -180,19 +180,19 @@ impl Place {
 /// `shmdev` of one rank.
 #[derive(Debug)]
 struct ShmDevice {
-    place: Place,
-    heap: Mutex<Heap>,
-    area: Arc<Area>,
-    lending: Arc<Lending>,
-    shown: Arc<Shown>,
-    together: Arc<Together>,
+    place: ShmContext,
+    heap: Mutex<RingAllocator>,
+    area: Arc<FragmentPool>,
+    lending: Arc<BlockExports>,
+    shown: Arc<ExposedTable>,
+    together: Arc<CoopCopy>,
     caps: Caps,
 }
 
 impl ShmDevice {
     /// What those have in common who reach each other: the host and the segment.
     fn card(&self) -> [u8; 12] {
-        let Place { segment, ranks, .. } = &self.place;
+        let ShmContext { segment, ranks, .. } = &self.place;
         let mut card = [0; 12];
         card[..4].copy_from_slice(&ranks.host().0.to_le_bytes());
         card[4..].copy_from_slice(&segment.id().to_le_bytes());
@@ -206,8 +206,8 @@ impl Drop for ShmDevice {
     }
 }
 
-// SAFETY: `Window` and `Shelf` copy all bytes or answer with an error; the one knows whether they were taken back meanwhile, the
-// other takes them first. What is looked at, or copied of, is kept until it is not. Where a peer writes, `Together` reports the get
+// SAFETY: `PeerMemory` and `PeerBlocks` copy all bytes or answer with an error; the one knows whether they were taken back meanwhile, the
+// other takes them first. What is looked at, or copied of, is kept until it is not. Where a peer writes, `CoopCopy` reports the get
 // as moved when it does not write any more.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
@@ -219,15 +219,15 @@ unsafe impl Device for ShmDevice {
     }
 
     fn address(&self) -> Address {
-        Address([&self.card()[..], &Window::own(&self.shown).to_card()].concat())
+        Address([&self.card()[..], &PeerMemory::own(&self.shown).to_card()].concat())
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
         peer.0.starts_with(&self.card()).then_some(Affinity(50))
     }
 
-    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Link>, OpenError> {
-        let Place { segment, ranks, occupant } = &self.place;
+    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
+        let ShmContext { segment, ranks, occupant } = &self.place;
         let refuse = |why: String| OpenError { device: NAME, why };
         let Some(to) = ranks.index_of(peer.0) else {
             return Err(refuse(format!("{peer:?} is none of the {} ranks of this host", ranks.len())));
@@ -243,41 +243,42 @@ unsafe impl Device for ShmDevice {
         let of_peer = Arc::clone(segment);
         let exit = Exit::new(move || of_peer.has_exited(to));
         let ring = RingLink::new(ring, Arc::clone(&self.area), bell, exit);
-        let window = at.0.get(self.card().len()..).and_then(Window::from_card).filter(Window::is_open);
+        let window =
+            at.0.get(self.card().len()..).and_then(PeerMemory::from_card).filter(PeerMemory::is_open);
         self.together.meet(to, window);
-        let shelf = Shelf { segment: Arc::clone(segment), index: to, looker: Arc::clone(occupant) };
+        let shelf = PeerBlocks { segment: Arc::clone(segment), index: to, holder: Arc::clone(occupant) };
         Ok(Box::new(ShmLink { ring, window, shelf, together: Arc::clone(&self.together), copies, contact }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn register(
         &self,
-        memory: &Memory,
+        memory: &MemoryDesc,
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
         let full = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
-        self.shown.show(memory).map(Showing::register).ok_or(full)
+        self.shown.show(memory).map(Exposure::register).ok_or(full)
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
-        match memory.record::<Lent>() {
+        match memory.record::<ExportedBlock>() {
             Some(lent) => lent.key(at, len),
-            None => memory.record::<Showing>()?.key(at, len),
+            None => memory.record::<Exposure>()?.key(at, len),
         }
     }
 
-    fn quiesce(&self, peer: PeerId, memory: &Registration, _op: Token) -> Quiet {
-        if let Some(showing) = memory.record::<Showing>() {
-            showing.hide();
+    fn quiesce(&self, peer: PeerId, memory: &Registration, _op: OpToken) -> QuiesceStatus {
+        if let Some(showing) = memory.record::<Exposure>() {
+            showing.revoke();
         }
-        if let Some(lent) = memory.record::<Lent>() {
-            lent.withdraw(self.place.ranks.index_of(peer.0));
+        if let Some(lent) = memory.record::<ExportedBlock>() {
+            lent.revoke(self.place.ranks.index_of(peer.0));
         }
-        Quiet::Now
+        QuiesceStatus::Done
     }
 
-    fn storage(&self) -> Option<MakeStorage> {
+    fn exportable_storage(&self) -> Option<MakeStorage> {
         let lending = Arc::clone(&self.lending);
         lending
             .has_pool()
@@ -285,12 +286,12 @@ unsafe impl Device for ShmDevice {
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is kept")]
-    unsafe fn lend(&self, memory: &Memory, keep: &Keep) -> Option<Registration> {
+    unsafe fn export(&self, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         self.lending.lend(memory, keep)
     }
 
     fn is_received(&self, lent: &Registration) -> bool {
-        lent.record::<Lent>().is_some_and(Lent::is_received)
+        lent.record::<ExportedBlock>().is_some_and(ExportedBlock::is_received)
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

@@ -5,14 +5,14 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use super::desk::{Card, Desk, set};
-use super::loan::{Loan, Use};
+use super::desk::{Card, ControlBlock, set};
+use super::loan::{BlockState, Use};
 use crate::fence::{self, Light};
 use crate::sync::{Condvar, Mutex, lock};
 
 /// A desk, what its owner sleeps on, and a word a sender that stands for its ring.
 struct Scene {
-    desk: Desk,
+    desk: ControlBlock,
     rung: Mutex<bool>,
     news: Condvar,
     rings: Vec<AtomicU32>,
@@ -21,7 +21,12 @@ struct Scene {
 impl Scene {
     fn new(ranks: u32) -> Arc<Self> {
         let rings = (0..ranks).map(|_| AtomicU32::new(0)).collect();
-        Arc::new(Scene { desk: Desk::alone(ranks), rung: Mutex::new(false), news: Condvar::new(), rings })
+        Arc::new(Scene {
+            desk: ControlBlock::alone(ranks),
+            rung: Mutex::new(false),
+            news: Condvar::new(),
+            rings,
+        })
     }
 
     fn wake(&self) {
@@ -32,7 +37,7 @@ impl Scene {
     /// Writes to a ring and tells.
     fn send(&self, from: u32, message: u32) {
         self.rings[from as usize].store(message, Ordering::Release);
-        if self.desk.tell(from, Light::new()) {
+        if self.desk.notify(from, Light::new()) {
             self.wake();
         }
     }
@@ -40,12 +45,12 @@ impl Scene {
     /// Sleeps unless a last look finds something. loom reports a sleep that nobody ends.
     fn sleep(&self, look: impl FnOnce() -> bool) {
         *lock(&self.rung) = false;
-        if self.desk.lie_down() {
+        if self.desk.prepare_sleep() {
             self.wake();
         }
-        fence::heavy();
+        fence::heavy_fence();
         if look() {
-            return self.desk.get_up();
+            return self.desk.clear_asleep();
         }
         let mut rung = lock(&self.rung);
         while !*rung {
@@ -68,8 +73,8 @@ impl Owner {
     }
 
     fn ask_for_calls(&mut self) {
-        self.scene.desk.ask_for_calls();
-        fence::heavy();
+        self.scene.desk.enable_bitmap();
+        fence::heavy_fence();
         self.by_calls = true;
         self.look_at(u64::MAX);
     }
@@ -144,7 +149,7 @@ fn nobody_sleeps_who_was_roused() {
         let waker = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                if scene.desk.rouse() {
+                if scene.desk.force_wake() {
                     scene.wake();
                 }
             })
@@ -159,13 +164,13 @@ fn nobody_sleeps_who_was_roused() {
 fn a_card_that_was_asked_for_is_found() {
     loom::model(|| {
         const ASKER: u32 = 1;
-        let (owner, asker) = (Arc::new(Desk::alone(2)), Scene::new(2));
+        let (owner, asker) = (Arc::new(ControlBlock::alone(2)), Scene::new(2));
         let putter = {
             let (owner, asker) = (Arc::clone(&owner), Arc::clone(&asker));
             thread::spawn(move || {
                 for of in owner.put_card(b"card") {
                     assert_eq!(of, ASKER);
-                    if asker.desk.call(0, Light::new()) {
+                    if asker.desk.notify(0, Light::new()) {
                         asker.wake();
                     }
                 }
@@ -177,7 +182,7 @@ fn a_card_that_was_asked_for_is_found() {
             asker.sleep(|| asker.desk.take_calls(0) != 0);
             card = owner.card();
         }
-        assert_eq!(card, Some(Card::Here(b"card".to_vec())));
+        assert_eq!(card, Some(Card::Inline(b"card".to_vec())));
         putter.join().unwrap();
     });
 }
@@ -198,10 +203,10 @@ fn a_block_is_written_when_nobody_has_it() {
                 word: loom::sync::atomic::AtomicU64::new(0),
                 memory: loom::cell::UnsafeCell::new(1),
             });
-            Loan::new(&block.word, 5).offer();
+            BlockState::new(&block.word, 5).offer();
             let theirs = Arc::clone(&block);
             let receiver = thread::spawn(move || {
-                let loan = Loan::new(&theirs.word, 5);
+                let loan = BlockState::new(&theirs.word, 5);
                 let mut has_received = false;
                 for to in uses {
                     if loan.take(to) {
@@ -214,7 +219,7 @@ fn a_block_is_written_when_nobody_has_it() {
                 }
                 has_received
             });
-            let loan = Loan::new(&block.word, 5);
+            let loan = BlockState::new(&block.word, 5);
             let write = || {
                 // SAFETY: what is checked.
                 #[expect(unsafe_code, reason = "see above")]
@@ -224,7 +229,7 @@ fn a_block_is_written_when_nobody_has_it() {
             if is_ours {
                 write();
                 // The next lending has the same word.
-                Loan::new(&block.word, 6).offer();
+                BlockState::new(&block.word, 6).offer();
             }
             let is_viewed = loan.is_received();
             let has_received = receiver.join().unwrap();

@@ -17,7 +17,7 @@ pub(super) fn place(number: u64) -> usize {
 
 /// The numbers of one rank; none is given out twice before all others were.
 #[derive(Debug)]
-pub(super) struct Numbers(Mutex<Free>);
+pub(super) struct SlotIds(Mutex<Free>);
 
 #[derive(Debug)]
 struct Free {
@@ -26,11 +26,11 @@ struct Free {
     places: Vec<u16>,
 }
 
-impl Numbers {
+impl SlotIds {
     /// Begins with a number that `seed` decides.
     pub(super) fn new(seed: u64) -> Self {
         let places = (0..PLACES as u16).rev().collect();
-        Numbers(Mutex::new(Free { next: following(seed), places }))
+        SlotIds(Mutex::new(Free { next: following(seed), places }))
     }
 
     /// Gives a number out; `None` if there is no word for it.
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn numbers_differ_and_stand_in_different_words() {
         for seed in [0, 7, u64::MAX, (END >> PLACE_BITS) - 1] {
-            let numbers = Numbers::new(seed);
+            let numbers = SlotIds::new(seed);
             let all: Vec<u64> = std::iter::from_fn(|| numbers.take()).collect();
             let mut places: Vec<usize> = all.iter().map(|number| place(*number)).collect();
             places.sort_unstable();

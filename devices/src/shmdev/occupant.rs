@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::desk::{Card, Desk};
+use super::desk::{Card, ControlBlock};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{BorrowedFd, Wakeup};
@@ -11,41 +11,41 @@ use crate::sys::{BorrowedFd, Wakeup};
 pub(super) type Ask = Box<dyn FnOnce(Option<Vec<u8>>) + Send>;
 
 /// A rank's side of its desk.
-pub(super) struct Occupant {
+pub(super) struct LocalRank {
     pub(super) index: u32,
-    pub(super) desk: Desk,
+    pub(super) desk: ControlBlock,
     wakeup: Wakeup,
     /// Whether the rank has said that it sleeps, and not yet that it is awake.
     is_armed: AtomicBool,
-    asks: Mutex<Vec<(u32, Desk, Ask)>>,
-    /// How many `asks` there are.
+    asks: Mutex<Vec<(u32, ControlBlock, Ask)>>,
+    /// How many `wants_help` there are.
     open: AtomicUsize,
 }
 
-impl fmt::Debug for Occupant {
+impl fmt::Debug for LocalRank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Occupant({})", self.index)
     }
 }
 
-impl Occupant {
+impl LocalRank {
     /// Takes the desk of a rank.
     ///
     /// # Errors
     /// What is wrong with the rank: it has nothing to sleep on, or has taken the desk before.
-    pub(super) fn take(index: u32, desk: Desk) -> Result<Self, String> {
+    pub(super) fn take(index: u32, desk: ControlBlock) -> Result<Self, String> {
         let wakeup = Wakeup::new().map_err(|e| format!("has no socket to be woken by: {e}"))?;
-        if !desk.sit_down(wakeup.name()) {
+        if !desk.claim(wakeup.name()) {
             return Err("has opened shmdev already".into());
         }
         let (is_armed, open) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Ok(Occupant { index, desk, wakeup, is_armed, asks: Mutex::default(), open })
+        Ok(LocalRank { index, desk, wakeup, is_armed, asks: Mutex::default(), open })
     }
 
     /// Says that the rank is about to sleep; returns what becomes readable when it is woken.
     pub(super) fn arm(&self) -> BorrowedFd<'_> {
         self.wakeup.clear();
-        if self.desk.lie_down() {
+        if self.desk.prepare_sleep() {
             self.wakeup.send(self.wakeup.name());
         }
         self.is_armed.store(true, Ordering::Relaxed);
@@ -63,14 +63,14 @@ impl Occupant {
     #[cold]
     fn get_up(&self) {
         self.is_armed.store(false, Ordering::Relaxed);
-        self.desk.get_up();
+        self.desk.clear_asleep();
         // What lies in the socket counts against whoever has sent it, and could then wake nobody else.
         self.wakeup.clear();
     }
 
     /// Wakes the rank that sits at a desk.
     #[cold]
-    pub(super) fn wake(&self, desk: &Desk) {
+    pub(super) fn wake(&self, desk: &ControlBlock) {
         let name = desk.bell();
         if name != 0 {
             self.wakeup.send(name);
@@ -78,7 +78,7 @@ impl Occupant {
     }
 
     /// Asks for the card of the rank `of`, which sits at `desk`.
-    pub(super) fn ask(&self, of: u32, desk: Desk, then: Ask) {
+    pub(super) fn ask(&self, of: u32, desk: ControlBlock, then: Ask) {
         let mut asks = lock(&self.asks);
         // Before it is asked for, so that whoever is called for it knows that there is somebody to answer.
         self.open.store(asks.len() + 1, Ordering::Relaxed);
@@ -119,8 +119,8 @@ impl Occupant {
         drop(asks);
         for (card, then) in answers {
             then(match card {
-                Some(Card::Here(bytes)) => Some(bytes),
-                Some(Card::Elsewhere) | None => None,
+                Some(Card::Inline(bytes)) => Some(bytes),
+                Some(Card::TooLong) | None => None,
             });
         }
     }

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::desk::Desk;
+use super::desk::ControlBlock;
 use super::numbers::PLACES;
 use super::{SHM_FRAGMENTS, SHM_POOL, SHM_RINGS, SegmentError};
 use crate::config::Config;
@@ -51,7 +51,7 @@ pub(super) const fn lines(cells: u32) -> u32 {
 /// How the memory is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Plan {
+pub(super) struct SegmentLayout {
     magic: u64,
     pub(super) ranks: u32,
     /// Of each rank.
@@ -63,7 +63,7 @@ pub(super) struct Plan {
     pool: u64,
 }
 
-impl Plan {
+impl SegmentLayout {
     /// The plan for so many ranks of one host. The more there are, the fewer fragments each has, unless the number is set, and
     /// the less for long rings, unless the room is set. One of the least length to every other rank is always there: a rank
     /// that had no ring to a peer could not answer it, and the peer would wait for ever.
@@ -80,12 +80,12 @@ impl Plan {
             set if config.is_set(&SHM_POOL) => set,
             most => most.min(POOLS / u64::from(ranks.max(1))),
         };
-        Plan { magic: MAGIC, ranks, fragments, fragment: FRAGMENT, lines, pool: pool << 20 }
+        SegmentLayout { magic: MAGIC, ranks, fragments, fragment: FRAGMENT, lines, pool: pool << 20 }
     }
 
     /// The same without room for blocks.
     pub(super) fn without_pools(self) -> Self {
-        Plan { pool: 0, ..self }
+        SegmentLayout { pool: 0, ..self }
     }
 
     fn lines(ranks: u32) -> u32 {
@@ -127,7 +127,7 @@ impl Plan {
 
     /// Where the desk of a rank is.
     pub(super) fn desk(&self, index: u32) -> usize {
-        LINE + index as usize * Desk::bytes(self.ranks)
+        LINE + index as usize * ControlBlock::bytes(self.ranks)
     }
 
     /// Where it is written which ring goes from one rank to another.
@@ -177,19 +177,19 @@ impl Plan {
 
 /// Where a ring lies among the lines of its sender, in one word that is never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Contact {
+pub(super) struct RingLocation {
     pub(super) line: u32,
     pub(super) cells: u32,
 }
 
-impl Contact {
+impl RingLocation {
     pub(super) fn word(self) -> u32 {
         self.line << 4 | self.cells.trailing_zeros()
     }
 
     /// Reads what a sender has written that has so many lines; `None` if there is no such ring.
     pub(super) fn of(word: u32, room: u32) -> Option<Self> {
-        let contact = Contact { line: word >> 4, cells: 1 << (word & 15) };
+        let contact = RingLocation { line: word >> 4, cells: 1 << (word & 15) };
         let fits = CELLS.contains(&contact.cells) && contact.line + lines(contact.cells) <= room;
         fits.then_some(contact)
     }
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_segment_grows_little_faster_than_the_ranks() {
-        let mib = |ranks| Plan::new(ranks, &Config::default()).reserved() >> 20;
+        let mib = |ranks| SegmentLayout::new(ranks, &Config::default()).reserved() >> 20;
         for (ranks, most) in [(2, 8), (8, 36), (16, 36), (64, 42), (128, 48), (256, 72), (512, 208)] {
             assert!(mib(ranks) <= most, "{ranks} ranks: {} MiB", mib(ranks));
         }
@@ -213,7 +213,7 @@ mod tests {
         config.set(&SHM_FRAGMENTS, 50).unwrap();
         config.set(&SHM_RINGS, 3).unwrap();
         for (ranks, lines) in [(1, 48), (2, 48), (7, 48), (300, 299 * 8)] {
-            let plan = Plan::new(ranks, &config);
+            let plan = SegmentLayout::new(ranks, &config);
             assert_eq!((plan.fragments, plan.lines), (50, lines));
             plan.check(ranks).unwrap();
         }
@@ -221,9 +221,9 @@ mod tests {
 
     #[test]
     fn a_pool_that_cannot_be_counted_is_refused() {
-        let plan = Plan::new(3, &Config::default());
+        let plan = SegmentLayout::new(3, &Config::default());
         for pool in [1, 4097, u64::MAX, !4095, (1 << 40) + 4096, 1 << 62] {
-            assert!(Plan { pool, ..plan }.check(3).is_err(), "{pool}");
+            assert!(SegmentLayout { pool, ..plan }.check(3).is_err(), "{pool}");
         }
         assert!(plan.without_pools().check(3).is_ok());
         assert_eq!(plan.without_pools().bytes(), plan.reserved());
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn no_two_things_overlap() {
         for ranks in [1, 2, 3, 65, 200] {
-            let plan = Plan::new(ranks, &Config::default());
+            let plan = SegmentLayout::new(ranks, &Config::default());
             plan.check(ranks).unwrap();
             assert!(plan.desk(ranks) <= plan.contact(0, 0));
             for index in 0..ranks {
@@ -251,20 +251,22 @@ mod tests {
 
     #[test]
     fn a_contact_outside_of_the_senders_lines_is_none() {
-        for contact in
-            [Contact { line: 0, cells: 4 }, Contact { line: 92, cells: 4 }, Contact { line: 80, cells: 16 }]
-        {
-            assert_eq!(Contact::of(contact.word(), 100), Some(contact));
+        for contact in [
+            RingLocation { line: 0, cells: 4 },
+            RingLocation { line: 92, cells: 4 },
+            RingLocation { line: 80, cells: 16 },
+        ] {
+            assert_eq!(RingLocation::of(contact.word(), 100), Some(contact));
         }
         for word in [
-            Contact { line: 93, cells: 4 }.word(),
-            Contact { line: 0, cells: 2 }.word(),
-            Contact { line: 0, cells: 512 }.word(),
+            RingLocation { line: 93, cells: 4 }.word(),
+            RingLocation { line: 0, cells: 2 }.word(),
+            RingLocation { line: 0, cells: 512 }.word(),
             1,
             15,
             u32::MAX,
         ] {
-            assert_eq!(Contact::of(word, 100), None, "{word:x}");
+            assert_eq!(RingLocation::of(word, 100), None, "{word:x}");
         }
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!  header page (of the storage)
-//!  Plan                    64 B           ranks, fragments, lines: read once, checked, then only the copy is used
-//!  by rank:   Desk         576 B + bits   by which the others reach it (`desk`)
+//!  SegmentLayout                    64 B           ranks, fragments, lines: read once, checked, then only the copy is used
+//!  by rank:   ControlBlock         576 B + bits   by which the others reach it (`desk`)
 //!  by pair:   contact      4 B            which ring goes from s to this rank, once there is one (`plan`)
 //!  by rank:   rings        64 B × lines   of which the rank makes the rings that it sends by (`heap`)
 //!             fragments    32 KiB × fragments
@@ -27,14 +27,14 @@ use std::sync::{Arc, Weak};
 
 use mpj_pool::StorageError;
 
-use super::desk::{Card, Desk};
-use super::occupant::{Ask, Occupant};
-use super::plan::{Contact, LENT, LINE, Plan};
+use super::desk::{Card, ControlBlock};
+use super::occupant::{Ask, LocalRank};
+use super::plan::{LENT, LINE, RingLocation, SegmentLayout};
 use crate::config::Config;
 use crate::fence::Light;
 use crate::ring::{Fragments, Ring};
 use crate::sync::{Mutex, lock};
-use crate::sys::{BorrowedFd, OwnedFd, Shared, SharedView, Wakeup};
+use crate::sys::{BorrowedFd, OwnedFd, SegmentView, SharedStorage, Wakeup};
 
 /// Why the memory of a job could not be made or used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,10 +66,10 @@ impl std::error::Error for SegmentError {}
 /// 2. The memory was zero when it was made, and is only used through the types at their places.
 #[derive(Debug)]
 pub struct Segment {
-    plan: Plan,
-    memory: SharedView,
+    plan: SegmentLayout,
+    memory: SegmentView,
     /// The ranks of this process that have opened the device.
-    occupants: Mutex<HashMap<u32, Weak<Occupant>>>,
+    occupants: Mutex<HashMap<u32, Weak<LocalRank>>>,
     /// The cards that ranks of this process have put down.
     cards: Mutex<HashMap<u32, Vec<u8>>>,
 }
@@ -81,19 +81,19 @@ impl Segment {
     /// # Errors
     /// No memory, or more ranks than can be counted.
     pub fn create(ranks: u32, config: &Config) -> Result<Self, SegmentError> {
-        let plan = Plan::new(ranks, config);
+        let plan = SegmentLayout::new(ranks, config);
         plan.check(ranks)?;
         // Where files may not be as long as all pools together there are none.
-        let (plan, memory) = match Shared::lay_out(plan.bytes()) {
+        let (plan, memory) = match SharedStorage::create_unbacked(plan.bytes()) {
             Ok(memory) => (plan, memory),
             Err(_) => {
                 let plan = plan.without_pools();
-                (plan, Shared::lay_out(plan.bytes()).map_err(SegmentError::Storage)?)
+                (plan, SharedStorage::create_unbacked(plan.bytes()).map_err(SegmentError::Storage)?)
             }
         };
-        memory.reserve(0, plan.part(0).start).map_err(SegmentError::Storage)?;
+        memory.commit(0, plan.part(0).start).map_err(SegmentError::Storage)?;
         // SAFETY: the first line of the memory is the plan's, and nobody else has the memory yet.
-        unsafe { memory.base().cast::<Plan>().write(plan) };
+        unsafe { memory.base().cast::<SegmentLayout>().write(plan) };
         Ok(Self::over(plan, memory))
     }
 
@@ -115,30 +115,30 @@ impl Segment {
     /// }
     /// ```
     pub unsafe fn attach(fd: OwnedFd, ranks: u32) -> Result<Arc<Self>, SegmentError> {
-        let view = Shared::attach(fd).map_err(SegmentError::Storage)?;
+        let view = SharedStorage::attach(fd).map_err(SegmentError::Storage)?;
         let short = SegmentError::Plan { why: "it is too short" };
-        let plan = view.at(0, LINE).ok_or(short.clone())?.cast::<Plan>();
+        let plan = view.ptr_at(0, LINE).ok_or(short.clone())?.cast::<SegmentLayout>();
         // SAFETY: `at` vouches for a line of memory; the launcher wrote the plan before it gave the memory away.
         let plan = unsafe { plan.read() };
         plan.check(ranks)?;
-        view.at(0, plan.bytes()).ok_or(short)?;
+        view.ptr_at(0, plan.bytes()).ok_or(short)?;
         Ok(Arc::new(Self::over(plan, view)))
     }
 
-    fn over(plan: Plan, memory: SharedView) -> Self {
+    fn over(plan: SegmentLayout, memory: SegmentView) -> Self {
         // It only makes a core dump shorter.
-        let _ = memory.leave_out_of_dumps(plan.reserved(), plan.bytes() - plan.reserved());
+        let _ = memory.exclude_from_core_dumps(plan.reserved(), plan.bytes() - plan.reserved());
         Segment { plan, memory, occupants: Mutex::default(), cards: Mutex::default() }
     }
 
     /// Returns the bytes of memory that a segment takes when all ranks have reserved theirs.
     pub fn needed(ranks: u32, config: &Config) -> usize {
-        Plan::new(ranks, config).reserved()
+        SegmentLayout::new(ranks, config).reserved()
     }
 
     /// Returns the bytes that a process maps of it: the room for blocks, too, behind which there is memory where it is used.
     pub fn mapped(ranks: u32, config: &Config) -> usize {
-        Plan::new(ranks, config).bytes()
+        SegmentLayout::new(ranks, config).bytes()
     }
 
     /// Returns the bytes of memory it takes when all ranks have reserved theirs; what they ask for as blocks comes on top.
@@ -153,7 +153,7 @@ impl Segment {
     /// read from, and nothing else.
     pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the caller's promise.
-        unsafe { self.memory.descriptor() }
+        unsafe { self.memory.borrow_fd() }
     }
 
     /// Returns where the desks and contacts are, and then for each rank where its rings are and the words that say which of its
@@ -161,7 +161,7 @@ impl Segment {
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn words(&self) -> (Range<usize>, Vec<[Range<usize>; 2]>) {
-        let Plan { ranks, .. } = self.plan;
+        let SegmentLayout { ranks, .. } = self.plan;
         let words = |index| {
             let pool = self.plan.pool(index);
             let lent = pool.start..pool.end.min(pool.start + LENT * size_of::<AtomicU64>());
@@ -170,7 +170,7 @@ impl Segment {
         (self.plan.desk(0)..self.plan.contact(0, ranks), (0..ranks).map(words).collect())
     }
 
-    pub(super) fn plan(&self) -> &Plan {
+    pub(super) fn plan(&self) -> &SegmentLayout {
         &self.plan
     }
 
@@ -193,10 +193,10 @@ impl Segment {
     }
 
     /// Returns a rank's desk.
-    pub(super) fn desk(self: &Arc<Self>, index: u32) -> Desk {
+    pub(super) fn desk(self: &Arc<Self>, index: u32) -> ControlBlock {
         self.assert_index(index);
         // SAFETY: invariants 1 and 2: a desk lies there, and the segment is held.
-        unsafe { Desk::at(self.at(self.plan.desk(index)), self.plan.ranks, Arc::clone(self) as _) }
+        unsafe { ControlBlock::at(self.at(self.plan.desk(index)), self.plan.ranks, Arc::clone(self) as _) }
     }
 
     /// Puts memory behind a rank's part: the rings that it sends by, and its fragments. The rank itself calls it, before it
@@ -207,17 +207,17 @@ impl Segment {
     pub(super) fn reserve(&self, index: u32) -> Result<(), SegmentError> {
         self.assert_index(index);
         let part = self.plan.part(index);
-        self.memory.reserve(part.start, part.len()).map_err(SegmentError::Storage)
+        self.memory.commit(part.start, part.len()).map_err(SegmentError::Storage)
     }
 
     /// Seats a rank of this process at its desk, once for the life of the job.
-    pub(super) fn occupy(self: &Arc<Self>, index: u32) -> Result<Arc<Occupant>, String> {
-        let occupant = Arc::new(Occupant::take(index, self.desk(index))?);
+    pub(super) fn occupy(self: &Arc<Self>, index: u32) -> Result<Arc<LocalRank>, String> {
+        let occupant = Arc::new(LocalRank::take(index, self.desk(index))?);
         lock(&self.occupants).insert(index, Arc::downgrade(&occupant));
         Ok(occupant)
     }
 
-    fn occupant(&self, index: u32) -> Option<Arc<Occupant>> {
+    fn occupant(&self, index: u32) -> Option<Arc<LocalRank>> {
         lock(&self.occupants).get(&index)?.upgrade()
     }
 
@@ -240,14 +240,14 @@ impl Segment {
 
     /// Writes once more what a rank of this process has written to its desk for others to find it by, where somebody has
     /// written over it.
-    pub(super) fn restore(self: &Arc<Self>, occupant: &Occupant) {
+    pub(super) fn restore(self: &Arc<Self>, occupant: &LocalRank) {
         occupant.restore();
         let index = occupant.index;
         let Some(card) = lock(&self.cards).get(&index).cloned() else { return };
         let is_there = match self.desk(index).card() {
             None => false,
-            Some(Card::Here(found)) => found == card,
-            Some(Card::Elsewhere) => !Desk::has_room_for(&card),
+            Some(Card::Inline(found)) => found == card,
+            Some(Card::TooLong) => !ControlBlock::has_room_for(&card),
         };
         if !is_there {
             self.write_card(index, &card);
@@ -260,7 +260,7 @@ impl Segment {
         for asker in askers.into_iter().filter(|asker| *asker < self.plan.ranks) {
             let desk = self.desk(asker);
             // A rank that has not opened the device has nothing to wake others by: they look when their nap ends.
-            if desk.call(index, Light::new())
+            if desk.set_ready(index, Light::new())
                 && let Some(occupant) = &occupant
             {
                 occupant.wake(&desk);
@@ -279,8 +279,8 @@ impl Segment {
             return Err(then);
         }
         match (self.desk(of).card(), self.occupant(asker)) {
-            (Some(Card::Here(card)), _) => then(Some(card)),
-            (Some(Card::Elsewhere), _) | (None, None) => return Err(then),
+            (Some(Card::Inline(card)), _) => then(Some(card)),
+            (Some(Card::TooLong), _) | (None, None) => return Err(then),
             (None, Some(occupant)) => occupant.ask(of, self.desk(of), then),
         }
         Ok(())
@@ -294,7 +294,7 @@ impl Segment {
         unsafe { at.as_ref() }
     }
 
-    fn ring(self: &Arc<Self>, from: u32, contact: Contact) -> Arc<Ring> {
+    fn ring(self: &Arc<Self>, from: u32, contact: RingLocation) -> Arc<Ring> {
         let at = self.at(self.plan.rings(from).start + contact.line as usize * LINE);
         // SAFETY: invariants 1 and 2: the lines are the sender's, zero at first, and live as long as the segment.
         Arc::new(unsafe { Ring::at(at, contact.cells, Arc::clone(self) as _) })
@@ -302,7 +302,7 @@ impl Segment {
 
     /// Says that a ring goes from one rank to another, and returns it; `None` if there is one already. The lines were the
     /// sender's to give.
-    pub(super) fn lay(self: &Arc<Self>, from: u32, to: u32, contact: Contact) -> Option<Arc<Ring>> {
+    pub(super) fn lay(self: &Arc<Self>, from: u32, to: u32, contact: RingLocation) -> Option<Arc<Ring>> {
         // SYNC segment-contact (release)
         let before = self.contact(from, to).swap(contact.word(), Ordering::Release);
         (before == 0).then(|| self.ring(from, contact))
@@ -315,7 +315,7 @@ impl Segment {
     pub(super) fn find(self: &Arc<Self>, from: u32, to: u32) -> Option<Result<Arc<Ring>, String>> {
         // SYNC segment-contact (acquire)
         let word = self.contact(from, to).load(Ordering::Acquire);
-        let contact = || Contact::of(word, self.plan.lines).map(|contact| self.ring(from, contact));
+        let contact = || RingLocation::of(word, self.plan.lines).map(|contact| self.ring(from, contact));
         let wrong =
             || format!("it wrote a malformed place of a ring: {word:#x}, with {} lines", self.plan.lines);
         (word != 0).then(|| contact().ok_or_else(wrong))
@@ -325,7 +325,7 @@ impl Segment {
     ///
     /// # Errors
     /// It was overwritten: the receiver may have missed the ring, or read another memory for it.
-    pub(super) fn verify_contact(&self, from: u32, to: u32, contact: Contact) -> Result<(), String> {
+    pub(super) fn verify_contact(&self, from: u32, to: u32, contact: RingLocation) -> Result<(), String> {
         let (found, written) = (self.contact(from, to).load(Ordering::Relaxed), contact.word());
         if found == written {
             return Ok(());
@@ -337,7 +337,7 @@ impl Segment {
 
     /// Puts memory behind `range` of the segment, which is of one rank's pool; that rank calls it.
     pub(super) fn reserve_blocks(&self, range: &Range<usize>) -> Result<(), StorageError> {
-        self.memory.reserve(range.start, range.len())
+        self.memory.commit(range.start, range.len())
     }
 
     /// Takes the memory from behind `range` of the segment.

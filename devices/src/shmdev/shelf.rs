@@ -6,12 +6,12 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::loan::{Loan, Use};
+use super::loan::{BlockState, Use};
 use super::numbers::{END, place};
-use super::occupant::Occupant;
+use super::occupant::LocalRank;
 use super::plan::WORDS;
 use super::segment::Segment;
-use crate::device::{Moved, PostError, RemoteKey, View};
+use crate::device::{OpStatus, PostError, RemoteKey, View};
 
 /// Marks the number in a key: in those of `single` it is less than `END`.
 const MARK: u64 = 1 << (u64::BITS - 1);
@@ -43,49 +43,55 @@ impl Key {
 
 /// What another rank lends, as its receivers see it.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct PeerBlocks {
     pub(super) segment: Arc<Segment>,
     /// Whose.
     pub(super) index: u32,
     /// Who looks at it.
-    pub(super) looker: Arc<Occupant>,
+    pub(super) holder: Arc<LocalRank>,
 }
 
 /// A block while it is out.
 #[derive(Debug)]
-struct Taken {
+struct BlockGuard {
     segment: Arc<Segment>,
     /// Its socket says that there is somebody.
-    _looker: Arc<Occupant>,
+    _looker: Arc<LocalRank>,
     index: u32,
     number: u64,
     to: Use,
     is_given: bool,
 }
 
-impl Taken {
+impl BlockGuard {
     /// Gives the block back; returns whether it was this rank's until now.
     fn give(&mut self) -> bool {
         let at = self.segment.lent(self.index).get(place(self.number));
         !std::mem::replace(&mut self.is_given, true)
-            && at.is_some_and(|at| Loan::new(at, self.number).give(self.to))
+            && at.is_some_and(|at| BlockState::new(at, self.number).give(self.to))
     }
 }
 
-impl Drop for Taken {
+impl Drop for BlockGuard {
     fn drop(&mut self) {
         self.give();
     }
 }
 
-impl Shelf {
+impl PeerBlocks {
     /// Whether a key names a lent block.
     pub(super) fn knows(key: &RemoteKey) -> bool {
         Key::unpack(key).is_some()
     }
 
     /// Takes a block for its bytes `at..at + len`.
-    fn take(&self, key: &RemoteKey, at: u64, len: usize, to: Use) -> Result<(NonNull<u8>, Taken), PostError> {
+    fn take(
+        &self,
+        key: &RemoteKey,
+        at: u64,
+        len: usize,
+        to: Use,
+    ) -> Result<(NonNull<u8>, BlockGuard), PostError> {
         let garbage = || PostError::Broken(format!("it sent a key that is none of its pool: {key:?}"));
         let Key { number, offset } = Key::unpack(key).ok_or_else(garbage)?;
         let offset = offset.checked_add(at).and_then(|offset| usize::try_from(offset).ok());
@@ -94,11 +100,11 @@ impl Shelf {
         let base =
             offset.and_then(|offset| self.segment.in_pool(self.index, offset, len)).ok_or_else(garbage)?;
         let word = self.segment.lent(self.index).get(place(number)).ok_or_else(garbage)?;
-        if !Loan::new(word, number).take(to) {
-            return Err(PostError::Withdrawn);
+        if !BlockState::new(word, number).take(to) {
+            return Err(PostError::Revoked);
         }
-        let (segment, looker) = (Arc::clone(&self.segment), Arc::clone(&self.looker));
-        Ok((base, Taken { segment, _looker: looker, index: self.index, number, to, is_given: false }))
+        let (segment, looker) = (Arc::clone(&self.segment), Arc::clone(&self.holder));
+        Ok((base, BlockGuard { segment, _looker: looker, index: self.index, number, to, is_given: false }))
     }
 
     /// Looks at all of a block.
@@ -118,10 +124,10 @@ impl Shelf {
         at: u64,
         to: *mut u8,
         len: usize,
-    ) -> Result<Moved, PostError> {
+    ) -> Result<OpStatus, PostError> {
         let (base, mut taken) = self.take(key, at, len, Use::Copy)?;
         // SAFETY: the caller's promise for `to`, which lies in no block that is lent; `take` vouches for `base`.
         unsafe { to.copy_from_nonoverlapping(base.as_ptr(), len) };
-        if taken.give() { Ok(Moved::Done) } else { Err(PostError::Withdrawn) }
+        if taken.give() { Ok(OpStatus::Done) } else { Err(PostError::Revoked) }
     }
 }

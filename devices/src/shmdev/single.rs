@@ -10,48 +10,48 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::numbers::{Numbers, PLACES, place};
-use crate::device::{Memory, Moved, Part, PostError, Registration, RemoteKey};
+use super::numbers::{PLACES, SlotIds, place};
+use crate::device::{MemoryDesc, MemoryPart, OpStatus, PostError, Registration, RemoteKey};
 use crate::sys::{self, RemotePiece};
 
 /// The memory that one rank shows.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ExposedTable {
     /// Each holds the number of what is shown there, or 0; the last the number under which another rank has shown what this one
     /// writes to, or 0.
     places: Box<[AtomicU64]>,
-    numbers: Numbers,
+    numbers: SlotIds,
 }
 
 /// One piece of memory that is shown, as the operation keeps it that the memory belongs to.
 #[derive(Debug)]
-pub(super) struct Showing {
-    shown: Arc<Shown>,
+pub(super) struct Exposure {
+    shown: Arc<ExposedTable>,
     number: u64,
     base: u64,
     bytes: usize,
 }
 
-impl Shown {
+impl ExposedTable {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Shown {
+        Arc::new(ExposedTable {
             places: (0..=PLACES).map(|_| AtomicU64::new(0)).collect(),
-            numbers: Numbers::new(RandomState::new().hash_one(sys::own_process())),
+            numbers: SlotIds::new(RandomState::new().hash_one(sys::own_process())),
         })
     }
 
     /// Shows memory of one run; `None` if it is none, or too much is shown.
-    pub(super) fn show(self: &Arc<Self>, memory: &Memory) -> Option<Showing> {
+    pub(super) fn show(self: &Arc<Self>, memory: &MemoryDesc) -> Option<Exposure> {
         let base = memory.run()?.expose_provenance() as u64;
         let number = self.numbers.take()?;
         // What was written to the memory was written before the number was.
         self.places.get(place(number))?.store(number, Ordering::Release);
-        Some(Showing { shown: Arc::clone(self), number, base, bytes: memory.bytes() })
+        Some(Exposure { shown: Arc::clone(self), number, base, bytes: memory.bytes() })
     }
 
     /// Says that this rank writes to what another one has shown under a number, as long as `write` takes, which looks first
     /// whether it still stands.
-    pub(super) fn while_writing<T>(&self, number: u64, write: impl FnOnce() -> T) -> T {
+    pub(super) fn with_hazard<T>(&self, number: u64, write: impl FnOnce() -> T) -> T {
         let writing = &self.places[PLACES];
         writing.store(number, Ordering::Relaxed);
         // Either we see that the other has taken it back, or it sees that we write.
@@ -62,7 +62,7 @@ impl Shown {
     }
 
     /// Whether memory is still shown under a number; what was read of it before is as it was shown, then.
-    pub(super) fn stands(&self, number: u64) -> bool {
+    pub(super) fn is_exposed(&self, number: u64) -> bool {
         fence(Ordering::Acquire);
         let there = self.places.get(place(number)).map(|place| place.load(Ordering::Acquire));
         number != 0 && there == Some(number)
@@ -80,13 +80,13 @@ impl Shown {
     }
 }
 
-impl Showing {
+impl Exposure {
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
     /// Stands for these words from now on, where the number stood that nobody was told; returns them and that number.
-    pub(super) fn vouch_for(&self, what: [u64; 4]) -> [u64; 5] {
+    pub(super) fn publish_checksum(&self, what: [u64; 4]) -> [u64; 5] {
         let [a, b, c, d] = what;
         let words = [a, b, c, d, self.number];
         if let Some(place) = self.shown.places.get(place(self.number)) {
@@ -102,7 +102,7 @@ impl Showing {
     }
 
     /// Shows it no longer: whoever reads it from now on finds that out.
-    pub(super) fn hide(&self) {
+    pub(super) fn revoke(&self) {
         if let Some(place) = self.shown.places.get(place(self.number)) {
             place.store(0, Ordering::Relaxed);
             // What is written to the memory from now on is written after the number is gone.
@@ -116,9 +116,9 @@ impl Showing {
     }
 }
 
-impl Drop for Showing {
+impl Drop for Exposure {
     fn drop(&mut self) {
-        self.hide();
+        self.revoke();
         self.shown.numbers.give(self.number);
     }
 }
@@ -161,18 +161,18 @@ impl Key {
 
 /// The memory of another process, as its card names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Window {
+pub(super) struct PeerMemory {
     process: u32,
     numbers: u64,
 }
 
-impl Window {
+impl PeerMemory {
     /// Bytes of a window in a card.
     const CARD: usize = 12;
 
     /// Returns what others need to look into the memory of this process.
-    pub(super) fn own(shown: &Shown) -> Self {
-        Window { process: sys::own_process(), numbers: shown.address() }
+    pub(super) fn own(shown: &ExposedTable) -> Self {
+        PeerMemory { process: sys::own_process(), numbers: shown.address() }
     }
 
     pub(super) fn to_card(self) -> [u8; Self::CARD] {
@@ -185,7 +185,7 @@ impl Window {
     pub(super) fn from_card(card: &[u8]) -> Option<Self> {
         let (process, numbers) = card.split_first_chunk::<4>()?;
         let numbers = u64::from_le_bytes(numbers.try_into().ok()?);
-        Some(Window { process: u32::from_le_bytes(*process), numbers })
+        Some(PeerMemory { process: u32::from_le_bytes(*process), numbers })
     }
 
     /// Whether the system lets this process look through it.
@@ -207,7 +207,7 @@ impl Window {
     fn word(&self, from: u64) -> Result<u64, sys::Errno> {
         let mut found = 0u64;
         let piece = RemotePiece { to: (&raw mut found).cast(), from, len: 8 };
-        // SAFETY: the piece is `found`.
+        // SAFETY: the piece is `note_hit`.
         match unsafe { sys::read_process(self.process, &[piece]) }? {
             8 => Ok(found),
             _ => Err(sys::Errno::FAULT),
@@ -253,7 +253,12 @@ impl Window {
     ///
     /// # Safety
     /// `to` is writable, and nobody else uses it.
-    pub(super) unsafe fn copy(&self, key: &RemoteKey, at: u64, to: Part<'_>) -> Result<Moved, PostError> {
+    pub(super) unsafe fn copy(
+        &self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+    ) -> Result<OpStatus, PostError> {
         let Key { number, address } = Key::read(key)?;
         let from = address.checked_add(at).ok_or_else(|| Key::garbage(key))?;
         let mark = self.mark(number);
@@ -263,10 +268,10 @@ impl Window {
             RemotePiece { to: run, from, len: to.len },
             RemotePiece { to: (&raw mut found).cast(), from: mark, len: 8 },
         ];
-        // SAFETY: the first piece is all of `to`, by the caller's promise; the second is `found`.
+        // SAFETY: the first piece is all of `to`, by the caller's promise; the second is `note_hit`.
         match unsafe { sys::read_process(self.process, &pieces) } {
-            Ok(copied) if copied == to.len + 8 && found == number => Ok(Moved::Done),
-            Ok(copied) if copied == to.len + 8 => Err(PostError::Withdrawn),
+            Ok(copied) if copied == to.len + 8 && found == number => Ok(OpStatus::Done),
+            Ok(copied) if copied == to.len + 8 => Err(PostError::Revoked),
             // Some of the memory is not there, or the system does not let us: the sender is asked to send it.
             Ok(_) | Err(_) => Err(PostError::Unsupported),
         }
@@ -279,11 +284,11 @@ mod tests {
 
     use super::*;
 
-    fn memory(bytes: &mut [u8]) -> Memory {
-        Memory::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
+    fn memory(bytes: &mut [u8]) -> MemoryDesc {
+        MemoryDesc::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
     }
 
-    fn copy(window: Window, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<Moved, PostError> {
+    fn copy(window: PeerMemory, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<OpStatus, PostError> {
         let memory = memory(to);
         let part = memory.part(0, memory.bytes(), None);
         // SAFETY: it is all of `to`, which is borrowed.
@@ -292,28 +297,28 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_copied_in_parts_until_it_is_hidden() {
-        let shown = Shown::new();
-        let window = Window::from_card(&Window::own(&shown).to_card()).unwrap();
+        let shown = ExposedTable::new();
+        let window = PeerMemory::from_card(&PeerMemory::own(&shown).to_card()).unwrap();
         assert!(window.is_open());
         let mut source: Vec<u8> = (0..200).collect();
         let record = shown.show(&memory(&mut source)).unwrap();
         assert!(record.key(100, 101).is_none());
         let key = record.key(100, 100).unwrap();
         let mut to = [0u8; 50];
-        assert_eq!(copy(window, &key, 50, &mut to), Ok(Moved::Done));
+        assert_eq!(copy(window, &key, 50, &mut to), Ok(OpStatus::Done));
         assert_eq!(to[..], source[150..]);
-        record.hide();
-        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Withdrawn));
+        record.revoke();
+        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Revoked));
         drop(record);
         // The place is used again, by another number.
         let _again = shown.show(&memory(&mut source)).unwrap();
-        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Withdrawn));
+        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Revoked));
     }
 
     #[test]
     fn keys_windows_and_processes_that_make_no_sense_are_refused() {
-        let shown = Shown::new();
-        let window = Window::own(&shown);
+        let shown = ExposedTable::new();
+        let window = PeerMemory::own(&shown);
         let mut to = [0u8; 8];
         for garbage in [&[1u8; 15][..], &[1; 17], &[0; 16]] {
             let key = RemoteKey::new(garbage).unwrap();
@@ -322,16 +327,16 @@ mod tests {
         let nowhere = Key { number: PLACES as u64, address: 8 }.pack().unwrap();
         assert_eq!(copy(window, &nowhere, 0, &mut to), Err(PostError::Unsupported));
         assert!(matches!(copy(window, &nowhere, u64::MAX, &mut to), Err(PostError::Broken(_))));
-        for away in [Window { process: u32::MAX, ..window }, Window { numbers: 8, ..window }] {
+        for away in [PeerMemory { process: u32::MAX, ..window }, PeerMemory { numbers: 8, ..window }] {
             assert!(!away.is_open());
             assert_eq!(copy(away, &nowhere, 0, &mut to), Err(PostError::Unsupported));
         }
-        assert_eq!(Window::from_card(&[0; 11]), None);
+        assert_eq!(PeerMemory::from_card(&[0; 11]), None);
     }
 
     #[test]
     fn more_than_there_are_places_is_not_shown() {
-        let shown = Shown::new();
+        let shown = ExposedTable::new();
         let mut byte = [0u8];
         let all: Vec<_> = (0..PLACES).map(|_| shown.show(&memory(&mut byte)).unwrap()).collect();
         assert!(shown.show(&memory(&mut byte)).is_none());

@@ -15,10 +15,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::debts::{Debts, Owed};
-use super::single::{Key, Shown, Window};
-use crate::device::{Moved, Part, PostError, RemoteKey, Token};
-use crate::ring::{End, Pieces, Ring};
+use super::debts::{PendingWrite, PendingWrites};
+use super::single::{ExposedTable, Key, PeerMemory};
+use crate::device::{MemoryPart, OpStatus, OpToken, PostError, RemoteKey};
+use crate::ring::{Ring, SharedCopy, Side};
 use crate::sync::{Mutex, lock};
 
 /// Bytes from which on a copy is made together.
@@ -41,11 +41,11 @@ fn share(left: u32) -> u32 {
 
 /// What the ends of one rank's links share.
 #[derive(Debug)]
-pub(super) struct Together {
-    shown: Arc<Shown>,
+pub(super) struct CoopCopy {
+    shown: Arc<ExposedTable>,
     /// The memory of those that this rank sends to, by index.
-    windows: Mutex<Vec<Option<Window>>>,
-    debts: Debts,
+    windows: Mutex<Vec<Option<PeerMemory>>>,
+    debts: PendingWrites,
     /// Whether senders are asked: each has a core, and so does not keep us waiting in the middle of a piece.
     asks: bool,
 }
@@ -69,23 +69,23 @@ impl Copies {
     }
 }
 
-impl Together {
-    pub(super) fn new(shown: &Arc<Shown>, ranks: u32, asks: bool) -> Arc<Self> {
-        Arc::new(Together {
+impl CoopCopy {
+    pub(super) fn new(shown: &Arc<ExposedTable>, ranks: u32, asks: bool) -> Arc<Self> {
+        Arc::new(CoopCopy {
             shown: Arc::clone(shown),
             windows: Mutex::new(vec![None; ranks as usize]),
-            debts: Debts::default(),
+            debts: PendingWrites::default(),
             asks,
         })
     }
 
     /// The copies that are owed.
-    pub(super) fn debts(&self) -> &Debts {
+    pub(super) fn debts(&self) -> &PendingWrites {
         &self.debts
     }
 
     /// Takes note where the memory of a rank is that this one sends to.
-    pub(super) fn meet(&self, index: u32, window: Option<Window>) {
+    pub(super) fn meet(&self, index: u32, window: Option<PeerMemory>) {
         if let Some(known) = lock(&self.windows).get_mut(index as usize) {
             *known = window;
         }
@@ -97,15 +97,15 @@ impl Together {
     /// `to` is writable, and nobody else uses it: until this returns, or, if the copy is started, until `op` has ended.
     pub(super) unsafe fn copy(
         &self,
-        window: Window,
+        window: PeerMemory,
         copies: &Arc<Copies>,
         (key, at): (&RemoteKey, u64),
-        to: Part<'_>,
-        op: Token,
+        to: MemoryPart<'_>,
+        op: OpToken,
         call: impl FnOnce(),
-    ) -> Result<Moved, PostError> {
+    ) -> Result<OpStatus, PostError> {
         let alone = !self.asks
-            || to.crossing
+            || to.bidirectional
             || to.len < FROM
             || copies.is_owed.load(Ordering::Acquire)
             || copies.is_refused.load(Ordering::Relaxed);
@@ -119,10 +119,10 @@ impl Together {
         let all = to.len.div_ceil(PIECE) as u32;
         let pieces = copies.ring.pieces();
         let what = [number, from, run.expose_provenance() as u64, to.len as u64];
-        pieces.open(all, showing.vouch_for(what));
+        pieces.open(all, showing.publish_checksum(what));
         call();
-        let (mut mine, mut outcome, mut is_void) = (0, Ok(Moved::Done), false);
-        while let Some(taken) = pieces.take(End::First, share) {
+        let (mut mine, mut outcome, mut is_void) = (0, Ok(OpStatus::Done), false);
+        while let Some(taken) = pieces.take(Side::Front, share) {
             if taken.start != mine || taken.end > all {
                 // Somebody has written over the word.
                 pieces.close();
@@ -132,7 +132,7 @@ impl Together {
             mine = taken.end;
             if outcome.is_ok() {
                 let (begin, end) = (taken.start as usize * PIECE, to.len.min(taken.end as usize * PIECE));
-                let part = Part { at: to.at + begin, len: end - begin, ..to };
+                let part = MemoryPart { at: to.at + begin, len: end - begin, ..to };
                 // SAFETY: the caller's promise; the pieces are ours.
                 outcome = unsafe { window.copy(key, at + begin as u64, part) };
             }
@@ -151,7 +151,7 @@ impl Together {
         }
         let outcome = outcome.map(drop).map_err(|error| format!("{error:?}"));
         let (copies, process) = (Arc::clone(copies), window.process());
-        self.debts.owe(Owed {
+        self.debts.defer(PendingWrite {
             copies,
             pieces: theirs,
             op,
@@ -166,8 +166,8 @@ impl Together {
 
     /// Copies pieces of what a peer copies out of this rank's memory, if some are left; returns whether it could.
     #[cold]
-    pub(super) fn help(&self, index: u32, pieces: &Pieces) -> Option<bool> {
-        let taken = pieces.take(End::Last, share)?;
+    pub(super) fn help(&self, index: u32, pieces: &SharedCopy) -> Option<bool> {
+        let taken = pieces.take(Side::Back, share)?;
         let are_copied = self.write(index, &taken, pieces.words()).is_some();
         pieces.count(&taken, are_copied);
         Some(are_copied)
@@ -181,15 +181,15 @@ impl Together {
         let at = PIECE as u64 * u64::from(pieces.start);
         let len = len.min(PIECE as u64 * u64::from(pieces.end)).checked_sub(at)? as usize;
         let (to, from) = (to.checked_add(at)?, from.checked_add(at)?);
-        self.shown.while_writing(theirs, || {
+        self.shown.with_hazard(theirs, || {
             // What was overwritten or taken back nobody vouches for, and neither does another process in the place of one
             // that died.
-            if !self.shown.stands(number) || !window.vouches_for(words) {
+            if !self.shown.is_exposed(number) || !window.vouches_for(words) {
                 return None;
             }
             // SAFETY: the rank that receives has shown that memory for this, and waits while we say that we write.
             unsafe { window.write(to, from, len) }?;
-            self.shown.stands(number).then_some(())
+            self.shown.is_exposed(number).then_some(())
         })
     }
 }
@@ -199,11 +199,11 @@ pub(super) mod tests {
     use mpj_datatypes::Primitive;
 
     use super::*;
-    use crate::device::{Landing, Memory, PeerId, Registration, Sink};
+    use crate::device::{Landing, MemoryDesc, PeerId, Registration, Sink};
 
     /// What was told of moves that have ended.
     #[derive(Default)]
-    pub(in super::super) struct Told(pub(in super::super) Vec<(Token, bool)>);
+    pub(in super::super) struct Told(pub(in super::super) Vec<(OpToken, bool)>);
 
     // SAFETY: nothing is asked where a body goes.
     unsafe impl Sink for Told {
@@ -213,38 +213,38 @@ pub(super) mod tests {
         }
         fn piece(&mut self, _: PeerId, _: &[u8]) {}
         fn landed(&mut self, _: PeerId) {}
-        fn lost(&mut self, _: PeerId, _: &str) {}
-        fn moved(&mut self, op: Token, outcome: Result<(), String>) {
+        fn peer_lost(&mut self, _: PeerId, _: &str) {}
+        fn completed(&mut self, op: OpToken, outcome: Result<(), String>) {
             self.0.push((op, outcome.is_ok()));
         }
-        fn quiet(&mut self, _: Token) {}
+        fn quiesced(&mut self, _: OpToken) {}
     }
 
-    const OP: Token = Token(5);
+    const OP: OpToken = OpToken(5);
 
     /// Rank 0 receives from rank 1, which shows `source`; both are of this process.
     struct Pair {
-        receiver: Arc<Together>,
-        sender: Arc<Together>,
-        window: Window,
+        receiver: Arc<CoopCopy>,
+        sender: Arc<CoopCopy>,
+        window: PeerMemory,
         ring: Arc<Ring>,
         copies: Arc<Copies>,
         source: Vec<u8>,
     }
 
-    fn memory(bytes: &mut [u8]) -> Memory {
-        Memory::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
+    fn memory(bytes: &mut [u8]) -> MemoryDesc {
+        MemoryDesc::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
     }
 
     impl Pair {
         fn new(len: usize) -> Self {
-            let (mine, theirs) = (Shown::new(), Shown::new());
-            let (receiver, sender) = (Together::new(&mine, 2, true), Together::new(&theirs, 2, true));
-            sender.meet(0, Some(Window::own(&mine)));
+            let (mine, theirs) = (ExposedTable::new(), ExposedTable::new());
+            let (receiver, sender) = (CoopCopy::new(&mine, 2, true), CoopCopy::new(&theirs, 2, true));
+            sender.meet(0, Some(PeerMemory::own(&mine)));
             let ring = Arc::new(Ring::new(4));
             let copies = Copies::new(Arc::clone(&ring), 1);
             let source = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
-            Pair { receiver, sender, window: Window::own(&theirs), ring, copies, source }
+            Pair { receiver, sender, window: PeerMemory::own(&theirs), ring, copies, source }
         }
 
         fn show(&mut self) -> (Registration, RemoteKey) {
@@ -254,7 +254,7 @@ pub(super) mod tests {
         }
 
         /// Copies all of it to `to`; `call` is called when the sender might help.
-        fn copy(&self, key: &RemoteKey, to: &mut [u8], call: impl FnOnce()) -> Result<Moved, PostError> {
+        fn copy(&self, key: &RemoteKey, to: &mut [u8], call: impl FnOnce()) -> Result<OpStatus, PostError> {
             let memory = memory(to);
             let part = memory.part(0, memory.bytes(), None);
             // SAFETY: the memory stays, and nobody else uses it, until the tests have seen the end of a copy.
@@ -267,12 +267,12 @@ pub(super) mod tests {
 
         /// Takes pieces as the sender would, without copying them.
         fn take(&self) -> Range<u32> {
-            self.ring.pieces().take(End::Last, |_| 2).unwrap()
+            self.ring.pieces().take(Side::Back, |_| 2).unwrap()
         }
 
-        fn settle(&self) -> Vec<(Token, bool)> {
+        fn reap(&self) -> Vec<(OpToken, bool)> {
             let mut told = Told::default();
-            self.receiver.debts.settle(&mut told);
+            self.receiver.debts.reap(&mut told);
             told.0
         }
     }
@@ -286,7 +286,7 @@ pub(super) mod tests {
                 let mut to = vec![0; len];
                 let mut helped = 0;
                 let moved = pair.copy(&key, &mut to, || helped = (0..helps).filter(|_| pair.help()).count());
-                assert_eq!(moved, Ok(Moved::Done), "{len} bytes, {helps} helps");
+                assert_eq!(moved, Ok(OpStatus::Done), "{len} bytes, {helps} helps");
                 assert!(to == pair.source && (helped > 0) == (helps > 0 && len >= FROM), "{len} bytes");
                 assert!(!pair.help(), "nothing is left");
             }
@@ -299,17 +299,17 @@ pub(super) mod tests {
         let (_shown, key) = pair.show();
         let (mut to, mut next) = (vec![0; 100_001], vec![0; 100_001]);
         let mut taken = 0..0;
-        assert_eq!(pair.copy(&key, &mut to, || taken = pair.take()), Ok(Moved::Started));
-        assert_eq!(pair.settle(), []);
+        assert_eq!(pair.copy(&key, &mut to, || taken = pair.take()), Ok(OpStatus::InProgress));
+        assert_eq!(pair.reap(), []);
         // Meanwhile others are made without help.
-        assert_eq!(pair.copy(&key, &mut next, || panic!("nobody is called")), Ok(Moved::Done));
+        assert_eq!(pair.copy(&key, &mut next, || panic!("nobody is called")), Ok(OpStatus::Done));
         assert!(next == pair.source);
         assert!(pair.sender.write(0, &taken, pair.ring.pieces().words()).is_some());
         pair.ring.pieces().count(&taken, true);
-        assert_eq!(pair.settle(), [(OP, true)]);
+        assert_eq!(pair.reap(), [(OP, true)]);
         assert!(to == pair.source);
-        assert_eq!(pair.settle(), []);
-        assert_eq!(pair.copy(&key, &mut next, || assert!(pair.help())), Ok(Moved::Done));
+        assert_eq!(pair.reap(), []);
+        assert_eq!(pair.copy(&key, &mut next, || assert!(pair.help())), Ok(OpStatus::Done));
     }
 
     #[test]
@@ -319,7 +319,7 @@ pub(super) mod tests {
         pair.sender.meet(0, None);
         let mut to = vec![0; 100_001];
         assert_eq!(pair.copy(&key, &mut to, || assert!(pair.help())), Err(PostError::Unsupported));
-        assert_eq!(pair.copy(&key, &mut to, || panic!("nobody is called")), Ok(Moved::Done));
+        assert_eq!(pair.copy(&key, &mut to, || panic!("nobody is called")), Ok(OpStatus::Done));
         assert!(to == pair.source);
     }
 
@@ -376,7 +376,7 @@ pub(super) mod tests {
                     *words = pair.ring.pieces().words();
                     pair.sender.shown.writing().store(if writes { words[4] } else { 0 }, Ordering::SeqCst);
                     if early {
-                        pair.receiver.debts.bury(1);
+                        pair.receiver.debts.peer_gone(1);
                     }
                 })
             };
@@ -385,13 +385,13 @@ pub(super) mod tests {
                 assert_eq!(moved, Err(PostError::Unsupported));
                 continue;
             }
-            assert_eq!(moved, Ok(Moved::Started));
-            pair.receiver.debts.bury(1);
+            assert_eq!(moved, Ok(OpStatus::InProgress));
+            pair.receiver.debts.peer_gone(1);
             if writes {
-                assert_eq!(pair.settle(), [], "it may write yet");
+                assert_eq!(pair.reap(), [], "it may write yet");
                 pair.sender.shown.writing().store(0, Ordering::SeqCst);
             }
-            assert_eq!(pair.settle(), [(OP, false)]);
+            assert_eq!(pair.reap(), [(OP, false)]);
             assert_eq!(pair.sender.write(0, &(0..1), words), None, "nothing is written any more");
         }
     }
@@ -406,7 +406,7 @@ pub(super) mod tests {
             pair.take();
             number = pair.ring.pieces().words()[4];
         };
-        assert_eq!(pair.copy(&key, &mut to, call), Ok(Moved::Started));
+        assert_eq!(pair.copy(&key, &mut to, call), Ok(OpStatus::InProgress));
         let has_written = AtomicBool::new(false);
         pair.sender.shown.writing().store(number, Ordering::SeqCst);
         std::thread::scope(|scope| {
@@ -430,11 +430,11 @@ pub(super) mod tests {
             let moved = pair.copy(&key, &mut to, || {
                 pieces.close();
                 pieces.open(written, pieces.words());
-                let _ = pieces.take(End::First, |_| taken.max(1)).filter(|_| taken > 0);
+                let _ = pieces.take(Side::Front, |_| taken.max(1)).filter(|_| taken > 0);
             });
             assert_eq!(moved, Err(PostError::Unsupported));
             assert!(!pair.help());
-            assert_eq!(pair.copy(&key, &mut to, || panic!("nobody is called")), Ok(Moved::Done));
+            assert_eq!(pair.copy(&key, &mut to, || panic!("nobody is called")), Ok(OpStatus::Done));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::doorbell::Doorbell;
-use crate::ring::Bell;
+use crate::ring::PeerNotifier;
 
 /// A doorbell that is looked for until it is there: its rank may not have arrived, and then need not be woken.
 pub(super) struct LateBell {
@@ -26,15 +26,15 @@ impl LateBell {
     }
 }
 
-impl Bell for LateBell {
+impl PeerNotifier for LateBell {
     #[inline]
-    fn ring(&mut self) {
+    fn notify_receiver(&mut self) {
         if let Some(bell) = self.get() {
             bell.ring();
         }
     }
 
-    fn wake(&mut self) {
+    fn wake_sender(&mut self) {
         if let Some(bell) = self.get() {
             bell.wake();
         }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
-use crate::device::{PeerId, Token};
+use crate::device::{OpToken, PeerId};
 use crate::doorbell::Doorbell;
-use crate::ring::Incoming;
+use crate::ring::RingReceiver;
 use crate::smdev::bell::LateBell;
-use crate::smdev::offer::Offers;
-use crate::smdev::together::Together;
+use crate::smdev::offer::ExposedTable;
+use crate::smdev::together::CoopCopy;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
@@ -17,29 +17,29 @@ use crate::sync::{Mutex, lock};
 #[derive(Debug)]
 pub struct Hub {
     id: u64,
-    ports: HashMap<u32, Arc<Port>>,
-    offers: Offers,
+    ports: HashMap<u32, Arc<Mailbox>>,
+    offers: ExposedTable,
 }
 
 /// What a rank finds when it looks for news.
 #[derive(Debug)]
-pub(super) struct Port {
+pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
     /// How much was ever delivered, or called for; read without the lock to see whether there is something new.
     delivered: AtomicUsize,
     /// What was not collected; nothing any more when the rank has left.
-    new: Mutex<Option<News>>,
+    new: Mutex<Option<InletQueue>>,
 }
 
 /// What comes to a rank by another way than a ring.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct InletQueue {
     /// Rings of peers that have connected.
-    pub(super) rings: Vec<Incoming<LateBell>>,
+    pub(super) rings: Vec<RingReceiver<LateBell>>,
     /// The copies that these make out of this rank's memory.
-    pub(super) copies: Vec<Arc<Together>>,
+    pub(super) copies: Vec<Arc<CoopCopy>>,
     /// What peers do not reach any more.
-    pub(super) quiet: Vec<Token>,
+    pub(super) quiet: Vec<OpToken>,
 }
 
 impl Hub {
@@ -47,8 +47,8 @@ impl Hub {
     pub fn new(ranks: impl IntoIterator<Item = u32>) -> Arc<Self> {
         // Random, so that no two hubs take each other for one, also on two hosts.
         let id = RandomState::new().hash_one(std::process::id());
-        let ports = ranks.into_iter().map(|rank| (rank, Arc::new(Port::new()))).collect();
-        Arc::new(Hub { id, ports, offers: Offers::default() })
+        let ports = ranks.into_iter().map(|rank| (rank, Arc::new(Mailbox::new()))).collect();
+        Arc::new(Hub { id, ports, offers: ExposedTable::default() })
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -60,16 +60,16 @@ impl Hub {
         self.ports.len() as u32
     }
 
-    pub(super) fn offers(&self) -> &Offers {
+    pub(super) fn offers(&self) -> &ExposedTable {
         &self.offers
     }
 
-    fn port(&self, rank: u32) -> Result<&Arc<Port>, String> {
+    fn port(&self, rank: u32) -> Result<&Arc<Mailbox>, String> {
         self.ports.get(&rank).ok_or_else(|| format!("rank {rank} is no thread of this process"))
     }
 
     /// Takes the place of `rank`; returns where its news comes.
-    pub(super) fn arrive(&self, rank: u32, bell: Arc<Doorbell>) -> Result<Arc<Port>, String> {
+    pub(super) fn arrive(&self, rank: u32, bell: Arc<Doorbell>) -> Result<Arc<Mailbox>, String> {
         let port = self.port(rank)?;
         port.bell.set(bell).map_err(|_| format!("rank {rank} has opened smdev already"))?;
         Ok(Arc::clone(port))
@@ -80,9 +80,9 @@ impl Hub {
     pub(super) fn deliver(
         &self,
         to: PeerId,
-        ring: Incoming<LateBell>,
-        copies: Arc<Together>,
-    ) -> Result<Arc<Port>, String> {
+        ring: RingReceiver<LateBell>,
+        copies: Arc<CoopCopy>,
+    ) -> Result<Arc<Mailbox>, String> {
         let port = self.port(to.0)?;
         port.deliver(|news| {
             news.rings.push(ring);
@@ -97,12 +97,16 @@ impl Hub {
     }
 }
 
-impl Port {
+impl Mailbox {
     fn new() -> Self {
-        Port { bell: OnceLock::new(), delivered: AtomicUsize::new(0), new: Mutex::new(Some(News::default())) }
+        Mailbox {
+            bell: OnceLock::new(),
+            delivered: AtomicUsize::new(0),
+            new: Mutex::new(Some(InletQueue::default())),
+        }
     }
 
-    fn deliver(&self, put: impl FnOnce(&mut News)) {
+    fn deliver(&self, put: impl FnOnce(&mut InletQueue)) {
         if let Some(news) = &mut *lock(&self.new) {
             put(news);
             // SYNC hub-delivered (release)
@@ -111,12 +115,12 @@ impl Port {
     }
 
     /// Tells the rank that nobody reaches its memory any more which it has asked about.
-    pub(super) fn tell_quiet(&self, op: Token) {
+    pub(super) fn tell_quiet(&self, op: OpToken) {
         self.deliver(|news| news.quiet.push(op));
     }
 
     /// Tells the rank, if it looks, that a copy out of its memory has begun.
-    pub(super) fn call(&self) {
+    pub(super) fn notify(&self) {
         // SYNC hub-delivered (release)
         self.delivered.fetch_add(1, Ordering::Release);
     }
@@ -129,7 +133,7 @@ impl Port {
     }
 
     /// Takes what was delivered and not collected.
-    pub(super) fn collect(&self) -> News {
+    pub(super) fn collect(&self) -> InletQueue {
         lock(&self.new).as_mut().map(std::mem::take).unwrap_or_default()
     }
 

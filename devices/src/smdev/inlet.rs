@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use super::bell::LateBell;
-use super::hub::{News, Port};
-use super::together::Together;
+use super::hub::{InletQueue, Mailbox};
+use super::together::CoopCopy;
 use crate::device::{Inlet, PeerId, Sink};
-use crate::ring::Incoming;
+use crate::ring::RingReceiver;
 
 /// All rings that end here.
 #[derive(Debug)]
 pub(super) struct SmInlet {
-    port: Arc<Port>,
+    port: Arc<Mailbox>,
     seen: usize,
-    rings: Vec<Incoming<LateBell>>,
-    copies: Vec<Arc<Together>>,
+    rings: Vec<RingReceiver<LateBell>>,
+    copies: Vec<Arc<CoopCopy>>,
     /// Whether a piece of one of the copies was left when we looked last.
     helps: bool,
 }
 
 impl SmInlet {
-    pub(super) fn new(port: Arc<Port>) -> Self {
+    pub(super) fn new(port: Arc<Mailbox>) -> Self {
         SmInlet { port, seen: 0, rings: Vec::new(), copies: Vec::new(), helps: false }
     }
 }
@@ -29,10 +29,10 @@ impl SmInlet {
     #[cold]
     fn collect(&mut self, delivered: usize, sink: &mut dyn Sink) -> usize {
         self.seen = delivered;
-        let News { mut rings, mut copies, quiet } = self.port.collect();
+        let InletQueue { mut rings, mut copies, quiet } = self.port.collect();
         self.rings.append(&mut rings);
         self.copies.append(&mut copies);
-        quiet.iter().for_each(|op| sink.quiet(*op));
+        quiet.iter().for_each(|op| sink.quiesced(*op));
         quiet.len() + self.help()
     }
 
@@ -60,7 +60,7 @@ unsafe impl Inlet for SmInlet {
         news + self.rings.iter_mut().map(|ring| ring.drain(sink)).sum::<usize>()
     }
 
-    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+    fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         self.rings.iter_mut().for_each(|ring| ring.bury(peer, sink));
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::Hub;
 use super::bell::LateBell;
-use super::hub::Port;
-use super::together::{self, Together};
-use crate::device::{Body, Link, Moved, Part, PostError, RemoteKey, Token, View};
+use super::hub::Mailbox;
+use super::together::{self, CoopCopy};
+use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 use crate::ring::RingLink;
 
 /// The sending end to one peer.
@@ -15,9 +15,9 @@ pub(super) struct SmLink {
     pub(super) ring: RingLink<LateBell>,
     pub(super) hub: Arc<Hub>,
     /// Where the peer looks for news.
-    pub(super) port: Arc<Port>,
+    pub(super) port: Arc<Mailbox>,
     /// The copies out of the peer's memory.
-    pub(super) copies: Arc<Together>,
+    pub(super) copies: Arc<CoopCopy>,
     /// Whether the peer is asked to help with them.
     pub(super) asks: bool,
 }
@@ -49,7 +49,7 @@ impl Key {
     }
 }
 
-impl Link for SmLink {
+impl Endpoint for SmLink {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         self.ring.post(head, body)
@@ -60,33 +60,39 @@ impl Link for SmLink {
     }
 
     #[inline]
-    fn is_staged(&self) -> bool {
-        self.ring.is_staged()
+    fn has_unflushed(&self) -> bool {
+        self.ring.has_unflushed()
     }
 
-    fn forget(&mut self) {
-        self.ring.forget();
+    fn peer_gone(&mut self) {
+        self.ring.peer_gone();
     }
 
-    fn is_settled(&mut self) -> bool {
-        self.ring.is_settled()
+    fn is_drained(&mut self) -> bool {
+        self.ring.is_drained()
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
-    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, _op: Token) -> Result<Moved, PostError> {
+    unsafe fn get(
+        &mut self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+        _op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         let (number, at) = Key::read(key, at)?;
-        let alone = to.crossing || !self.asks;
+        let alone = to.bidirectional || !self.asks;
         let copy = |from: *const u8, to: *mut u8, len| {
             if alone || len < together::FROM {
                 // SAFETY: `get` has checked both. They belong to different ranks' buffers.
                 return unsafe { std::ptr::copy(from, to, len) };
             }
             // SAFETY: as above; the link is ours alone while this call lasts, and so are its copies.
-            unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.port.call()) };
+            unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.port.notify()) };
         };
         // SAFETY: the caller's promise.
         unsafe { self.hub.offers().get(number, at, to, copy) }?;
-        Ok(Moved::Done)
+        Ok(OpStatus::Done)
     }
 
     fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {

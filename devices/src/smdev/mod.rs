@@ -21,17 +21,17 @@ pub use hub::Hub;
 use crate::config::{Config, Number};
 use crate::cores;
 use crate::device::{
-    Address, Affinity, Caps, Device, Driver, Keep, Link, Memory, OpenError, Opened, PeerId, Quiet, Reach,
-    Registration, RemoteKey, Token,
+    Address, Affinity, Caps, Device, Driver, Endpoint, KeepAlive, MemoryDesc, OpToken, OpenError, Opened,
+    PeerId, QuiesceStatus, Reach, Registration, RemoteKey,
 };
 use crate::doorbell::Doorbell;
-use crate::header::SHORT_BODY;
-use crate::ring::{Area, Consumer, Exit, Fragments, Incoming, Ring, RingLink};
+use crate::header::MAX_INLINE_BODY;
+use crate::ring::{Consumer, Exit, FragmentPool, Fragments, Ring, RingLink, RingReceiver};
 use crate::site::Site;
 use bell::LateBell;
-use hub::Port;
+use hub::Mailbox;
 use link::{Key, SmLink};
-use together::Together;
+use together::CoopCopy;
 
 const NAME: &str = "smdev";
 
@@ -45,7 +45,7 @@ const FRAGMENT: u32 = 16 << 10;
 pub const SM_EAGER: Number = Number {
     name: "SM_EAGER",
     default: FRAGMENT as u64,
-    range: (SHORT_BODY as u64, FRAGMENT as u64),
+    range: (MAX_INLINE_BODY as u64, FRAGMENT as u64),
     help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once",
 };
 
@@ -87,15 +87,18 @@ unsafe impl Driver for SmDriver {
         let hub = Arc::clone(&self.hub);
         let memory = Fragments::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
-        let area = Arc::new(Area::new(Arc::new(memory), &site.bias));
+        let area = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
         let port = hub.arrive(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let frames = Caps::frames(config.size(&SM_EAGER), FRAGMENT as usize);
-        let get = Some(Reach { most: COPY, ..Reach::ANY });
-        let caps = Caps { get, layouts: true, views: true, ..frames };
+        let get = Some(Reach { max: COPY, ..Reach::ANY });
+        let caps = Caps { get, noncontiguous: true, exports: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
         let asks = !cores::are_outnumbered(config, hub.ranks());
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
-        Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, port, area, caps, asks }), inlet })
+        Ok(Opened {
+            device: Box::new(SmDevice { hub, rank, bell, port, area, caps, wants_help: asks }),
+            inlet,
+        })
     }
 }
 
@@ -105,14 +108,14 @@ struct SmDevice {
     hub: Arc<Hub>,
     rank: u32,
     bell: Arc<Doorbell>,
-    port: Arc<Port>,
-    area: Arc<Area>,
+    port: Arc<Mailbox>,
+    area: Arc<FragmentPool>,
     caps: Caps,
     /// Whether senders are asked to help with copies: each has a core, and so does not keep us waiting in the middle of a piece.
-    asks: bool,
+    wants_help: bool,
 }
 
-// SAFETY: `Offers` copies all bytes or answers with an error, and knows who reads.
+// SAFETY: `ExposedTable` copies all bytes or answers with an error, and knows who reads.
 unsafe impl Device for SmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -130,44 +133,44 @@ unsafe impl Device for SmDevice {
         (*peer == self.address()).then_some(Affinity(100))
     }
 
-    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
+    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         // What lies at the hub must not keep it.
         let (hub, from) = (Arc::downgrade(&self.hub), PeerId(self.rank));
         let bell = LateBell::new(move || hub.upgrade()?.bell(from));
         let ring = Arc::new(Ring::new(CELLS));
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
-        let incoming = Incoming::new(from, consumer, bell);
-        let copies = Arc::new(Together::default());
+        let incoming = RingReceiver::new(from, consumer, bell);
+        let copies = Arc::new(CoopCopy::default());
         let port = self.hub.deliver(peer, incoming, Arc::clone(&copies));
         let port = port.map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
         let bells = Arc::clone(&hub);
         let bell = LateBell::new(move || bells.bell(peer));
         let ring = RingLink::new(ring, Arc::clone(&self.area), bell, Exit::never());
-        Ok(Box::new(SmLink { ring, hub, port, copies, asks: self.asks }))
+        Ok(Box::new(SmLink { ring, hub, port, copies, asks: self.wants_help }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn register(
         &self,
-        memory: &Memory,
+        memory: &MemoryDesc,
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
-        // SAFETY: the caller's promise: `Offered` takes the offer back before the last copy of the registration is gone.
+        // SAFETY: the caller's promise: `Exposure` takes the offer back before the last copy of the registration is gone.
         let number = unsafe { self.hub.offers().offer(memory.clone(), None) };
         let bytes = memory.bytes();
-        Ok(Registration::new(Offered { hub: Arc::clone(&self.hub), number, bytes }, bytes))
+        Ok(Registration::new(Exposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
-        let Offered { number, bytes, .. } = memory.record::<Offered>()?;
+        let Exposure { number, bytes, .. } = memory.record::<Exposure>()?;
         at.checked_add(len).filter(|end| end <= bytes)?;
         Key { number: *number, at: at as u64 }.pack()
     }
 
-    fn quiesce(&self, _peer: PeerId, memory: &Registration, op: Token) -> Quiet {
-        let Some(Offered { number, .. }) = memory.record::<Offered>() else { return Quiet::Now };
+    fn quiesce(&self, _peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
+        let Some(Exposure { number, .. }) = memory.record::<Exposure>() else { return QuiesceStatus::Done };
         let (port, bell) = (Arc::clone(&self.port), Arc::clone(&self.bell));
         self.hub.offers().quiesce(*number, move || {
             port.tell_quiet(op);
@@ -176,27 +179,27 @@ unsafe impl Device for SmDevice {
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
-    unsafe fn lend(&self, memory: &Memory, keep: &Keep) -> Option<Registration> {
+    unsafe fn export(&self, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         // SAFETY: the caller's promise.
         let number = unsafe { self.hub.offers().offer(memory.clone(), Some(Arc::clone(keep))) };
         let bytes = memory.bytes();
-        Some(Registration::new(Offered { hub: Arc::clone(&self.hub), number, bytes }, bytes))
+        Some(Registration::new(Exposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
     }
 
     fn is_received(&self, lent: &Registration) -> bool {
-        lent.record::<Offered>().is_some_and(|lent| lent.hub.offers().is_received(lent.number))
+        lent.record::<Exposure>().is_some_and(|lent| lent.hub.offers().is_received(lent.number))
     }
 }
 
 /// An offer, as the operation keeps it that the memory belongs to.
 #[derive(Debug)]
-struct Offered {
+struct Exposure {
     hub: Arc<Hub>,
     number: u64,
     bytes: usize,
 }
 
-impl Drop for Offered {
+impl Drop for Exposure {
     fn drop(&mut self) {
         self.hub.offers().revoke(self.number);
     }

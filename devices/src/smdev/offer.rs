@@ -5,8 +5,8 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 
-use crate::buf::Cut;
-use crate::device::{Keep, Memory, Part, PostError, Quiet, View};
+use crate::buf::ChainRange;
+use crate::device::{KeepAlive, MemoryDesc, MemoryPart, PostError, QuiesceStatus, View};
 use crate::sync::{Condvar, Mutex, lock};
 
 #[cfg(all(test, loom))]
@@ -17,9 +17,9 @@ mod model;
 /// # Invariants
 /// 1. While an offer is in the table with `readers > 0`, its bytes are readable: [`revoke`](Self::revoke) takes it out
 ///    of the table and returns only when `readers` is 0.
-/// 2. An offer that is `closed` gets no more readers.
+/// 2. An offer that is `revoked` gets no more readers.
 #[derive(Debug, Default)]
-pub(super) struct Offers {
+pub(super) struct ExposedTable {
     table: Mutex<Table>,
     unread: Condvar,
 }
@@ -28,36 +28,36 @@ pub(super) struct Offers {
 struct Table {
     /// The last number that was given.
     last: u64,
-    offers: HashMap<u64, Offer>,
+    offers: HashMap<u64, Exposed>,
 }
 
-struct Offer {
-    memory: Memory,
+struct Exposed {
+    memory: MemoryDesc,
     /// What the memory lives by, if it may be looked at.
-    keep: Option<Keep>,
+    keep: Option<KeepAlive>,
     is_viewed: bool,
     /// The bytes of the copies that have ended well.
     copied: usize,
     readers: u32,
-    closed: bool,
+    revoked: bool,
     /// What the last reader calls.
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl fmt::Debug for Offer {
+impl fmt::Debug for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Offer({} B, {} readers)", self.memory.bytes(), self.readers)
+        write!(f, "Exposed({} B, {} readers)", self.memory.bytes(), self.readers)
     }
 }
 
 impl Table {
     /// Returns an offer that is not closed, and has the bytes `at..at + len`.
-    fn find(&mut self, number: u64, at: usize, len: usize) -> Result<&mut Offer, PostError> {
+    fn find(&mut self, number: u64, at: usize, len: usize) -> Result<&mut Exposed, PostError> {
         if number == 0 || number > self.last {
             return Err(PostError::Broken("its key names nothing that was ever lent".into()));
         }
-        let offer = self.offers.get_mut(&number).filter(|offer| !offer.closed);
-        let offer = offer.ok_or(PostError::Withdrawn)?;
+        let offer = self.offers.get_mut(&number).filter(|offer| !offer.revoked);
+        let offer = offer.ok_or(PostError::Revoked)?;
         let bytes = offer.memory.bytes();
         if at.checked_add(len).is_none_or(|end| end > bytes) {
             let why = format!("it announced more than it lent: {bytes} bytes, not {len} from byte {at} on");
@@ -67,18 +67,18 @@ impl Table {
     }
 }
 
-impl Offers {
+impl ExposedTable {
     /// Lends memory; returns its number, which is never used again.
     ///
     /// # Safety
     /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned; if there is a `keep`, as long as there
     /// is a copy of that.
-    pub(super) unsafe fn offer(&self, memory: Memory, keep: Option<Keep>) -> u64 {
+    pub(super) unsafe fn offer(&self, memory: MemoryDesc, keep: Option<KeepAlive>) -> u64 {
         let mut table = lock(&self.table);
         table.last += 1;
         let number = table.last;
         let offer =
-            Offer { memory, keep, is_viewed: false, copied: 0, readers: 0, closed: false, then: None };
+            Exposed { memory, keep, is_viewed: false, copied: 0, readers: 0, revoked: false, then: None };
         table.offers.insert(number, offer);
         number
     }
@@ -99,8 +99,8 @@ impl Offers {
 
     /// Returns whether an offer has been viewed, or copied as a whole: its receiver has the message.
     pub(super) fn is_received(&self, number: u64) -> bool {
-        let is_copied = |offer: &Offer| offer.copied > 0 && offer.copied >= offer.memory.bytes();
-        let is_received = |offer: &Offer| offer.is_viewed || is_copied(offer);
+        let is_copied = |offer: &Exposed| offer.copied > 0 && offer.copied >= offer.memory.bytes();
+        let is_received = |offer: &Exposed| offer.is_viewed || is_copied(offer);
         lock(&self.table).offers.get(&number).is_some_and(is_received)
     }
 
@@ -108,7 +108,7 @@ impl Offers {
     pub(super) fn revoke(&self, number: u64) {
         let mut table = lock(&self.table);
         while let Some(offer) = table.offers.get_mut(&number) {
-            offer.closed = true;
+            offer.revoked = true;
             if offer.readers == 0 {
                 let ended = table.offers.remove(&number);
                 // What kept its memory may be somebody's own, which goes when no lock is held.
@@ -120,17 +120,17 @@ impl Offers {
     }
 
     /// Lets nobody else begin to read an offer; `then` is called when those have ended who have begun.
-    pub(super) fn quiesce(&self, number: u64, then: impl FnOnce() + Send + 'static) -> Quiet {
+    pub(super) fn quiesce(&self, number: u64, then: impl FnOnce() + Send + 'static) -> QuiesceStatus {
         match lock(&self.table).offers.get_mut(&number) {
             Some(offer) => {
-                offer.closed = true;
+                offer.revoked = true;
                 if offer.readers == 0 {
-                    return Quiet::Now;
+                    return QuiesceStatus::Done;
                 }
                 offer.then = Some(Box::new(then));
-                Quiet::Later
+                QuiesceStatus::InProgress
             }
-            None => Quiet::Now,
+            None => QuiesceStatus::Done,
         }
     }
 
@@ -143,7 +143,7 @@ impl Offers {
         &self,
         number: u64,
         at: usize,
-        to: Part<'_>,
+        to: MemoryPart<'_>,
         run: impl FnOnce(*const u8, *mut u8, usize),
     ) -> Result<(), PostError> {
         let from = self.open(number, at, to.len)?;
@@ -151,11 +151,11 @@ impl Offers {
         // the caller vouches for `to`.
         let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
         let len = if copied.is_ok() { to.len } else { 0 };
-        if self.close(number, len) { copied } else { Err(PostError::Withdrawn) }
+        if self.close(number, len) { copied } else { Err(PostError::Revoked) }
     }
 
     /// Becomes a reader of an offer.
-    fn open(&self, number: u64, at: usize, len: usize) -> Result<Memory, PostError> {
+    fn open(&self, number: u64, at: usize, len: usize) -> Result<MemoryDesc, PostError> {
         let mut table = lock(&self.table);
         let offer = table.find(number, at, len)?;
         offer.readers += 1;
@@ -168,11 +168,11 @@ impl Offers {
         let mut table = lock(&self.table);
         let Some(offer) = table.offers.get_mut(&number) else { return false };
         offer.readers -= 1;
-        if !offer.closed {
+        if !offer.revoked {
             offer.copied += len;
         }
-        if offer.readers > 0 || !offer.closed {
-            return !offer.closed;
+        if offer.readers > 0 || !offer.revoked {
+            return !offer.revoked;
         }
         let then = offer.then.take();
         drop(table);
@@ -189,8 +189,8 @@ impl Offers {
 /// # Safety
 /// `from` is readable and does not change, `to` is writable and used by nobody else; both are as long.
 unsafe fn copy(
-    from: Part<'_>,
-    to: Part<'_>,
+    from: MemoryPart<'_>,
+    to: MemoryPart<'_>,
     run: impl FnOnce(*const u8, *mut u8, usize),
 ) -> Result<(), PostError> {
     if let (Some(src), Some(dst)) = (from.run(), to.run()) {
@@ -220,7 +220,7 @@ unsafe fn copy(
 ///
 /// # Safety
 /// As of [`copy`].
-unsafe fn copy_chain(pieces: Cut<'_>, to: Part<'_>) {
+unsafe fn copy_chain(pieces: ChainRange<'_>, to: MemoryPart<'_>) {
     let (mine, mut at) = (to.memory, to.at);
     for piece in pieces {
         let src = piece.base;
@@ -247,10 +247,11 @@ mod tests {
     #[test]
     fn an_offer_that_was_copied_as_a_whole_has_been_received() {
         let (mut from, mut to) = ([7u8; 100], [0u8; 100]);
-        let memory =
-            |bytes: &mut [u8]| Memory::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap();
+        let memory = |bytes: &mut [u8]| {
+            MemoryDesc::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
+        };
         let (from, to) = (memory(&mut from), memory(&mut to));
-        let offers = Offers::default();
+        let offers = ExposedTable::default();
         let get = |number, at, len| {
             // SAFETY: the bytes are those of `from` and `to`, which do not overlap.
             let run = |src: *const u8, dst, len| unsafe { std::ptr::copy(src, dst, len) };
@@ -264,8 +265,8 @@ mod tests {
         }
         assert_eq!((get(whole, 60, 40), offers.is_received(whole)), (Ok(()), true));
         for (number, is_received) in [(whole, true), (half, false)] {
-            assert_eq!(offers.quiesce(number, || ()), Quiet::Now);
-            assert_eq!(get(number, 60, 40), Err(PostError::Withdrawn));
+            assert_eq!(offers.quiesce(number, || ()), QuiesceStatus::Done);
+            assert_eq!(get(number, 60, 40), Err(PostError::Revoked));
             assert_eq!(offers.is_received(number), is_received);
         }
     }

@@ -3,7 +3,7 @@
 //! One core has so many lines on their way and no more, and each line that the other core has just written comes from there.
 //! Two cores have twice as many, and the sender finds what it has written in its own cache.
 
-use crate::ring::{End, Pieces};
+use crate::ring::{SharedCopy, Side};
 use crate::sync::pause;
 
 #[cfg(all(test, loom))]
@@ -31,20 +31,20 @@ const LOOKS: u32 = if cfg!(loom) { 0 } else { 2_000 };
 /// The words of the pieces are the addresses and the length of a copy that may be made while a piece of it is left, or was
 /// taken and has yet to be copied.
 #[derive(Debug, Default)]
-pub(super) struct Together(Pieces);
+pub(super) struct CoopCopy(SharedCopy);
 
-impl Together {
+impl CoopCopy {
     /// Copies `len` bytes; `call` tells the owner of `from` that it may help. Returns how many pieces it has helped with.
     ///
     /// # Safety
     /// `len` bytes at `from` may be read and do not change, as many at `to` may be written and nobody else uses them; the
-    /// provenance of both is exposed. Nobody else copies by this `Together` at the same time.
+    /// provenance of both is exposed. Nobody else copies by this `CoopCopy` at the same time.
     pub(super) unsafe fn copy(&self, from: usize, to: usize, len: usize, call: impl FnOnce()) -> u32 {
         let pieces = len.div_ceil(piece_of(len)) as u32;
         self.0.open(pieces, [from as u64, to as u64, len as u64, 0, 0]);
         call();
         let mut mine = 0;
-        while let Some(piece) = self.0.take(End::First, |_| 1) {
+        while let Some(piece) = self.0.take(Side::Front, |_| 1) {
             // SAFETY: the piece was taken by us; the invariant.
             unsafe { self.copy_piece(piece.start) };
             mine += 1;
@@ -63,7 +63,7 @@ impl Together {
 
     /// Copies a piece, if one is left; returns whether there was one.
     pub(super) fn help(&self) -> bool {
-        let Some(piece) = self.0.take(End::Last, |_| 1) else { return false };
+        let Some(piece) = self.0.take(Side::Back, |_| 1) else { return false };
         // SAFETY: the piece was taken by us; who called waits in `copy` until it is counted below.
         unsafe { self.copy_piece(piece.start) };
         self.0.count(&piece, true);
@@ -93,7 +93,7 @@ mod tests {
 
     /// Copies of many lengths, odd ones among them, with or without a helper that looks all the time.
     fn copies(with_help: bool) -> u32 {
-        let (together, over) = (Together::default(), AtomicBool::new(false));
+        let (together, over) = (CoopCopy::default(), AtomicBool::new(false));
         let mut helped = 0;
         thread::scope(|scope| {
             if with_help {

@@ -11,7 +11,7 @@
 //!   the socket does, and so no longer than its process; it says yes where that cannot be found out;
 //! * `membarrier`: `register` says whether `run` will work in this process, `run` makes every thread of every registered
 //!   process pass a full fence, or says that it did not: then both sides of a doorbell fence for themselves;
-//! * `Shared`, `SharedView`: memory that several processes map and nobody can truncate, and of which each reserves what it
+//! * `SharedStorage`, `SegmentView`: memory that several processes map and nobody can truncate, and of which each reserves what it
 //!   uses, as in `mpj-pool`;
 //!   `HAS_SHARED_MEMORY`: whether there is such memory at all;
 //! * `Poll`: which of many sockets are readable or writable, level-triggered, itself a descriptor that is readable when

@@ -26,7 +26,7 @@ pub(crate) enum Value {
 
 /// What kind of event it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
+pub(super) enum EventKind {
     /// It took time.
     Slice { end: Moment },
     /// A message begins in the slice around it.
@@ -45,7 +45,7 @@ pub(super) enum Shape {
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) at: Moment,
-    pub(super) shape: Shape,
+    pub(super) shape: EventKind,
     pub(super) thread: u32,
     /// Its name, in two parts.
     pub(super) name: [&'static str; 2],
@@ -60,8 +60,8 @@ impl Event {
     pub(super) fn write(&self, rank: u32, names: &Names, out: &mut String) {
         let Event { at, shape, thread, name: [first, second], category, why, .. } = self;
         match shape {
-            Shape::Thread => return name_thread(rank, *thread, why.as_deref(), out),
-            Shape::Start(flow) | Shape::Finish(flow) => {
+            EventKind::Thread => return name_thread(rank, *thread, why.as_deref(), out),
+            EventKind::Start(flow) | EventKind::Finish(flow) => {
                 put(out, format_args!("{{\"name\":\"{} to {}\",\"id\":{}", flow.from, flow.to, flow.order));
             }
             _ => put(out, format_args!("{{\"name\":\"{first}{second}\"")),
@@ -70,17 +70,17 @@ impl Event {
             put(out, format_args!(",\"cat\":\"{category}\""));
         }
         let phase = match shape {
-            Shape::Slice { .. } => "X",
-            Shape::Start(_) => "s",
-            Shape::Finish(_) => "f\",\"bp\":\"e",
-            Shape::Instant => "i\",\"s\":\"t",
-            Shape::Count | Shape::Thread => "C",
+            EventKind::Slice { .. } => "X",
+            EventKind::Start(_) => "s",
+            EventKind::Finish(_) => "f\",\"bp\":\"e",
+            EventKind::Instant => "i\",\"s\":\"t",
+            EventKind::Count | EventKind::Thread => "C",
         };
         put(out, format_args!(",\"ph\":\"{phase}\",\"pid\":{rank},\"tid\":{thread},\"ts\":{}", Micros(at.0)));
-        if let Shape::Slice { end } = shape {
+        if let EventKind::Slice { end } = shape {
             put(out, format_args!(",\"dur\":{}", Micros(end.0.saturating_sub(at.0))));
         }
-        if !matches!(shape, Shape::Start(_) | Shape::Finish(_)) {
+        if !matches!(shape, EventKind::Start(_) | EventKind::Finish(_)) {
             self.write_args(names, out);
         }
         out.push_str("},\n");
@@ -189,7 +189,7 @@ mod tests {
         ];
         let slice = Event {
             at,
-            shape: Shape::Slice { end },
+            shape: EventKind::Slice { end },
             thread: 7,
             name: ["wait: ", "send"],
             category: "wait",
@@ -209,7 +209,7 @@ mod tests {
         );
         let flow = Flow { from: 0, to: 3, order: 9 };
         assert_eq!(
-            line(&Event { shape: Shape::Finish(flow), category: "message", ..slice }),
+            line(&Event { shape: EventKind::Finish(flow), category: "message", ..slice }),
             "{\"name\":\"0 to 3\",\"id\":9,\"cat\":\"message\",\"ph\":\"f\",\"bp\":\"e\",\"pid\":3,\"tid\":7,\"ts\":1002.003},\n"
         );
     }

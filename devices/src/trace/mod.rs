@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   engine ── waits, messages, moves, ends ──┐
-//!   mpj ───── collectives ───────────────────┴─► Trace (one a rank) ─► FILE.rankN ─► Parts::join ─► FILE
+//!   mpj ───── collectives ───────────────────┴─► Trace (one a rank) ─► FILE.rankN ─► TraceFiles::join ─► FILE
 //!                                                events in a buffer     JSON, a line   by the launcher, or the process
 //!                                                                       an event       that hosts all ranks
 //! ```
@@ -29,12 +29,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-pub use parts::Parts;
+pub use parts::TraceFiles;
 pub use summary::Summary;
 
 pub(crate) use event::Value;
-use event::{Args, Event, Shape};
-use parts::Part;
+use event::{Args, Event, EventKind};
+use parts::RankFile;
 
 use crate::config::{Config, Number, Text};
 use crate::engine::{Channel, Traffic};
@@ -61,10 +61,10 @@ pub const TRACE_EVENTS: Number = Number {
 const BUFFER: usize = 4096;
 
 /// How often what is kept is written.
-const KEPT: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often counters are recorded, at most.
-const SAMPLES: u64 = 10_000_000;
+const COUNTER_INTERVAL_NS: u64 = 10_000_000;
 
 /// The least time between two events of a thread: less is lost where a reader keeps microseconds as floating point.
 const TICK: u64 = 10;
@@ -82,7 +82,7 @@ thread_local! {
 pub struct Trace {
     rank: u32,
     /// Under a lock of its own: the thread that writes it now and then is no reason to take the engine's bias away.
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<TraceBuffer>>,
 }
 
 /// A message on its way, as both sides know it.
@@ -95,11 +95,11 @@ pub(crate) struct Flow {
 }
 
 /// What a rank has recorded.
-struct Book {
-    part: Part,
+struct TraceBuffer {
+    part: RankFile,
     events: Vec<Event>,
     /// How many events more are kept, and how many were not.
-    room: u64,
+    events_left: u64,
     left_out: u64,
     is_over: bool,
     /// The threads that have been named.
@@ -124,10 +124,10 @@ impl Trace {
         if path.is_empty() {
             return None;
         }
-        let book = Book {
-            part: Part::open(path, rank),
+        let book = TraceBuffer {
+            part: RankFile::open(path, rank),
             events: Vec::with_capacity(BUFFER),
-            room: config.number(&TRACE_EVENTS),
+            events_left: config.number(&TRACE_EVENTS),
             left_out: 0,
             is_over: false,
             threads: Vec::new(),
@@ -141,7 +141,7 @@ impl Trace {
         let kept = Arc::downgrade(&book);
         // If there can be no such thread a rank that is killed has lost more.
         let _ =
-            std::thread::Builder::new().name("trace".into()).spawn(move || write_now_and_then(&kept, rank));
+            std::thread::Builder::new().name("trace".into()).spawn(move || flush_periodically(&kept, rank));
         Some(Box::new(Trace { rank, book }))
     }
 
@@ -150,7 +150,7 @@ impl Trace {
         self.book().names.insert(context, Arc::clone(name));
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, TraceBuffer> {
         lock(&self.book)
     }
 
@@ -213,11 +213,11 @@ impl Trace {
         category: &'static str,
         args: &[(&'static str, Value)],
     ) {
-        self.record(begun, Shape::Slice { end: self.now() }, name, category, args);
+        self.record(begun, EventKind::Slice { end: self.now() }, name, category, args);
     }
 
     /// Records what ends now, and that a message has begun or ended in it.
-    pub(crate) fn slice_of(
+    pub(crate) fn slice_with_flow(
         &self,
         begun: Moment,
         name: &'static str,
@@ -225,7 +225,7 @@ impl Trace {
         args: &[(&'static str, Value)],
     ) {
         self.slice(begun, ["", name], "message", args);
-        let shape = if flow.from == self.rank { Shape::Start(flow) } else { Shape::Finish(flow) };
+        let shape = if flow.from == self.rank { EventKind::Start(flow) } else { EventKind::Finish(flow) };
         // The least that is inside of the slice: a slice has two moments.
         self.record(Moment(begun.0 + TICK / 2), shape, ["", ""], "message", &[]);
     }
@@ -238,7 +238,7 @@ impl Trace {
         args: &[(&'static str, Value)],
         why: Option<&str>,
     ) {
-        let event = self.event(self.now(), Shape::Instant, ["", name], category, args);
+        let event = self.event(self.now(), EventKind::Instant, ["", name], category, args);
         self.keep(Event { why: why.map(Into::into), ..event });
     }
 
@@ -247,7 +247,7 @@ impl Trace {
         let now = sys::now();
         let mut book = self.book();
         // Another thread may have been at it since this one has read the clock.
-        let is_due = now.saturating_sub(book.sampled) >= SAMPLES;
+        let is_due = now.saturating_sub(book.sampled) >= COUNTER_INTERVAL_NS;
         if is_due {
             book.sampled = now;
         }
@@ -264,12 +264,18 @@ impl Trace {
             ("registered", Value::Number(registered.bytes)),
             ("copied", Value::Number(copied.bytes)),
         ];
-        self.record(self.now(), Shape::Count, [device, ", bytes:"], "", &args);
+        self.record(self.now(), EventKind::Count, [device, ", bytes:"], "", &args);
     }
 
     /// Records all copies that this rank has made until now.
     pub(crate) fn copies(&self, bytes: u64) {
-        self.record(self.now(), Shape::Count, ["", "copies, bytes:"], "", &[("all", Value::Number(bytes))]);
+        self.record(
+            self.now(),
+            EventKind::Count,
+            ["", "copies, bytes:"],
+            "",
+            &[("all", Value::Number(bytes))],
+        );
     }
 
     /// Counts a message to `to`, in the order in which their first frames are given to the device.
@@ -288,7 +294,7 @@ impl Trace {
     }
 
     /// Returns such a message when its body has arrived, or will not.
-    pub(crate) fn body_of(&self, from: u32, context: u64, op: u64) -> Option<Flow> {
+    pub(crate) fn take_expected_body(&self, from: u32, context: u64, op: u64) -> Option<Flow> {
         let order = self.book().announced.remove(&(from, context, op))?;
         Some(Flow { from, to: self.rank, order })
     }
@@ -296,7 +302,7 @@ impl Trace {
     fn record(
         &self,
         at: Moment,
-        shape: Shape,
+        shape: EventKind,
         name: [&'static str; 2],
         category: &'static str,
         args: &[(&'static str, Value)],
@@ -307,7 +313,7 @@ impl Trace {
     fn event(
         &self,
         at: Moment,
-        shape: Shape,
+        shape: EventKind,
         name: [&'static str; 2],
         category: &'static str,
         args: &[(&'static str, Value)],
@@ -326,16 +332,21 @@ impl Trace {
     ///
     /// # Errors
     /// Why what was recorded is not all in the file.
-    pub(crate) fn end(&self) -> Result<(), String> {
+    pub(crate) fn close(&self) -> Result<(), String> {
         let now = self.now();
         let mut book = self.book();
         if book.left_out > 0 {
             let args = [("events", Value::Number(book.left_out))];
-            let event =
-                self.event(now, Shape::Instant, ["", "left out, as MPJ_TRACE_EVENTS says"], "trace", &args);
+            let event = self.event(
+                now,
+                EventKind::Instant,
+                ["", "left out, as MPJ_TRACE_EVENTS says"],
+                "trace",
+                &args,
+            );
             book.events.push(event);
         }
-        book.room = 0;
+        book.events_left = 0;
         book.is_over = true;
         book.write(self.rank);
         book.part.close(self.rank)
@@ -345,21 +356,21 @@ impl Trace {
 impl Drop for Trace {
     /// Of a rank that has not left the job in good order, all is written that can be.
     fn drop(&mut self) {
-        let _ = self.end();
+        let _ = self.close();
     }
 }
 
-impl Book {
+impl TraceBuffer {
     fn keep(&mut self, event: Event, rank: u32) {
-        if self.room == 0 {
+        if self.events_left == 0 {
             self.left_out += 1;
             return;
         }
-        self.room -= 1;
+        self.events_left -= 1;
         if !self.threads.contains(&event.thread) {
             self.threads.push(event.thread);
             let name = std::thread::current().name().map(Into::into);
-            self.events.push(Event { shape: Shape::Thread, why: name, ..event.clone() });
+            self.events.push(Event { shape: EventKind::Thread, why: name, ..event.clone() });
         }
         self.events.push(event);
         if self.events.len() >= BUFFER {
@@ -373,14 +384,14 @@ impl Book {
     }
 }
 
-fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+fn lock(book: &Mutex<TraceBuffer>) -> MutexGuard<'_, TraceBuffer> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes what is kept, until the trace has ended.
-fn write_now_and_then(book: &Weak<Mutex<Book>>, rank: u32) {
+fn flush_periodically(book: &Weak<Mutex<TraceBuffer>>, rank: u32) {
     loop {
-        std::thread::sleep(KEPT);
+        std::thread::sleep(FLUSH_INTERVAL);
         let Some(book) = book.upgrade() else { return };
         let mut book = lock(&book);
         if book.is_over {
@@ -415,7 +426,7 @@ mod tests {
         config.read(&TRACE, path.to_str().unwrap()).unwrap();
         let trace = Trace::open(&config, 0).unwrap();
         assert!(trace.wants_counters() && !trace.wants_counters());
-        trace.book().sampled = sys::now() + SAMPLES;
+        trace.book().sampled = sys::now() + COUNTER_INTERVAL_NS;
         assert!(!trace.wants_counters());
         drop(trace);
         std::fs::remove_file(path.with_extension("rank0")).unwrap();

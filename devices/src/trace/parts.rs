@@ -19,7 +19,7 @@ fn part_of(path: &Path, rank: u32) -> PathBuf {
 }
 
 /// One rank's part.
-pub(super) struct Part {
+pub(super) struct RankFile {
     path: PathBuf,
     file: Option<File>,
     /// Why it is not whole.
@@ -27,11 +27,11 @@ pub(super) struct Part {
     text: String,
 }
 
-impl Part {
+impl RankFile {
     /// Makes the file.
     pub(super) fn open(path: &str, rank: u32) -> Self {
         let path = part_of(path.as_ref(), rank);
-        let mut part = Part { path, file: None, failure: None, text: "[\n".into() };
+        let mut part = RankFile { path, file: None, failure: None, text: "[\n".into() };
         match File::create(&part.path) {
             Ok(file) => part.file = Some(file),
             Err(error) => part.fail(&error),
@@ -73,13 +73,13 @@ impl Part {
 /// The file of a whole job, which its ranks' parts are joined in when all have ended. While there is one, no other job
 /// can have the file.
 #[derive(Debug)]
-pub struct Parts {
+pub struct TraceFiles {
     path: PathBuf,
     file: File,
     size: u32,
 }
 
-impl Parts {
+impl TraceFiles {
     /// Makes the file of a job of `size` ranks, before any of them begins; parts that others have left are removed.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Parts {
                 _ => (),
             }
         }
-        Ok(Parts { path, file, size })
+        Ok(TraceFiles { path, file, size })
     }
 
     /// Returns the file.

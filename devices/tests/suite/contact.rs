@@ -8,8 +8,8 @@ use std::time::Duration;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Member, Pinboard, Sending};
 use mpj_devices::{
-    Address, Buf, Cards, Doorbell, End, Engine, Fault, Hub, Keep, Leave, Mode, Registry, Roster, Site,
-    SmDriver, Source, Started, Then,
+    Address, Buf, Callback, Cards, Coalesce, Doorbell, Engine, Exit, Fault, Hub, KeepAlive, Mode, Registry,
+    Roster, Site, SmDriver, Source, Started,
 };
 
 type Card = Vec<(String, Address)>;
@@ -17,7 +17,7 @@ type Card = Vec<(String, Address)>;
 /// Cards that come when the test says so.
 struct Slow {
     cards: Arc<dyn Cards>,
-    asked: Mutex<Vec<(u32, Then<Card>)>>,
+    asked: Mutex<Vec<(u32, Callback<Card>)>>,
 }
 
 impl fmt::Debug for Slow {
@@ -31,14 +31,14 @@ impl Cards for Slow {
         self.cards.publish(cards)
     }
 
-    fn ask(&self, rank: u32, then: Then<Card>) {
+    fn request(&self, rank: u32, then: Callback<Card>) {
         self.asked.lock().unwrap().push((rank, then));
     }
 }
 
 impl Slow {
     /// Takes the one question for a rank's cards.
-    fn question(&self, of: u32) -> Then<Card> {
+    fn question(&self, of: u32) -> Callback<Card> {
         let mut asked = self.asked.lock().unwrap();
         let at = asked.iter().position(|(rank, _)| *rank == of).expect("a question");
         let (_, then) = asked.swap_remove(at);
@@ -48,7 +48,7 @@ impl Slow {
 
     fn answer(&self, of: u32) {
         let then = self.question(of);
-        self.cards.ask(of, then);
+        self.cards.request(of, then);
     }
 }
 
@@ -134,19 +134,25 @@ fn nothing_is_reordered_when_a_peer_is_met() {
 
 #[test]
 fn an_end_ends_what_was_sent_to_who_is_not_met() {
-    let died = || End::Died("it was shot".into());
+    let died = || Exit::Died("it was shot".into());
     let dead = |fault: &Fault, who| matches!(fault, Fault::Dead { rank, .. } if *rank == who);
     alive(move || {
-        for (rank, end) in
-            [(1, died()), (2, died()), (1, End::Finishing([99].into())), (1, End::Closing), (1, End::Left)]
-        {
+        for (rank, end) in [
+            (1, died()),
+            (2, died()),
+            (1, Exit::ClosingExcept([99].into())),
+            (1, Exit::Closing),
+            (1, Exit::Left),
+        ] {
             let job = Job::new(3);
             let zero = &job.ranks[0];
             let sends: Vec<_> = (0..4).map(|at| start(zero, 1, at)).collect();
             job.roster.report(rank, end.clone());
             let right = |fault: &Fault| match end {
-                End::Died(_) => dead(fault, rank),
-                End::Finishing(_) | End::Closing | End::Left => *fault == Fault::Left { rank: Some(1) },
+                Exit::Died(_) => dead(fault, rank),
+                Exit::ClosingExcept(_) | Exit::Closing | Exit::Left => {
+                    *fault == Fault::Left { rank: Some(1) }
+                }
             };
             for send in sends {
                 let fault = send.wait(zero).unwrap_err();
@@ -169,13 +175,14 @@ fn what_was_sent_to_who_is_not_met_is_taken_back() {
         let zero = &job.ranks[0];
         for (mode, len) in [(Mode::Standard, 8), (Mode::Synchronous, 8), (Mode::Standard, 1 << 20)] {
             let memory = Arc::new(vec![7u8; len]);
-            let keep: Keep = Arc::clone(&memory) as Keep;
+            let keep: KeepAlive = Arc::clone(&memory) as KeepAlive;
             // SAFETY: `keep` keeps the bytes, and nobody writes them.
             #[expect(unsafe_code, reason = "see above")]
             let source = unsafe { Source::new(Buf::slice(&memory[..len]), Some(keep)) };
-            let started = zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode, Leave::Soon).unwrap();
+            let started =
+                zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode, Coalesce::Allowed).unwrap();
             let Started::Pending(completion) = started else { panic!("it was sent") };
-            assert!(zero.engine.withdraw(&zero.world, &completion));
+            assert!(zero.engine.cancel(&zero.world, &completion));
             assert_eq!(completion.outcome(), Some(&Err(Fault::Cancelled)));
             assert_eq!(Arc::strong_count(&memory), 1);
         }
@@ -193,7 +200,7 @@ fn too_many_messages_for_who_is_not_met_are_refused() {
             // SAFETY: the bytes are constant.
             #[expect(unsafe_code, reason = "see above")]
             let source = unsafe { Source::new(Buf::slice(&[7u8; 8]), None) };
-            zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode, Leave::Soon)
+            zero.engine.send(&zero.world, 1, 5, source.unwrap(), mode, Coalesce::Allowed)
         };
         for at in 0..LIMIT {
             let mode = if at % 2 == 0 { Mode::Standard } else { Mode::Synchronous };
@@ -202,7 +209,7 @@ fn too_many_messages_for_who_is_not_met_are_refused() {
         for mode in [Mode::Standard, Mode::Synchronous] {
             assert_eq!(send(mode).unwrap_err(), Fault::TooManyMessages { rank: 1, limit: LIMIT });
         }
-        job.roster.report(1, End::Died("it was shot".into()));
+        job.roster.report(1, Exit::Died("it was shot".into()));
         zero.engine.progress();
         zero.engine.close();
     });
@@ -268,7 +275,7 @@ fn a_peer_that_cannot_be_answered_is_reported() {
         let Err(Fault::Dead { rank: 1, cause, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!(&*cause, "it cannot be answered: nobody knows");
         // As its process ends with it.
-        job.roster.report(0, End::Died("it has failed".into()));
+        job.roster.report(0, Exit::Died("it has failed".into()));
         assert!(sent.wait(one).is_err());
     });
 }
@@ -314,12 +321,15 @@ fn who_closes_waits_for_a_peer_or_for_its_end() {
             std::thread::scope(|threads| {
                 let closing = threads.spawn(|| zero.engine.close());
                 std::thread::sleep(Duration::from_millis(20));
-                assert!(!closing.is_finished() && job.roster.known() == 0, "it leaves a message behind");
+                assert!(
+                    !closing.is_finished() && job.roster.event_count() == 0,
+                    "it leaves a message behind"
+                );
                 if comes {
                     job.slow.answer(1);
                     receive(one, 0, 3);
                 } else {
-                    job.roster.report(1, End::Died("it was shot".into()));
+                    job.roster.report(1, Exit::Died("it was shot".into()));
                 }
             });
             assert_eq!(sent.wait(zero).is_ok(), comes);

@@ -61,7 +61,7 @@ fn run(device: &str) {
     let mut config = Config::default();
     config.set(&config::BUDGET, 1 << 20).unwrap();
     config.set(&config::CREDIT, GROWN).unwrap();
-    run_threads(|all| all.only(&[device]).unwrap(), &config, SENDERS + 1, &CASE);
+    run_threads(|all| all.select(&[device]).unwrap(), &config, SENDERS + 1, &CASE);
 }
 
 #[test]

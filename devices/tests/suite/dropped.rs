@@ -6,8 +6,8 @@ use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::Pinboard;
 use mpj_devices::{
-    Buf, Doorbell, End, Engine, Group, Hub, Keep, Leave, Mode, Pattern, Registry, Roster, Site, SmDriver,
-    Source, Target,
+    Buf, Coalesce, Doorbell, Engine, Exit, Group, Hub, KeepAlive, Mode, Pattern, Registry, Roster, Site,
+    SmDriver, Source, Target,
 };
 
 #[test]
@@ -26,11 +26,11 @@ fn announced_messages_go_with_their_engine() {
     // The memory outlives the test's engine; `held` says whether the engine has promised to let go of it.
     let mut memory = vec![7u8; LEN];
     let held = Arc::new(());
-    let keep: Keep = Arc::clone(&held) as Keep;
+    let keep: KeepAlive = Arc::clone(&held) as KeepAlive;
     // SAFETY: the bytes are written only after `held` says that the source is gone.
     #[expect(unsafe_code, reason = "see above")]
     let source = unsafe { Source::new(Buf::read_only(memory.as_ptr(), LEN, Primitive::Byte), Some(keep)) };
-    let started = sender.send(&to, 1, 1, source.unwrap(), Mode::Standard, Leave::Soon).unwrap();
+    let started = sender.send(&to, 1, 1, source.unwrap(), Mode::Standard, Coalesce::Allowed).unwrap();
     receiver.progress();
     drop(sender);
     assert_eq!(Arc::strong_count(&held), 1, "the engine is gone, its source is not");
@@ -40,13 +40,13 @@ fn announced_messages_go_with_their_engine() {
 
     let got = Arc::new(Mutex::new(vec![0u8; LEN]));
     let base = got.lock().unwrap().as_mut_ptr();
-    let keep: Keep = Arc::clone(&got) as Keep;
+    let keep: KeepAlive = Arc::clone(&got) as KeepAlive;
     // SAFETY: nobody looks into the mutex before the receive has ended.
     #[expect(unsafe_code, reason = "see above")]
     let target = unsafe { Target::new(Buf::new(base, LEN, Primitive::Byte), Some(keep)) };
     let pattern = Pattern { source: 0, tag: 1 };
     let receive = receiver.recv(&from, pattern, target.unwrap());
-    roster.report(0, End::Died("its thread is gone".into()));
+    roster.report(0, Exit::Died("its thread is gone".into()));
     let outcome = receive.and_then(|started| receiver.wait(started));
     assert!(outcome.is_err(), "a message from memory that is no longer its own");
     assert!(got.lock().unwrap().iter().all(|byte| *byte == 0));

@@ -48,7 +48,7 @@ unsafe impl Inlet for Counted {
         0
     }
 
-    fn asks_system(&self) -> bool {
+    fn needs_syscall(&self) -> bool {
         self.asks
     }
 }

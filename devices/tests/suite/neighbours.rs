@@ -4,7 +4,7 @@
 use std::sync::{Arc, mpsc};
 
 use mpj_devices::config::{self, Config};
-use mpj_devices::device::{Body, Landing, Token};
+use mpj_devices::device::{Body, Landing, OpToken};
 use mpj_devices::{
     Address, Doorbell, Driver, HostId, Hosts, Inlet, Opened, PeerId, PostError, Segment, ShmDriver, Sink,
     Site,
@@ -64,13 +64,13 @@ unsafe impl Sink for Arrived {
 
     fn landed(&mut self, _from: PeerId) {}
 
-    fn lost(&mut self, from: PeerId, _why: &str) {
+    fn peer_lost(&mut self, from: PeerId, _why: &str) {
         self.lost.push(from.0);
     }
 
-    fn moved(&mut self, _op: Token, _outcome: Result<(), String>) {}
+    fn completed(&mut self, _op: OpToken, _outcome: Result<(), String>) {}
 
-    fn quiet(&mut self, _op: Token) {}
+    fn quiesced(&mut self, _op: OpToken) {}
 }
 
 fn take(inlet: &mut dyn Inlet) -> Vec<(u32, Vec<u8>)> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Case, Member, run_threads};
-use mpj_devices::{Address, Cards, Doorbell, Engine, JobKey, NioDriver, Registry, Site, Then};
+use mpj_devices::{Address, Callback, Cards, Doorbell, Engine, JobKey, NioDriver, Registry, Site};
 
 /// Looks at the messages of this rank once in a while until `done`.
 fn look_seldom(m: &Member, pause: Duration, done: impl Fn() -> bool) {
@@ -68,7 +68,7 @@ static CASES: [Case; 8] = [
 
 #[test]
 fn a_rank_that_looks_seldom_is_alive() {
-    let tcp = |all: Registry| all.only(&["niodev"]).unwrap();
+    let tcp = |all: Registry| all.select(&["niodev"]).unwrap();
     // They sleep nearly all the time.
     std::thread::scope(|scope| {
         for case in &CASES {
@@ -86,7 +86,7 @@ impl Cards for Nobody {
         Ok(())
     }
 
-    fn ask(&self, _rank: u32, then: Then<Vec<(String, Address)>>) {
+    fn request(&self, _rank: u32, then: Callback<Vec<(String, Address)>>) {
         let at = TcpListener::bind("127.0.0.1:0").and_then(|closed| closed.local_addr()).unwrap();
         let order = if cfg!(target_endian = "big") { "big" } else { "little" };
         then(Ok(vec![("niodev".into(), Address(format!("{at} 262144 {order}-endian").into_bytes()))]));

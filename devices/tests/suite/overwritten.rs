@@ -10,10 +10,10 @@ use std::time::Duration;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Member, Pinboard};
 use mpj_devices::{
-    ANY_TAG, Doorbell, End, Engine, Event, Fault, HostId, Hosts, Pattern, Registry, Roster, Segment,
+    ANY_TAG, Doorbell, Engine, Exit, ExitEvent, Fault, HostId, Hosts, Pattern, Registry, Roster, Segment,
     ShmDriver, Site,
 };
-use mpj_pool::{Shared, SharedView};
+use mpj_pool::{SegmentView, SharedStorage};
 
 /// A bound on liveness: ranks check what they share once a second.
 const LIVENESS: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ struct Job {
     members: Vec<Member>,
     roster: Arc<Roster>,
     memory: Segment,
-    view: SharedView,
+    view: SegmentView,
 }
 
 impl Job {
@@ -46,12 +46,12 @@ impl Job {
             let engine = Engine::open(site, &registry, &config, board.of(rank), Arc::clone(&roster));
             Member::join(engine.unwrap()).unwrap()
         };
-        let (members, view) = ((0..ranks).map(member).collect(), Shared::attach(fd()).unwrap());
+        let (members, view) = ((0..ranks).map(member).collect(), SharedStorage::attach(fd()).unwrap());
         Job { members, roster, memory, view }
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        let word = self.view.at(at, 8).unwrap().cast::<AtomicU64>();
+        let word = self.view.ptr_at(at, 8).unwrap().cast::<AtomicU64>();
         // SAFETY: `at` vouches for the word, which is aligned; the ranks use it as an atomic, or copy it.
         unsafe { word.as_ref() }
     }
@@ -74,7 +74,7 @@ impl Job {
                 let (done, part) = (done.clone(), &part);
                 scope.spawn(move || {
                     let outcome = part(member);
-                    member.roster().report(member.rank, End::Died("its part is over".into()));
+                    member.roster().report(member.rank, Exit::Died("its part is over".into()));
                     done.send((member.rank, outcome)).unwrap();
                 });
             }
@@ -85,7 +85,9 @@ impl Job {
                     let stuck: Vec<_> =
                         (0..outcomes.len()).filter(|rank| outcomes[*rank].is_none()).collect();
                     // Let them go, so that the scope ends.
-                    stuck.iter().for_each(|rank| self.roster.report(*rank as u32, End::Died("stuck".into())));
+                    stuck
+                        .iter()
+                        .for_each(|rank| self.roster.report(*rank as u32, Exit::Died("stuck".into())));
                     panic!("ranks {stuck:?} sleep, and nobody has found anything");
                 };
                 outcomes[rank as usize] = Some(outcome);
@@ -100,7 +102,7 @@ impl Job {
         let outcomes = self.run(wait, || ());
         assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
         match self.roster.since(0).first() {
-            Some(Event { end: End::Died(why), .. }) => why.to_string(),
+            Some(ExitEvent { exit: Exit::Died(why), .. }) => why.to_string(),
             other => panic!("{other:?}"),
         }
     }
@@ -189,7 +191,7 @@ fn a_place_that_was_written_before_its_ring_was_made_is_found_by_who_cannot_answ
     );
     assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
     let first = job.roster.since(0).into_iter().next();
-    let Some(Event { rank: 0, end: End::Died(why) }) = first else { panic!("{first:?}") };
+    let Some(ExitEvent { rank: 0, exit: Exit::Died(why) }) = first else { panic!("{first:?}") };
     assert!(why.contains("cannot be answered: shmdev: there is a ring to"), "{why}");
 }
 

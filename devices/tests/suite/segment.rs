@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use mpj_devices::config::{Config, SHM_FRAGMENTS};
-use mpj_devices::device::{Body, Landing, Token};
+use mpj_devices::device::{Body, Landing, OpToken};
 use mpj_devices::{
     Address, Doorbell, Driver, HostId, Hosts, OpenError, Opened, PeerId, Segment, ShmDriver, Sink, Site,
 };
@@ -97,11 +97,11 @@ unsafe impl Sink for Bodies {
 
     fn landed(&mut self, _: PeerId) {}
 
-    fn lost(&mut self, _: PeerId, _: &str) {}
+    fn peer_lost(&mut self, _: PeerId, _: &str) {}
 
-    fn moved(&mut self, _: Token, _: Result<(), String>) {}
+    fn completed(&mut self, _: OpToken, _: Result<(), String>) {}
 
-    fn quiet(&mut self, _: Token) {}
+    fn quiesced(&mut self, _: OpToken) {}
 }
 
 /// A rank that others take for dead may still read what it was sent: nobody may write there.
@@ -121,7 +121,7 @@ fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
     for _ in 0..2 {
         to_accused.post(&[1; 8], Body::Bytes(&[1; 1000])).unwrap();
     }
-    to_accused.forget();
+    to_accused.peer_gone();
     for _ in 0..2 {
         let _ = to_other.post(&[2; 8], Body::Bytes(&[2; 1000]));
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mpj::config::Config;
 use mpj::devices::device::{Body, PostError};
 use mpj::devices::{
-    Address, Affinity, Caps, Device, Doorbell, Driver, Inlet, Link, OpenError, Opened, PeerId, Sink, Site,
+    Address, Affinity, Caps, Device, Doorbell, Driver, Inlet, Endpoint, OpenError, Opened, PeerId, Sink, Site,
 };
 
 /// The name that users choose the device by.
@@ -102,21 +102,21 @@ unsafe impl Device for MailDevice {
         (*peer == self.address()).then_some(Affinity(1000))
     }
 
-    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
+    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let to = lock(&self.all.0).get(&peer.0).cloned();
         let to = to.ok_or_else(|| OpenError { device: NAME, why: format!("{peer:?} has no mailbox") })?;
-        Ok(Box::new(MailLink { me: self.me, bell: Arc::clone(&self.bell), to }))
+        Ok(Box::new(MailEndpoint { me: self.me, bell: Arc::clone(&self.bell), to }))
     }
 }
 
 #[derive(Debug)]
-struct MailLink {
+struct MailEndpoint {
     me: PeerId,
     bell: Arc<Doorbell>,
     to: Arc<Mailbox>,
 }
 
-impl Link for MailLink {
+impl Endpoint for MailEndpoint {
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         let mut inside = lock(&self.to.inside);
         if inside.frames.len() >= FULL {

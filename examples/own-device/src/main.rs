@@ -6,13 +6,13 @@ mod mailbox;
 use std::process::ExitCode;
 
 use mailbox::Mailboxes;
-use mpj::boot::{Local, detect};
+use mpj::boot::{ThreadBoot, detect};
 use mpj::{Error, Op, World};
 
 fn main() -> ExitCode {
     // Under mpjrun the ranks that it has given to this process; else four threads.
     let faces = match detect() {
-        Ok(faces) => faces.unwrap_or_else(|| Local::job(4)),
+        Ok(faces) => faces.unwrap_or_else(|| ThreadBoot::ranks(4)),
         Err(why) => {
             eprintln!("own-device: {why}");
             return ExitCode::FAILURE;

@@ -60,8 +60,8 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let (attributes, name, inputs, output, body) =
         (&function.attrs, &function.sig.ident, &function.sig.inputs, &function.sig.output, &function.block);
     let limit = match timeout {
-        None => quote!(#krate::testing::LIMIT),
-        Some(text) => quote_spanned!(text.span()=> #krate::testing::limit(#text)),
+        None => quote!(#krate::testing::DEFAULT_TIMEOUT),
+        Some(text) => quote_spanned!(text.span()=> #krate::testing::parse_timeout(#text)),
     };
     quote! {
         #[::core::prelude::v1::test]

@@ -1,7 +1,7 @@
 //! Programs that know `mpj` and no other crate of ours, and forbid themselves unsafe code.
 #![forbid(unsafe_code)]
 
-use mpj::{Datatype, Order, Packer, View, World};
+use mpj::{ArrayOrder, Datatype, Packer, View, World};
 
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug, Datatype)]
@@ -38,7 +38,7 @@ fn a_structure_of_the_programs_own_is_an_element_and_a_buffer(world: World) -> m
 #[mpj::test(ranks = 2)]
 fn blocks_of_arrays_and_packers_need_no_other_crate(world: World) -> mpj::Result<()> {
     let grid: Vec<u16> = (0..20).collect();
-    let inner = Datatype::of::<u16>().subarray(&[4, 5], &[2, 3], &[1, 1], Order::C)?;
+    let inner = Datatype::of::<u16>().subarray(&[4, 5], &[2, 3], &[1, 1], ArrayOrder::C)?;
     let mut got = [0u16; 6];
     if world.rank() == 0 {
         world.send(&View::new(&grid, 0, &inner, 1)?, 1, 0)?;
@@ -63,7 +63,7 @@ mod by_the_modules {
 
     #[test]
     fn the_crates_underneath_are_modules() {
-        assert_eq!(Datatype::of::<Metres>().homogeneous(), Some(Primitive::F32));
+        assert_eq!(Datatype::of::<Metres>().single_primitive(), Some(Primitive::F32));
         let block = mpj::pool::Pool::alloc(mpj::pool::global(), 100).expect("a hundred bytes");
         let mut buffer = mpj::buffer::Buffer::new(block).expect("room for the header");
         buffer.write(&[1u32, 2]).expect("room for two numbers");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use mpj::boot::wire::{Ending, ToLauncher, ToProcess};
+use mpj::boot::wire::{ToLauncher, ToProcess, WireExit};
 
 /// A message to a process, by its index.
 #[derive(Debug)]
@@ -16,9 +16,9 @@ type Waiting = (usize, u64);
 
 /// Keys, fences, ends.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct KvsServer {
     /// How each rank's part ended, once it has.
-    ended: Vec<Option<Ending>>,
+    ended: Vec<Option<WireExit>>,
     /// The ranks that have died.
     dead: Vec<u32>,
     values: HashMap<(u32, String), Vec<u8>>,
@@ -28,10 +28,10 @@ pub(crate) struct Board {
     blocked: Option<String>,
 }
 
-impl Board {
-    pub(crate) fn new(size: u32) -> Board {
+impl KvsServer {
+    pub(crate) fn new(size: u32) -> KvsServer {
         let ended = (0..size).map(|_| None).collect();
-        Board {
+        KvsServer {
             ended,
             dead: Vec::new(),
             values: HashMap::new(),
@@ -70,7 +70,7 @@ impl Board {
             }
             ToLauncher::Fence { id } => {
                 if let Some(why) = &self.blocked {
-                    return answer(ToProcess::Fenced { id, met: Err(why.clone()) });
+                    return answer(ToProcess::FenceDone { id, met: Err(why.clone()) });
                 }
                 self.fence.push((from, id));
                 if self.fence.len() < self.ended.len() {
@@ -81,8 +81,8 @@ impl Board {
             ToLauncher::Hello(_)
             | ToLauncher::Ended { .. }
             | ToLauncher::Ends
-            | ToLauncher::Lost { .. }
-            | ToLauncher::Told { .. }
+            | ToLauncher::PeerLost { .. }
+            | ToLauncher::FailedDueTo { .. }
             | ToLauncher::Abort { .. }
             | ToLauncher::Stats { .. }
             | ToLauncher::Waits { .. } => Vec::new(),
@@ -90,12 +90,12 @@ impl Board {
     }
 
     fn open_fence(&mut self, met: Result<(), String>) -> Vec<Answer> {
-        let reply = |(to, id)| Answer { to, message: ToProcess::Fenced { id, met: met.clone() } };
+        let reply = |(to, id)| Answer { to, message: ToProcess::FenceDone { id, met: met.clone() } };
         self.fence.drain(..).map(reply).collect()
     }
 
     /// Returns how a rank's part ended.
-    pub(crate) fn end(&self, rank: u32) -> Option<&Ending> {
+    pub(crate) fn end(&self, rank: u32) -> Option<&WireExit> {
         self.ended.get(rank as usize)?.as_ref()
     }
 
@@ -105,18 +105,18 @@ impl Board {
     }
 
     /// Takes note of a rank's end; `None` if it was over already, else the answers that wait for that rank no more.
-    pub(crate) fn ended(&mut self, rank: u32, end: &Ending) -> Option<Vec<Answer>> {
+    pub(crate) fn ended(&mut self, rank: u32, end: &WireExit) -> Option<Vec<Answer>> {
         let known = self.ended.get_mut(rank as usize)?;
         match (&*known, end) {
             (None, _)
-            | (Some(Ending::Finishing(_)), Ending::Closing | Ending::Left | Ending::Died(_))
-            | (Some(Ending::Closing), Ending::Left | Ending::Died(_)) => *known = Some(end.clone()),
+            | (Some(WireExit::ClosingExcept(_)), WireExit::Closing | WireExit::Left | WireExit::Died(_))
+            | (Some(WireExit::Closing), WireExit::Left | WireExit::Died(_)) => *known = Some(end.clone()),
             _ => return None,
         }
-        if matches!(end, Ending::Finishing(_) | Ending::Closing) {
+        if matches!(end, WireExit::ClosingExcept(_) | WireExit::Closing) {
             return Some(Vec::new());
         }
-        if let Ending::Died(_) = end {
+        if let WireExit::Died(_) = end {
             self.dead.push(rank);
         }
         let mut answers = Vec::new();
@@ -136,10 +136,12 @@ fn reply((to, id): Waiting, value: Result<Vec<u8>, String>) -> Answer {
     Answer { to, message: ToProcess::Value { id, value } }
 }
 
-fn never(rank: u32, end: &Ending) -> String {
+fn never(rank: u32, end: &WireExit) -> String {
     match end {
-        Ending::Died(cause) => format!("rank {rank} {cause}"),
-        Ending::Finishing(_) | Ending::Closing | Ending::Left => format!("rank {rank} has left the job"),
+        WireExit::Died(cause) => format!("rank {rank} {cause}"),
+        WireExit::ClosingExcept(_) | WireExit::Closing | WireExit::Left => {
+            format!("rank {rank} has left the job")
+        }
     }
 }
 
@@ -161,29 +163,29 @@ mod tests {
 
     #[test]
     fn a_get_waits_for_its_put_or_the_end_of_the_rank() {
-        let mut board = Board::new(3);
+        let mut board = KvsServer::new(3);
         assert!(board.request(0, get(1, 2)).is_empty());
         assert!(board.request(1, get(1, 2)).is_empty());
         let put = ToLauncher::Put { rank: 2, key: "k".into(), value: vec![7] };
         assert_eq!(value(&board.request(2, put)), [(0, Ok(vec![7])), (1, Ok(vec![7]))]);
         assert!(board.request(0, get(2, 1)).is_empty());
-        assert!(board.ended(1, &Ending::Closing).unwrap().is_empty());
-        let died = Ending::Died("was killed".into());
+        assert!(board.ended(1, &WireExit::Closing).unwrap().is_empty());
+        let died = WireExit::Died("was killed".into());
         assert_eq!(value(&board.ended(1, &died).unwrap()), [(0, Err("rank 1 was killed".into()))]);
-        assert!(board.ended(1, &Ending::Left).is_none());
+        assert!(board.ended(1, &WireExit::Left).is_none());
         assert_eq!(value(&board.request(2, get(9, 1))), [(2, Err("rank 1 was killed".into()))]);
         assert!(value(&board.request(2, get(9, 3)))[0].1.is_err());
     }
 
     #[test]
     fn a_fence_opens_for_all_or_for_none() {
-        let mut board = Board::new(2);
+        let mut board = KvsServer::new(2);
         for round in 0..2 {
             assert!(board.request(0, ToLauncher::Fence { id: round }).is_empty());
             assert_eq!(board.request(1, ToLauncher::Fence { id: round }).len(), 2);
         }
         assert!(board.request(0, ToLauncher::Fence { id: 5 }).is_empty());
-        assert_eq!(board.ended(1, &Ending::Left).unwrap().len(), 1);
+        assert_eq!(board.ended(1, &WireExit::Left).unwrap().len(), 1);
         assert_eq!(board.request(0, ToLauncher::Fence { id: 6 }).len(), 1);
     }
 }

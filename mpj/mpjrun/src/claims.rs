@@ -20,19 +20,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{Ending, ToProcess, frame};
+use mpj::boot::wire::{ToProcess, WireExit, encode_frame};
 use rustix::event::epoll;
 
 use crate::job::{Job, Phase};
-use crate::report::{Failure, How};
-use crate::say;
+use crate::print_line;
+use crate::report::{Failure, FailureKind};
 use crate::spawn::Status;
 
 /// What is claimed and not weighed yet.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
+pub(crate) struct FailureReports {
     /// What processes said of their own ranks, and how they ended.
-    own: VecDeque<Claim>,
+    own: VecDeque<FailureReport>,
     /// What others noticed: the rank, and what is wrong with it.
     noticed: VecDeque<(u32, String)>,
     /// By rank, which rank it was last told to have failed before it, and when.
@@ -45,25 +45,25 @@ pub(crate) struct Claims {
 
 /// That ranks of a process are dead.
 #[derive(Debug)]
-struct Claim {
+struct FailureReport {
     process: usize,
     ranks: Range<u32>,
-    how: How,
+    kind: FailureKind,
 }
 
-impl Claims {
+impl FailureReports {
     /// A process said, or did, something that is the end of these ranks of its own.
-    pub(crate) fn own(&mut self, process: usize, ranks: Range<u32>, how: How) {
-        self.own.push_back(Claim { process, ranks, how });
+    pub(crate) fn own(&mut self, process: usize, ranks: Range<u32>, how: FailureKind) {
+        self.own.push_back(FailureReport { process, ranks, kind: how });
     }
 
     /// A process noticed that a rank of another one is dead.
-    pub(crate) fn noticed(&mut self, rank: u32, cause: String) {
+    pub(crate) fn reported_by_peer(&mut self, rank: u32, cause: String) {
         self.noticed.push_back((rank, cause));
     }
 
     /// A rank was told that `first` has failed before it.
-    pub(crate) fn told(&mut self, rank: u32, first: u32) {
+    pub(crate) fn failed_due_to(&mut self, rank: u32, first: u32) {
         self.told.insert(rank, (first, Instant::now()));
     }
 
@@ -81,7 +81,7 @@ impl Job<'_> {
         self.claims.joined = true;
         for absent in std::mem::take(&mut self.claims.absent) {
             let ranks = self.members[absent].process.ranks.clone();
-            self.claims.own(absent, ranks, How::Absent);
+            self.claims.own(absent, ranks, FailureKind::NeverJoined);
         }
     }
 
@@ -93,7 +93,7 @@ impl Job<'_> {
         let Some(status) = self.members[index].process.status() else { return };
         self.members[index].status = Some(status);
         // It has ended, so everything it said is in the socket.
-        self.hear(index);
+        self.read_messages(index);
         let member = &mut self.members[index];
         let torn = member.control.torn();
         // An error says that the descriptor was not watched any more.
@@ -101,29 +101,35 @@ impl Job<'_> {
         let _ = epoll::delete(&self.epoll, &member.control);
         member.control.close();
         let (ranks, joined) = (member.process.ranks.clone(), member.joined);
-        let left = ranks.clone().all(|rank| self.board.end(rank) == Some(&Ending::Left));
+        let left = ranks.clone().all(|rank| self.board.end(rank) == Some(&WireExit::Left));
         match (status, joined, left) {
             (Status::Code(0), true, true) => {}
-            (Status::Code(0), false, _) if self.claims.joined => self.claims.own(index, ranks, How::Absent),
+            (Status::Code(0), false, _) if self.claims.joined => {
+                self.claims.own(index, ranks, FailureKind::NeverJoined)
+            }
             (Status::Code(0), false, _) => self.claims.absent.push(index),
-            (_, false, _) => self.claims.own(index, ranks, How::Ended(status, "before joining the job")),
+            (_, false, _) => {
+                self.claims.own(index, ranks, FailureKind::Exited(status, "before joining the job"))
+            }
             (_, true, false) => {
-                let ended = How::Ended(status, "before leaving the job");
+                let ended = FailureKind::Exited(status, "before leaving the job");
                 let how = match (status, torn) {
-                    (Status::Code(_), Some(torn)) => How::Torn(status, torn),
+                    (Status::Code(_), Some(torn)) => FailureKind::Torn(status, torn),
                     _ => ended,
                 };
                 self.claims.own(index, ranks, how);
             }
-            (_, true, true) => self.claims.own(index, ranks, How::Ended(status, "after leaving the job")),
+            (_, true, true) => {
+                self.claims.own(index, ranks, FailureKind::Exited(status, "after leaving the job"))
+            }
         }
     }
 
     /// Weighs all claims.
-    pub(crate) fn weigh(&mut self) {
+    pub(crate) fn process_reports(&mut self) {
         let any = !self.claims.own.is_empty() || !self.claims.noticed.is_empty();
         if any && self.failures.is_empty() && !self.ends_by_us() {
-            self.look_for_silent_deaths();
+            self.collect_silent_exits();
         }
         self.weigh_own();
         while let Some((rank, cause)) = self.claims.noticed.pop_front() {
@@ -131,24 +137,28 @@ impl Job<'_> {
                 continue;
             }
             let index = self.spec.process_of(rank);
-            self.hear(index);
+            self.read_messages(index);
             self.on_exit(index);
             self.weigh_own();
             if !self.is_over(rank) {
-                self.end(rank, Ending::Died(cause.clone()));
-                self.fail(Claim { process: index, ranks: rank..rank + 1, how: How::Lost(cause) });
+                self.record_exit(rank, WireExit::Died(cause.clone()));
+                self.record_failure(FailureReport {
+                    process: index,
+                    ranks: rank..rank + 1,
+                    kind: FailureKind::ReportedByPeer(cause),
+                });
             }
         }
     }
 
     fn weigh_own(&mut self) {
         while let Some(claim) = self.claims.own.pop_front() {
-            self.fail(claim);
+            self.record_failure(claim);
         }
     }
 
     /// Puts the ends of processes that have not spoken before what others said.
-    fn look_for_silent_deaths(&mut self) {
+    fn collect_silent_exits(&mut self) {
         let said = std::mem::take(&mut self.claims.own);
         let spoke: HashSet<usize> = said.iter().map(|claim| claim.process).collect();
         (0..self.members.len()).filter(|index| !spoke.contains(index)).for_each(|index| self.on_exit(index));
@@ -156,7 +166,7 @@ impl Job<'_> {
     }
 
     fn is_over(&self, rank: u32) -> bool {
-        matches!(self.board.end(rank), Some(Ending::Left | Ending::Died(_)))
+        matches!(self.board.end(rank), Some(WireExit::Left | WireExit::Died(_)))
     }
 
     /// Whether the processes end because we make them.
@@ -165,9 +175,9 @@ impl Job<'_> {
     }
 
     /// Takes note of a failure, unless we have brought it about or the process has failed before.
-    fn fail(&mut self, claim: Claim) {
-        let Claim { process, ranks, how } = claim;
-        let (text, abort) = (how.text(), matches!(how, How::Abort(..)));
+    fn record_failure(&mut self, claim: FailureReport) {
+        let FailureReport { process, ranks, kind: how } = claim;
+        let (text, abort) = (how.text(), matches!(how, FailureKind::Abort(..)));
         let ours = self.ends_by_us();
         let told_of = self.claims.first_before(ranks.clone(), self.spec.grace);
         if !ours {
@@ -177,42 +187,42 @@ impl Job<'_> {
         match known {
             _ if ours => {}
             // The process's own account, or its end, replaces what other ranks had noticed.
-            Some(earlier) if matches!(earlier.how, How::Lost(_)) => {
+            Some(earlier) if matches!(earlier.how, FailureKind::ReportedByPeer(_)) => {
                 (earlier.how, earlier.ranks) = (how, ranks.clone());
             }
             // What a rank here has failed over is a better account of the process than that it has.
-            Some(earlier) if earlier.told_of.is_some_and(|first| ranks.contains(&first)) => {
-                (earlier.how, earlier.ranks, earlier.told_of) = (how, ranks.clone(), told_of);
+            Some(earlier) if earlier.caused_by.is_some_and(|first| ranks.contains(&first)) => {
+                (earlier.how, earlier.ranks, earlier.caused_by) = (how, ranks.clone(), told_of);
             }
             Some(_) => {}
             None => {
                 let pid = self.members[process].process.pid();
                 self.members[process].failure = Some(self.failures.len());
                 let at = Instant::now();
-                let failure = Failure { process, pid, ranks: ranks.clone(), how, at, told_of };
+                let failure = Failure { process, pid, ranks: ranks.clone(), how, at, caused_by: told_of };
                 if self.spec.go_on && !failure.follows(&self.failures) {
                     // The job may go on for long.
-                    say(&format!("{failure}; the others go on"));
+                    print_line(&format!("{failure}; the others go on"));
                 }
                 self.failures.push(failure);
                 if !self.spec.go_on {
-                    self.hurry();
+                    self.start_grace();
                 }
             }
         }
         if abort {
-            self.hurry();
+            self.start_grace();
         }
-        ranks.for_each(|rank| self.end(rank, Ending::Died(text.clone())));
+        ranks.for_each(|rank| self.record_exit(rank, WireExit::Died(text.clone())));
     }
 
     /// Takes note of a rank's end. Everybody is told of a death; a good end is kept for those who ask.
-    pub(crate) fn end(&mut self, rank: u32, end: Ending) {
+    pub(crate) fn record_exit(&mut self, rank: u32, end: WireExit) {
         let Some(answers) = self.board.ended(rank, &end) else { return };
         self.answer(answers);
-        let Ending::Died(_) = end else { return self.ends.add(rank, Instant::now()) };
+        let WireExit::Died(_) = end else { return self.ends.add(rank, Instant::now()) };
         // Causes are short: it fits.
-        let Ok(news) = frame(&ToProcess::Ended { rank, end }) else { return };
+        let Ok(news) = encode_frame(&ToProcess::Ended { rank, end }) else { return };
         let others = self.members.iter_mut().filter(|m| m.joined && !m.process.ranks.contains(&rank));
         others.for_each(|member| member.control.send_frame(&news, None));
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use mpj::boot::wire::{Frames, ToLauncher, ToProcess, frame};
+use mpj::boot::wire::{FrameDecoder, ToLauncher, ToProcess, encode_frame};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
@@ -22,7 +22,7 @@ const UNREAD: usize = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Control {
     socket: UnixStream,
-    frames: Frames,
+    frames: FrameDecoder,
     heard: VecDeque<ToLauncher>,
     /// What the process has not taken yet; it may be stopped.
     waiting: VecDeque<Frame>,
@@ -43,7 +43,7 @@ impl Control {
         socket.set_nonblocking(true)?;
         Ok(Control {
             socket,
-            frames: Frames::default(),
+            frames: FrameDecoder::default(),
             heard: VecDeque::new(),
             waiting: VecDeque::new(),
             unread: 0,
@@ -112,7 +112,7 @@ impl Control {
     /// Adds a message to what will be sent.
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
         // An answer holds what came in a frame, which was short enough: it fits.
-        if let Ok(bytes) = frame(message) {
+        if let Ok(bytes) = encode_frame(message) {
             self.send_frame(&bytes, fd);
         }
     }

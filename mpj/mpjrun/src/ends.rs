@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{Ending, Run, ToProcess};
+use mpj::boot::wire::{ExitRun, ToProcess, WireExit};
 
 /// How long good ends are gathered before they are told.
 const DELAY: Duration = Duration::from_millis(200);
@@ -18,18 +18,18 @@ const MOST: usize = 1 << 14;
 
 /// Who has ended well, and who wants to know.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
+pub(crate) struct OrderlyExits {
     /// Whose ends were heard, in order; a rank that closes and leaves is named twice.
     heard: Vec<u32>,
     /// By process that has asked: how many of these it was told of.
-    told: HashMap<usize, usize>,
+    sent_counts: HashMap<usize, usize>,
     /// Processes that have asked and were not answered.
     asking: BTreeSet<usize>,
     /// When they are answered.
     due: Option<Instant>,
 }
 
-impl Ends {
+impl OrderlyExits {
     /// Takes note of a good end.
     pub(crate) fn add(&mut self, rank: u32, now: Instant) {
         self.heard.push(rank);
@@ -41,7 +41,7 @@ impl Ends {
     /// A process asks for the ends that it was not told of.
     pub(crate) fn ask(&mut self, process: usize, now: Instant) {
         self.asking.insert(process);
-        if *self.told.entry(process).or_default() < self.heard.len() {
+        if *self.sent_counts.entry(process).or_default() < self.heard.len() {
             self.due.get_or_insert(now + DELAY);
         }
     }
@@ -52,10 +52,10 @@ impl Ends {
     }
 
     /// Returns what processes are to be told now; `end_of` says how a rank has ended.
-    pub(crate) fn tell<'a>(
+    pub(crate) fn take_due<'a>(
         &mut self,
         now: Instant,
-        end_of: impl Fn(u32) -> Option<&'a Ending>,
+        end_of: impl Fn(u32) -> Option<&'a WireExit>,
     ) -> Vec<(usize, ToProcess)> {
         if self.due.is_none_or(|due| now < due) {
             return Vec::new();
@@ -65,7 +65,7 @@ impl Ends {
         // Most have been told of the same number of ends.
         let mut news = HashMap::new();
         for process in std::mem::take(&mut self.asking) {
-            let told = self.told.insert(process, self.heard.len()).unwrap_or_default();
+            let told = self.sent_counts.insert(process, self.heard.len()).unwrap_or_default();
             let news = news.entry(told).or_insert_with(|| messages(&self.heard[told..], &end_of));
             if news.is_empty() {
                 self.asking.insert(process);
@@ -77,22 +77,22 @@ impl Ends {
 }
 
 /// Returns the messages that tell of the last ends of these ranks.
-fn messages<'a>(ranks: &[u32], end_of: impl Fn(u32) -> Option<&'a Ending>) -> Vec<ToProcess> {
+fn messages<'a>(ranks: &[u32], end_of: impl Fn(u32) -> Option<&'a WireExit>) -> Vec<ToProcess> {
     let ranks: BTreeSet<u32> = ranks.iter().copied().collect();
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<ExitRun> = Vec::new();
     for rank in ranks {
         // Everybody was told of a death, and nothing comes after one.
-        let Some(end) = end_of(rank).filter(|end| !matches!(end, Ending::Died(_))) else { continue };
+        let Some(end) = end_of(rank).filter(|end| !matches!(end, WireExit::Died(_))) else { continue };
         match runs.last_mut().filter(|run| run.ranks().end == rank && run.end == *end) {
             Some(run) => run.len += 1,
-            None => runs.push(Run { first: rank, len: 1, end: end.clone() }),
+            None => runs.push(ExitRun { first: rank, len: 1, end: end.clone() }),
         }
     }
     let (mut messages, mut next, mut weight) = (Vec::new(), Vec::new(), 0);
     for run in runs {
         weight += match &run.end {
-            Ending::Finishing(contexts) => 1 + contexts.len(),
-            Ending::Closing | Ending::Left | Ending::Died(_) => 1,
+            WireExit::ClosingExcept(contexts) => 1 + contexts.len(),
+            WireExit::Closing | WireExit::Left | WireExit::Died(_) => 1,
         };
         next.push(run);
         if weight >= MOST {
@@ -112,30 +112,30 @@ mod tests {
 
     const RANKS: u32 = 64;
 
-    fn run(first: u32, len: u32, end: Ending) -> Run {
-        Run { first, len, end }
+    fn run(first: u32, len: u32, end: WireExit) -> ExitRun {
+        ExitRun { first, len, end }
     }
 
     #[test]
     fn who_does_not_ask_is_not_told() {
-        let mut ends = Ends::default();
+        let mut ends = OrderlyExits::default();
         let now = Instant::now();
         (0..RANKS).for_each(|rank| ends.add(rank, now));
         assert_eq!(ends.due(), None);
-        assert!(ends.tell(now + DELAY, |_| Some(&Ending::Left)).is_empty());
+        assert!(ends.take_due(now + DELAY, |_| Some(&WireExit::Left)).is_empty());
     }
 
     /// 64 ranks close and leave one after another while all processes ask for it again and again.
     #[test]
     fn who_asks_is_told_once_in_a_while_however_many_leave() {
-        let mut ends = Ends::default();
+        let mut ends = OrderlyExits::default();
         let begun = Instant::now();
         let (mut count, mut now) = (0, begun);
         for rank in (0..RANKS).chain(0..RANKS) {
             (0..RANKS as usize).for_each(|process| ends.ask(process, now));
             ends.add(rank, now);
             now += DELAY / 32;
-            let told = ends.tell(now, |rank| if rank < RANKS { Some(&Ending::Left) } else { None });
+            let told = ends.take_due(now, |rank| if rank < RANKS { Some(&WireExit::Left) } else { None });
             assert!(told.iter().all(|(_, news)| matches!(news, ToProcess::Ends(runs) if runs.len() == 1)));
             count += told.len();
         }
@@ -148,45 +148,46 @@ mod tests {
 
     #[test]
     fn each_end_is_told_once_and_only_the_last_of_a_rank() {
-        let mut ends = Ends::default();
-        let mut last: HashMap<u32, Ending> = HashMap::new();
+        let mut ends = OrderlyExits::default();
+        let mut last: HashMap<u32, WireExit> = HashMap::new();
         let now = Instant::now();
-        let mut end = |ends: &mut Ends, rank: u32, end: Ending| {
+        let mut end = |ends: &mut OrderlyExits, rank: u32, end: WireExit| {
             last.insert(rank, end);
             ends.add(rank, now);
             last.clone()
         };
-        let finishing = || Ending::Finishing(vec![7]);
+        let finishing = || WireExit::ClosingExcept(vec![7]);
         end(&mut ends, 1, finishing());
-        end(&mut ends, 3, Ending::Closing);
-        end(&mut ends, 3, Ending::Left);
-        end(&mut ends, 5, Ending::Closing);
-        end(&mut ends, 5, Ending::Died("was killed".into()));
-        let known = end(&mut ends, 2, Ending::Left);
+        end(&mut ends, 3, WireExit::Closing);
+        end(&mut ends, 3, WireExit::Left);
+        end(&mut ends, 5, WireExit::Closing);
+        end(&mut ends, 5, WireExit::Died("was killed".into()));
+        let known = end(&mut ends, 2, WireExit::Left);
         ends.ask(0, now);
         assert_eq!(ends.due(), Some(now + DELAY));
-        assert!(ends.tell(now, |rank| known.get(&rank)).is_empty(), "it is gathered first");
-        let all = ToProcess::Ends(vec![run(1, 1, finishing()), run(2, 2, Ending::Left)]);
-        assert_eq!(ends.tell(now + DELAY, |rank| known.get(&rank)), [(0, all)]);
+        assert!(ends.take_due(now, |rank| known.get(&rank)).is_empty(), "it is gathered first");
+        let all = ToProcess::Ends(vec![run(1, 1, finishing()), run(2, 2, WireExit::Left)]);
+        assert_eq!(ends.take_due(now + DELAY, |rank| known.get(&rank)), [(0, all)]);
         ends.ask(0, now);
         assert_eq!(ends.due(), None, "there is nothing new");
-        let known = end(&mut ends, 1, Ending::Closing);
-        let new = ToProcess::Ends(vec![run(1, 1, Ending::Closing)]);
-        assert_eq!(ends.tell(now + DELAY, |rank| known.get(&rank)), [(0, new)]);
-        assert!(ends.tell(now + DELAY, |rank| known.get(&rank)).is_empty());
+        let known = end(&mut ends, 1, WireExit::Closing);
+        let new = ToProcess::Ends(vec![run(1, 1, WireExit::Closing)]);
+        assert_eq!(ends.take_due(now + DELAY, |rank| known.get(&rank)), [(0, new)]);
+        assert!(ends.take_due(now + DELAY, |rank| known.get(&rank)).is_empty());
     }
 
     #[test]
     fn many_runs_are_told_in_messages_that_can_be_sent() {
         let contexts: Vec<u64> = (0..1 << 16).map(|i| u64::MAX - i).collect();
-        let finishing = [Ending::Finishing(contexts.clone()), Ending::Finishing(contexts[1..].to_vec())];
+        let finishing =
+            [WireExit::ClosingExcept(contexts.clone()), WireExit::ClosingExcept(contexts[1..].to_vec())];
         let ranks: Vec<u32> = (0..4).chain((10..100_000).step_by(2)).collect();
         let end_of =
-            |rank: u32| if rank < 4 { finishing.get(rank as usize % 2) } else { Some(&Ending::Left) };
+            |rank: u32| if rank < 4 { finishing.get(rank as usize % 2) } else { Some(&WireExit::Left) };
         let messages = messages(&ranks, end_of);
         let mut told = 0;
         for message in &messages {
-            mpj::boot::wire::frame(message).unwrap();
+            mpj::boot::wire::encode_frame(message).unwrap();
             let ToProcess::Ends(runs) = message else { panic!("{message:?}") };
             told += runs.iter().map(|run| run.len as usize).sum::<usize>();
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use mpj::boot::wire::CONTROL;
+use mpj::boot::wire::CONTROL_VAR;
 use mpj::config::{Config, DEV, Group, Names, PREFIX, Parameter, TIMEOUT, all};
 use mpj_devices::config::CORES;
 use mpj_devices::cores::BIND;
@@ -80,7 +80,7 @@ impl Environment {
 
 fn is_place(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    [CONTROL, RANK, SIZE].contains(&name) || name.starts_with("PMI_") || name.starts_with("PMIX_")
+    [CONTROL_VAR, RANK, SIZE].contains(&name) || name.starts_with("PMI_") || name.starts_with("PMIX_")
 }
 
 fn variable(text: &str, names: &Names) -> Result<Variable, String> {

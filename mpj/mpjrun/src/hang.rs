@@ -10,8 +10,8 @@ use mpj::report::{RankWaits, State, table};
 use rustix::process::Signal;
 
 use crate::job::Job;
-use crate::report::Refused;
-use crate::say;
+use crate::print_line;
+use crate::report::LaunchError;
 
 /// How long processes may take to tell what their ranks wait for.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(crate) enum Reason {
 
 /// What was asked of the ranks, and what they have told.
 #[derive(Debug)]
-pub(crate) struct Hang {
+pub(crate) struct HangReport {
     pub(crate) until: Instant,
     reasons: Vec<Reason>,
     /// How many ranks were asked.
@@ -37,16 +37,16 @@ pub(crate) struct Hang {
     told: BTreeMap<u32, Option<RankWaits>>,
 }
 
-impl Hang {
+impl HangReport {
     /// Takes an answer.
-    pub(crate) fn hear(&mut self, rank: u32, waits: Option<RankWaits>) {
+    pub(crate) fn record_blocked(&mut self, rank: u32, waits: Option<RankWaits>) {
         self.told.insert(rank, waits);
     }
 }
 
 impl Job<'_> {
     /// Asks every process that has joined and has not ended, unless they have been asked already.
-    pub(crate) fn ask_waits(&mut self, reason: Reason) {
+    pub(crate) fn query_blocked(&mut self, reason: Reason) {
         if let Some(hang) = &mut self.hang {
             return hang.reasons.push(reason);
         }
@@ -56,11 +56,11 @@ impl Job<'_> {
             member.control.send(&ToProcess::Waits, None);
         }
         let until = Instant::now() + ANSWER;
-        self.hang = Some(Hang { until, reasons: vec![reason], asked, told: BTreeMap::new() });
+        self.hang = Some(HangReport { until, reasons: vec![reason], asked, told: BTreeMap::new() });
     }
 
     /// When all have answered, or have had their time: prints the table, and goes on with what has led to it.
-    pub(crate) fn tell_waits(&mut self, now: Instant) {
+    pub(crate) fn format_blocked(&mut self, now: Instant) {
         let Some(hang) = self.hang.take_if(|hang| hang.told.len() >= hang.asked || hang.until <= now) else {
             return;
         };
@@ -70,16 +70,16 @@ impl Job<'_> {
             // A program that is not written for mpj has nothing to tell.
             if hang.asked > 0 {
                 self.is_interrupt_told = true;
-                say(&format!("interrupted; what the ranks wait for:{waits}"));
+                print_line(&format!("interrupted; what the ranks wait for:{waits}"));
             }
             self.signal(Signal::INT);
         } else if is_for(Reason::Asked) {
-            say(&format!("SIGQUIT; what the ranks wait for:{waits}"));
+            print_line(&format!("SIGQUIT; what the ranks wait for:{waits}"));
         }
         if is_for(Reason::Timeout) {
             let limit = self.spec.timeout.unwrap_or_default().as_secs_f64();
             let why = format!("the job was ended, since it still ran after {limit} s:{waits}");
-            self.stop(Refused { why, code: 124 });
+            self.stop_job(LaunchError { why, code: 124 });
         }
     }
 

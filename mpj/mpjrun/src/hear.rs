@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{Ending, LIMIT, Speaker, ToLauncher, ToProcess, VERSION, Welcome};
+use mpj::boot::wire::{LIMIT, ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, WireExit};
 use rustix::event::epoll;
 use rustix::process::Signal;
 
 use crate::board::Answer;
 use crate::job::Job;
-use crate::report::{How, Refused};
+use crate::report::{FailureKind, LaunchError};
 
 /// The longest cause that is passed on, in bytes.
 const CAUSE: usize = 4096;
@@ -23,11 +23,11 @@ const VERSION_NAME: usize = 40;
 
 impl Job<'_> {
     /// Takes what a process said.
-    pub(crate) fn hear(&mut self, index: usize) {
+    pub(crate) fn read_messages(&mut self, index: usize) {
         let ranks = self.members[index].process.ranks.clone();
         let mut obeyed = self.members[index].control.receive();
         while let Some(message) = self.members[index].control.next() {
-            if let Err(why) = self.obey(index, &ranks, message) {
+            if let Err(why) = self.handle_message(index, &ranks, message) {
                 obeyed = Err(why);
                 break;
             }
@@ -40,7 +40,7 @@ impl Job<'_> {
             }
             self.break_off(index, why);
         }
-        let has_left = ranks.into_iter().all(|rank| self.board.end(rank) == Some(&Ending::Left));
+        let has_left = ranks.into_iter().all(|rank| self.board.end(rank) == Some(&WireExit::Left));
         let member = &mut self.members[index];
         if member.control.is_closed() {
             // An error says that the socket was not watched any more.
@@ -57,7 +57,7 @@ impl Job<'_> {
         let member = &mut self.members[index];
         member.control.close();
         member.process.signal(Signal::KILL);
-        self.claims.own(index, member.process.ranks.clone(), How::Broken(why));
+        self.claims.own(index, member.process.ranks.clone(), FailureKind::ProtocolError(why));
     }
 
     /// Ends the processes that have closed their control sockets and go on.
@@ -73,11 +73,11 @@ impl Job<'_> {
     }
 
     /// Does what a message asks for; deaths are noted only, and weighed later.
-    fn obey(&mut self, index: usize, own: &Range<u32>, message: ToLauncher) -> Result<(), String> {
+    fn handle_message(&mut self, index: usize, own: &Range<u32>, message: ToLauncher) -> Result<(), String> {
         match message {
             ToLauncher::Put { rank, .. }
             | ToLauncher::Ended { rank, .. }
-            | ToLauncher::Told { rank, .. }
+            | ToLauncher::FailedDueTo { rank, .. }
             | ToLauncher::Abort { rank, .. }
             | ToLauncher::Waits { rank, .. }
             | ToLauncher::Stats { rank, .. }
@@ -87,25 +87,25 @@ impl Job<'_> {
             }
             ToLauncher::Hello(_) if self.members[index].joined => return Err("it joined twice".into()),
             ToLauncher::Hello(speaker) if speaker.version != VERSION => {
-                self.stop(strange(own.start, speaker))
+                self.stop_job(strange(own.start, speaker))
             }
             ToLauncher::Hello(_) => self.welcome(index, own),
             _ if !self.members[index].joined => return Err("it spoke before it joined".into()),
-            ToLauncher::Ended { rank, end: Ending::Died(cause) } => {
-                self.claims.own(index, rank..rank + 1, How::Said(short(cause)));
+            ToLauncher::Ended { rank, end: WireExit::Died(cause) } => {
+                self.claims.own(index, rank..rank + 1, FailureKind::Reported(short(cause)));
             }
-            ToLauncher::Ended { rank, end } => self.end(rank, end),
+            ToLauncher::Ended { rank, end } => self.record_exit(rank, end),
             ToLauncher::Ends => self.ends.ask(index, Instant::now()),
-            ToLauncher::Lost { rank, .. } if own.contains(&rank) || rank >= self.spec.size => {
+            ToLauncher::PeerLost { rank, .. } if own.contains(&rank) || rank >= self.spec.size => {
                 return Err(format!("it lost rank {rank}"));
             }
-            ToLauncher::Lost { rank, cause } => self.claims.noticed(rank, short(cause)),
-            ToLauncher::Told { first, .. } if first >= self.spec.size => {
+            ToLauncher::PeerLost { rank, cause } => self.claims.reported_by_peer(rank, short(cause)),
+            ToLauncher::FailedDueTo { first, .. } if first >= self.spec.size => {
                 return Err(format!("it was told of rank {first}"));
             }
-            ToLauncher::Told { rank, first } => self.claims.told(rank, first),
+            ToLauncher::FailedDueTo { rank, first } => self.claims.failed_due_to(rank, first),
             ToLauncher::Abort { rank, code, why } => {
-                self.claims.own(index, rank..rank + 1, How::Abort(code, short(why)));
+                self.claims.own(index, rank..rank + 1, FailureKind::Abort(code, short(why)));
             }
             // The frame that answers a `Get` with the value must not pass the limit, either.
             ToLauncher::Put { value, .. } if value.len() > LIMIT - 64 => {
@@ -113,7 +113,7 @@ impl Job<'_> {
             }
             ToLauncher::Waits { rank, waits } => {
                 if let Some(hang) = &mut self.hang {
-                    hang.hear(rank, waits);
+                    hang.record_blocked(rank, waits);
                 }
             }
             ToLauncher::Stats { rank, stats } => drop(self.stats.insert(rank, stats)),
@@ -127,7 +127,7 @@ impl Job<'_> {
 
     fn welcome(&mut self, index: usize, own: &Range<u32>) {
         if let Err(why) = self.share_memory() {
-            return self.stop(why);
+            return self.stop_job(why);
         }
         let spec = self.spec;
         let host = spec.placement.host_of(own.start);
@@ -137,7 +137,7 @@ impl Job<'_> {
             secret: self.identity.1,
             hosts: spec.placement.hosts.runs().map(|(host, ranks)| (host.0, ranks.len() as u32)).collect(),
             first: own.start,
-            here: own.len() as u32,
+            ranks_here: own.len() as u32,
             devices: spec.devices.clone(),
             segment: segment.is_some(),
         };
@@ -159,10 +159,10 @@ impl Job<'_> {
 }
 
 /// Refuses a program of another version.
-fn strange(rank: u32, mut speaker: Speaker) -> Refused {
+fn strange(rank: u32, mut speaker: ProtocolVersion) -> LaunchError {
     speaker.of.truncate(speaker.of.floor_char_boundary(VERSION_NAME));
-    let own = Speaker::own();
-    Refused::new(format!(
+    let own = ProtocolVersion::own();
+    LaunchError::new(format!(
         "the program of rank {rank} is built with {speaker}, and mpjrun with {own}: use a program and an mpjrun of one \
          version"
     ))

@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use mpj::config::Number;
 use mpj::report::{RankStats, ranks, stats_table};
-use mpj_devices::trace::Parts;
+use mpj_devices::trace::TraceFiles;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
 
-use crate::board::Board;
-use crate::claims::Claims;
+use crate::board::KvsServer;
+use crate::claims::FailureReports;
 use crate::control::Control;
-use crate::ends::Ends;
-use crate::hang::{Hang, Reason};
+use crate::ends::OrderlyExits;
+use crate::hang::{HangReport, Reason};
 use crate::input;
 use crate::output::{Output, Reader};
-use crate::report::{Failure, Refused, Verdict, judge, name};
-use crate::say;
+use crate::print_line;
+use crate::report::{Failure, LaunchError, Verdict, name, verdict};
 use crate::signals::Signals;
 use crate::spawn::{Process, Spawner, Status};
 use crate::spec::JobSpec;
@@ -58,7 +58,7 @@ pub(crate) enum Phase {
 }
 
 /// A process and what is known of it.
-pub(crate) struct Member {
+pub(crate) struct JobProcess {
     pub(crate) process: Process,
     pub(crate) control: Control,
     pub(crate) joined: bool,
@@ -75,17 +75,17 @@ pub(crate) struct Job<'a> {
     pub(crate) spec: &'a JobSpec,
     signals: &'a Signals,
     pub(crate) epoll: OwnedFd,
-    pub(crate) members: Vec<Member>,
-    pub(crate) board: Board,
-    pub(crate) ends: Ends,
+    pub(crate) members: Vec<JobProcess>,
+    pub(crate) board: KvsServer,
+    pub(crate) ends: OrderlyExits,
     pub(crate) identity: (u64, [u8; 32]),
     /// The memory of each host that has some, once a process has joined.
     pub(crate) segments: Vec<Option<Rc<OwnedFd>>>,
-    pub(crate) claims: Claims,
+    pub(crate) claims: FailureReports,
     pub(crate) failures: Vec<Failure>,
     pub(crate) phase: Phase,
     /// What ends the job other than a failure of a rank.
-    pub(crate) stopped: Option<Refused>,
+    pub(crate) stopped: Option<LaunchError>,
     interrupts: Vec<Signal>,
     /// What ends processes and was passed on to them.
     passed: Vec<Signal>,
@@ -99,7 +99,7 @@ pub(crate) struct Job<'a> {
     /// What ranks that have left have moved.
     pub(crate) stats: BTreeMap<u32, RankStats>,
     /// The question what the ranks wait for, until it is answered.
-    pub(crate) hang: Option<Hang>,
+    pub(crate) hang: Option<HangReport>,
     /// Whether the user has been told that the job was interrupted.
     pub(crate) is_interrupt_told: bool,
 }
@@ -110,11 +110,12 @@ const END: u64 = 1;
 const SIGNAL: u64 = 2;
 
 /// Runs a job to its end.
-pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused> {
-    let system = |e: rustix::io::Errno| Refused::new(format!("the system refused: {e}"));
+pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchError> {
+    let system = |e: rustix::io::Errno| LaunchError::new(format!("the system refused: {e}"));
     let mut random = [0; 40];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty()).map_err(system)?;
-    let (job, secret) = random.split_first_chunk::<8>().ok_or_else(|| Refused::new("no identity".into()))?;
+    let (job, secret) =
+        random.split_first_chunk::<8>().ok_or_else(|| LaunchError::new("no identity".into()))?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
     epoll::add(&epoll, signals, epoll::EventData::new_u64(SIGNAL), epoll::EventFlags::IN).map_err(system)?;
     let mut job = Job {
@@ -122,11 +123,11 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused>
         signals,
         epoll,
         members: Vec::new(),
-        board: Board::new(spec.size),
-        ends: Ends::default(),
+        board: KvsServer::new(spec.size),
+        ends: OrderlyExits::default(),
         identity: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
         segments: Vec::new(),
-        claims: Claims::default(),
+        claims: FailureReports::default(),
         failures: Vec::new(),
         phase: Phase::Running,
         stopped: None,
@@ -143,21 +144,21 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused>
     let parts = spec.trace.as_deref().and_then(|path| traced::begin(path, spec.size));
     let started = job.start(parts.as_ref());
     if started.is_ok() {
-        job.watch();
+        job.event_loop();
     }
     job.clear_away();
     let trace = parts.and_then(traced::end);
     let reader = started?;
-    signals.release().map_err(|e| Refused::new(format!("signals: {e}")))?;
+    signals.release().map_err(|e| LaunchError::new(format!("signals: {e}")))?;
     let impatient = job.interrupts.len() > 1;
     let written = reader.finish(impatient.then_some(LAST_WORDS));
     let stats = (!job.stats.is_empty()).then(|| stats_table(spec.size, &job.stats));
-    stats.iter().chain(&trace).for_each(|table| say(table));
+    stats.iter().chain(&trace).for_each(|table| print_line(table));
     match job.stopped {
         Some(why) if job.failures.is_empty() => Err(why),
         _ => {
             let status = |process: usize| job.members[process].status;
-            let verdict = judge(&job.failures, &job.failed, status, &job.passed, written);
+            let verdict = verdict(&job.failures, &job.failed, status, &job.passed, written);
             Ok(Verdict {
                 line: verdict.line.filter(|_| !job.is_interrupt_told || !verdict.is_interrupt),
                 ..verdict
@@ -167,7 +168,7 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, Refused>
 }
 
 impl Job<'_> {
-    fn start(&mut self, parts: Option<&Parts>) -> Result<Reader, Refused> {
+    fn start(&mut self, parts: Option<&TraceFiles>) -> Result<Reader, LaunchError> {
         let spec = self.spec;
         let terminal = input::is_terminal();
         let spawner = Spawner::new(spec, parts, self.signals.before(), terminal)?;
@@ -175,13 +176,14 @@ impl Job<'_> {
         let piped = spec.label || spec.processes.len() > 1;
         let mut output = Output::default();
         for (index, ranks) in spec.processes.iter().cloned().enumerate() {
-            let system =
-                |e: std::io::Error| Refused::new(format!("rank {} could not be started: {e}", ranks.start));
+            let system = |e: std::io::Error| {
+                LaunchError::new(format!("rank {} could not be started: {e}", ranks.start))
+            };
             let (mut process, socket) = spawner.start(ranks.clone(), piped)?;
             output.add(&mut process.child, &ranks, spec.label);
             let typed = process.child.stdin.take();
             let control = Control::new(socket).map_err(system)?;
-            self.members.push(Member {
+            self.members.push(JobProcess {
                 process,
                 control,
                 joined: false,
@@ -193,7 +195,7 @@ impl Job<'_> {
             self.add(index).map_err(|e| system(e.into()))?;
             typed.map_or(Ok(()), input::pass_on).map_err(system)?;
         }
-        output.start().map_err(|e| Refused::new(format!("no thread for the output: {e}")))
+        output.start().map_err(|e| LaunchError::new(format!("no thread for the output: {e}")))
     }
 
     fn add(&self, index: usize) -> Result<(), rustix::io::Errno> {
@@ -203,7 +205,7 @@ impl Job<'_> {
         epoll::add(&self.epoll, member.process.pidfd(), data(END), epoll::EventFlags::IN)
     }
 
-    fn watch(&mut self) {
+    fn event_loop(&mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         while self.members.iter().any(|member| member.status.is_none()) {
             let now = Instant::now();
@@ -221,14 +223,14 @@ impl Job<'_> {
             for token in ready {
                 let index = (token >> 32) as usize;
                 match token & 0xff {
-                    CONTROL => self.hear(index),
+                    CONTROL => self.read_messages(index),
                     END => self.on_exit(index),
                     _ => self.pass_signals(),
                 }
             }
             self.check_cut();
-            self.weigh();
-            self.check_time();
+            self.process_reports();
+            self.check_deadlines();
             self.tell_ends();
             self.flush();
         }
@@ -246,23 +248,23 @@ impl Job<'_> {
 
     /// Tells of good ends who has asked for them.
     fn tell_ends(&mut self) {
-        for (index, news) in self.ends.tell(Instant::now(), |rank| self.board.end(rank)) {
+        for (index, news) in self.ends.take_due(Instant::now(), |rank| self.board.end(rank)) {
             self.members[index].control.send(&news, None);
         }
     }
 
-    fn check_time(&mut self) {
+    fn check_deadlines(&mut self) {
         let now = Instant::now();
         if self.timeout.take_if(|timeout| *timeout <= now).is_some() && self.stopped.is_none() {
-            self.ask_waits(Reason::Timeout);
+            self.query_blocked(Reason::Timeout);
         }
-        self.tell_waits(now);
+        self.format_blocked(now);
         if self.notice.is_some_and(|notice| notice <= now) {
             self.notice = None;
             // In any other phase the processes are ended anyway.
             if self.phase == Phase::Running {
                 let alive = self.members.iter().filter(|member| member.status.is_none());
-                say(&format!(
+                print_line(&format!(
                     "interrupt: {} were told to end; press Ctrl-C again to kill them",
                     ranks(alive.map(|member| member.process.ranks.clone())),
                 ));
@@ -281,7 +283,7 @@ impl Job<'_> {
     }
 
     /// Ends the job for a reason of our own.
-    pub(crate) fn stop(&mut self, why: Refused) {
+    pub(crate) fn stop_job(&mut self, why: LaunchError) {
         self.stopped.get_or_insert(why);
         if matches!(self.phase, Phase::Running | Phase::Grace(_)) {
             self.phase = Phase::Grace(Instant::now());
@@ -289,7 +291,7 @@ impl Job<'_> {
     }
 
     /// Starts the grace time.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn start_grace(&mut self) {
         if self.phase == Phase::Running {
             self.phase = Phase::Grace(Instant::now() + self.spec.grace);
         }
@@ -318,25 +320,25 @@ impl Job<'_> {
                 self.interrupts.push(signal);
                 if self.interrupts.iter().filter(|earlier| **earlier == signal).count() > 1 {
                     let why = format!("the job was killed at the second signal {}", name(signal.as_raw()));
-                    self.stopped.get_or_insert(Refused { why, code: 128 + signal.as_raw() as u8 });
+                    self.stopped.get_or_insert(LaunchError { why, code: 128 + signal.as_raw() as u8 });
                     self.hang = None;
                     self.kill();
                     continue;
                 }
                 if signal == Signal::INT {
                     self.notice = Some(Instant::now() + ASKED);
-                    self.ask_waits(Reason::Interrupt);
+                    self.query_blocked(Reason::Interrupt);
                     continue;
                 }
             }
             if signal == Signal::PIPE {
                 // As any program in a pipeline whose reader has gone.
                 let why = String::new();
-                self.stop(Refused { why, code: 128 + Signal::PIPE.as_raw() as u8 });
+                self.stop_job(LaunchError { why, code: 128 + Signal::PIPE.as_raw() as u8 });
                 continue;
             }
             if signal == Signal::QUIT {
-                self.ask_waits(Reason::Asked);
+                self.query_blocked(Reason::Asked);
                 continue;
             }
             self.signal(signal);

@@ -151,10 +151,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
-    let args = match spelling::translate(std::env::args_os(), &Cli::command()) {
+    let args = match spelling::normalize_args(std::env::args_os(), &Cli::command()) {
         Ok(args) => args,
         Err(why) => {
-            say(&why);
+            print_line(&why);
             return ExitCode::from(2);
         }
     };
@@ -167,7 +167,7 @@ fn main() -> ExitCode {
             };
         }
         Err(wrong) => {
-            say(&spelling::sentence(&wrong));
+            print_line(&spelling::sentence(&wrong));
             return ExitCode::from(2);
         }
     };
@@ -177,7 +177,8 @@ fn main() -> ExitCode {
     let misplaced =
         spelling::misplaced(cli.program.get(1..).unwrap_or_default(), &Cli::command()).map(str::to_owned);
     let outcome = spec::JobSpec::new(cli).and_then(|spec| {
-        let signals = signals::Signals::take().map_err(|e| report::Refused::new(format!("signals: {e}")))?;
+        let signals =
+            signals::Signals::take().map_err(|e| report::LaunchError::new(format!("signals: {e}")))?;
         job::run(&spec, &signals)
     });
     match outcome {
@@ -186,13 +187,13 @@ fn main() -> ExitCode {
                 let hint = misplaced.filter(|_| !verdict.is_interrupt).map_or(String::new(), |option| {
                     format!("\n  {option} went to the program: options of mpjrun stand before its name")
                 });
-                say(&(line + &hint));
+                print_line(&(line + &hint));
             }
             ExitCode::from(verdict.code)
         }
         Err(refused) => {
             if !refused.why.is_empty() {
-                say(&refused.why);
+                print_line(&refused.why);
             }
             ExitCode::from(refused.code)
         }
@@ -200,7 +201,7 @@ fn main() -> ExitCode {
 }
 
 /// Says something in one piece, which no other line gets into.
-fn say(line: &str) {
+fn print_line(line: &str) {
     // Nobody listens: nothing can be done.
     let _ = std::io::stderr().write_all(format!("mpjrun: {line}\n").as_bytes());
 }

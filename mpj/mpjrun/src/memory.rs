@@ -11,14 +11,14 @@ use mpj_devices::{HostId, Segment};
 use rustix::process::Resource;
 
 use crate::job::Job;
-use crate::report::Refused;
+use crate::report::LaunchError;
 
 /// What the file has beside the memory itself.
 const HEADER: u64 = 64 << 10;
 
 impl Job<'_> {
     /// Makes the memory of every host when the first process joins: programs that never do cost nothing.
-    pub(crate) fn share_memory(&mut self) -> Result<(), Refused> {
+    pub(crate) fn share_memory(&mut self) -> Result<(), LaunchError> {
         if self.segments.is_empty() {
             let mut promised = 0;
             let segment =
@@ -29,12 +29,12 @@ impl Job<'_> {
     }
 
     /// Makes the memory of one host beside what others were promised: the ranks have not reserved it yet.
-    fn segment(&self, host: HostId, promised: &mut u64) -> Result<Rc<OwnedFd>, Refused> {
+    fn segment(&self, host: HostId, promised: &mut u64) -> Result<Rc<OwnedFd>, LaunchError> {
         let placement = &self.spec.placement;
         let (size, config) = (placement.hosts.ranks_of(host).len(), &self.spec.environment.config);
         let needed = Segment::needed(size, config) as u64;
         let refused = |why: &dyn fmt::Display| {
-            Refused::new(format!(
+            LaunchError::new(format!(
                 "no {} MiB of memory for {size} ranks{} to share: {why}; or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower, \
                  or use another device (--dev)",
                 needed.div_ceil(1 << 20),

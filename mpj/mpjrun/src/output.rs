@@ -30,11 +30,11 @@ enum Target {
 
 /// What became of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Written {
+pub(crate) struct OutputStatus {
     /// Some of it could not be written.
-    pub(crate) lost: bool,
+    pub(crate) write_failed: bool,
     /// The reader has closed its end.
-    pub(crate) unread: bool,
+    pub(crate) reader_closed: bool,
 }
 
 /// The longest line that is kept together; what is longer is passed on in pieces, as it comes.
@@ -53,7 +53,7 @@ pub(crate) struct Output {
 #[derive(Debug)]
 pub(crate) struct Reader {
     thread: JoinHandle<()>,
-    done: Receiver<Written>,
+    done: Receiver<OutputStatus>,
     /// Closed when no process of the job is left.
     over: OwnedFd,
 }
@@ -91,7 +91,7 @@ impl Output {
 
 impl Reader {
     /// Waits until all that was printed has been passed on, or for `limit`.
-    pub(crate) fn finish(self, limit: Option<Duration>) -> Written {
+    pub(crate) fn finish(self, limit: Option<Duration>) -> OutputStatus {
         drop(self.over);
         let written = match limit {
             Some(limit) => self.done.recv_timeout(limit).ok(),
@@ -105,7 +105,7 @@ impl Reader {
     }
 }
 
-fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> Written {
+fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> OutputStatus {
     let mut bytes = vec![0; 64 << 10];
     let mut over = None;
     let mut outlet = Outlet::default();
@@ -139,7 +139,7 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> Written {
         streams.retain(|stream| stream.to == Target::Out || !outlet.shut[stream.to as usize]);
     }
     streams.iter_mut().for_each(|stream| stream.end(&mut outlet));
-    Written { lost: outlet.lost.contains(&true), unread: outlet.shut.contains(&true) }
+    OutputStatus { write_failed: outlet.lost.contains(&true), reader_closed: outlet.shut.contains(&true) }
 }
 
 /// Returns of each stream, and then of `watched`, whether it has something.
@@ -222,7 +222,7 @@ impl Outlet {
             }
             Err(e) => {
                 if !std::mem::replace(&mut self.lost[to as usize], true) {
-                    crate::say(&format!(
+                    crate::print_line(&format!(
                         "{name} could not be written: {e}; the job goes on, and loses what it prints"
                     ));
                 }

@@ -9,19 +9,19 @@ use mpj::boot::wire;
 use mpj::report::ranks;
 use rustix::process::Signal;
 
-use crate::output::Written;
+use crate::output::OutputStatus;
 use crate::spawn::Status;
 
 /// Why no job was started.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Refused {
+pub(crate) struct LaunchError {
     pub(crate) why: String,
     pub(crate) code: u8,
 }
 
-impl Refused {
-    pub(crate) fn new(why: String) -> Refused {
-        Refused { why, code: 1 }
+impl LaunchError {
+    pub(crate) fn new(why: String) -> LaunchError {
+        LaunchError { why, code: 1 }
     }
 }
 
@@ -41,56 +41,56 @@ pub(crate) struct Failure {
     pub(crate) process: usize,
     pub(crate) pid: u32,
     pub(crate) ranks: Range<u32>,
-    pub(crate) how: How,
+    pub(crate) how: FailureKind,
     pub(crate) at: Instant,
     /// Who had failed before it, as it was told in the call that it failed in.
-    pub(crate) told_of: Option<u32>,
+    pub(crate) caused_by: Option<u32>,
 }
 
 impl Failure {
     /// Whether its own account says that it follows from the death of one of these ranks.
     fn blames(&self, ranks: &Range<u32>) -> bool {
-        let How::Said(cause) = &self.how else { return false };
+        let FailureKind::Reported(cause) = &self.how else { return false };
         ranks.clone().any(|rank| cause.contains(&format!("rank {rank} has died")))
     }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum How {
+pub(crate) enum FailureKind {
     /// A rank said so itself; the process is about to end.
-    Said(String),
+    Reported(String),
     /// Another process found it dead; how it ended is not known yet.
-    Lost(String),
+    ReportedByPeer(String),
     /// A rank ended the job.
     Abort(i32, String),
     /// The process ended with 0, never joined, and others did.
-    Absent,
+    NeverJoined,
     /// The process ended: the text says when in its life.
-    Ended(Status, &'static str),
+    Exited(Status, &'static str),
     /// The process ended with a code, and its control connection where the text says.
     Torn(Status, String),
     /// It does not keep to the protocol.
-    Broken(String),
+    ProtocolError(String),
 }
 
-impl How {
+impl FailureKind {
     /// What the other ranks are told.
     pub(crate) fn text(&self) -> String {
         match self {
-            How::Said(cause) => cause.clone(),
-            How::Lost(cause) => format!("was lost: {cause}"),
-            How::Abort(code, why) => format!("aborted the job with code {code}: {why}"),
-            How::Absent => {
+            FailureKind::Reported(cause) => cause.clone(),
+            FailureKind::ReportedByPeer(cause) => format!("was lost: {cause}"),
+            FailureKind::Abort(code, why) => format!("aborted the job with code {code}: {why}"),
+            FailureKind::NeverJoined => {
                 "ended with code 0 without having joined the job: does the program call mpj::run?".into()
             }
-            How::Ended(Status::Code(code), when) => format!("exited with code {code} {when}"),
-            How::Torn(Status::Code(code), torn) => {
+            FailureKind::Exited(Status::Code(code), when) => format!("exited with code {code} {when}"),
+            FailureKind::Torn(Status::Code(code), torn) => {
                 format!("exited with code {code} before leaving the job, {torn}")
             }
-            How::Ended(Status::Signal(signal), _) | How::Torn(Status::Signal(signal), _) => {
+            FailureKind::Exited(Status::Signal(signal), _) | FailureKind::Torn(Status::Signal(signal), _) => {
                 format!("was killed by signal {}", name(*signal))
             }
-            How::Broken(why) => format!("broke its control socket and was killed: {why}"),
+            FailureKind::ProtocolError(why) => format!("broke its control socket and was killed: {why}"),
         }
     }
 }
@@ -133,13 +133,13 @@ pub(crate) const TIE: Duration = Duration::from_millis(50);
 fn cause(failures: &[Failure]) -> Option<&Failure> {
     let first = failures.first()?;
     let tied = || failures.iter().take_while(|failure| failure.at.duration_since(first.at) <= TIE);
-    let abort = tied().find(|failure| matches!(failure.how, How::Abort(..)));
-    let signal = || tied().find(|failure| matches!(failure.how, How::Ended(Status::Signal(_), _)));
+    let abort = tied().find(|failure| matches!(failure.how, FailureKind::Abort(..)));
+    let signal = || tied().find(|failure| matches!(failure.how, FailureKind::Exited(Status::Signal(_), _)));
     let mut cause = abort.or_else(signal).unwrap_or(first);
     // As often as there are failures: two may name each other.
     for _ in failures {
         let first = |told: u32| failures.iter().find(|failure| failure.ranks.contains(&told));
-        match cause.told_of.and_then(first) {
+        match cause.caused_by.and_then(first) {
             Some(before) if !before.blames(&cause.ranks) => cause = before,
             _ => break,
         }
@@ -156,7 +156,7 @@ impl Failure {
         let is_told_of = |first: u32| {
             failures.iter().any(|other| other.process != self.process && other.ranks.contains(&first))
         };
-        matches!(self.how, How::Lost(_)) || self.told_of.is_some_and(is_told_of)
+        matches!(self.how, FailureKind::ReportedByPeer(_)) || self.caused_by.is_some_and(is_told_of)
     }
 }
 
@@ -179,23 +179,25 @@ fn told(same: &[&Failure]) -> String {
 
 /// Judges a job by its failures, in order, by all the ranks that have failed, by how each process has ended, and by what
 /// became of the output.
-pub(crate) fn judge(
+pub(crate) fn verdict(
     failures: &[Failure],
     failed: &BTreeSet<u32>,
     status: impl Fn(usize) -> Option<Status>,
     passed: &[Signal],
-    written: Written,
+    written: OutputStatus,
 ) -> Verdict {
     let Some(failure) = cause(failures) else {
-        return Verdict { code: u8::from(written.lost), line: None, is_interrupt: false };
+        return Verdict { code: u8::from(written.write_failed), line: None, is_interrupt: false };
     };
     let code = match &failure.how {
-        How::Abort(code, _) => wire::exit_code(*code),
-        How::Ended(status, _) | How::Torn(status, _) => exit_code(*status),
-        How::Said(_) | How::Lost(_) => status(failure.process).map_or(1, exit_code),
-        How::Broken(_) | How::Absent => 1,
+        FailureKind::Abort(code, _) => wire::exit_code(*code),
+        FailureKind::Exited(status, _) | FailureKind::Torn(status, _) => exit_code(*status),
+        FailureKind::Reported(_) | FailureKind::ReportedByPeer(_) => {
+            status(failure.process).map_or(1, exit_code)
+        }
+        FailureKind::ProtocolError(_) | FailureKind::NeverJoined => 1,
     };
-    if let How::Ended(Status::Signal(signal), _) = failure.how
+    if let FailureKind::Exited(Status::Signal(signal), _) = failure.how
         && passed.iter().any(|passed| passed.as_raw() == signal)
     {
         let line = Some(format!("the job was ended by signal {}, which mpjrun was sent", name(signal)));
@@ -209,7 +211,7 @@ pub(crate) fn judge(
     same.sort_by_key(|other| other.process != failure.process);
     let mut line = told(&same);
     // A process that has ended by itself meanwhile has said why itself.
-    let has_left = |other: &Failure| matches!(other.how, How::Ended(Status::Code(_), _));
+    let has_left = |other: &Failure| matches!(other.how, FailureKind::Exited(Status::Code(_), _));
     let has_own_cause = |other: &&Failure| !other.follows(failures) && !has_left(other);
     let own: Vec<&Failure> = others.into_iter().filter(has_own_cause).collect();
     let is_named = |rank: &&u32| same.iter().chain(&own).any(|other| other.ranks.contains(rank));
@@ -233,8 +235,8 @@ pub(crate) fn judge(
         line += &format!("\n  and {} more causes", texts.len() - TOLD);
     }
     // SIGPIPE after the reader of the output has gone, as in `mpjrun … | head`, is a normal end: no line tells it.
-    let unread =
-        written.unread && matches!(failure.how, How::Ended(Status::Signal(signal), _) if signal == PIPE);
+    let unread = written.reader_closed
+        && matches!(failure.how, FailureKind::Exited(Status::Signal(signal), _) if signal == PIPE);
     Verdict { code, line: (!unread).then_some(line), is_interrupt: false }
 }
 
@@ -250,49 +252,49 @@ fn exit_code(status: Status) -> u8 {
 mod tests {
     use super::*;
 
-    fn failure(process: usize, how: How, after: u64) -> Failure {
+    fn failure(process: usize, how: FailureKind, after: u64) -> Failure {
         let at = *START.get_or_init(Instant::now) + Duration::from_millis(after);
-        Failure { process, pid: 100, ranks: process as u32..process as u32 + 1, how, at, told_of: None }
+        Failure { process, pid: 100, ranks: process as u32..process as u32 + 1, how, at, caused_by: None }
     }
 
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
 
-    fn verdict(failures: &[Failure], written: Written) -> Verdict {
+    fn judged(failures: &[Failure], written: OutputStatus) -> Verdict {
         let failed = failures.iter().flat_map(|failure| failure.ranks.clone()).collect();
-        judge(failures, &failed, |_| Some(Status::Code(101)), &[], written)
+        verdict(failures, &failed, |_| Some(Status::Code(101)), &[], written)
     }
 
     fn code(failures: &[Failure]) -> u8 {
-        verdict(failures, Written::default()).code
+        judged(failures, OutputStatus::default()).code
     }
 
     fn line(failures: &[Failure]) -> String {
-        verdict(failures, Written::default()).line.unwrap_or_default()
+        judged(failures, OutputStatus::default()).line.unwrap_or_default()
     }
 
     #[test]
     fn the_earliest_counts_and_signals_win_ties() {
-        let said = || How::Said("returned an error: rank 1 is dead".into());
-        let killed = || How::Ended(Status::Signal(9), "");
+        let said = || FailureKind::Reported("returned an error: rank 1 is dead".into());
+        let killed = || FailureKind::Exited(Status::Signal(9), "");
         assert_eq!(code(&[]), 0);
         assert_eq!(code(&[failure(0, said(), 0)]), 101);
         assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 10)]), 137);
         assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 100)]), 101);
-        let exited = How::Ended(Status::Code(7), "before joining the job");
+        let exited = FailureKind::Exited(Status::Code(7), "before joining the job");
         assert_eq!(code(&[failure(2, exited.clone(), 0), failure(0, said(), 1)]), 7);
-        let abort = |code| How::Abort(code, "enough".into());
+        let abort = |code| FailureKind::Abort(code, "enough".into());
         assert_eq!(code(&[failure(0, abort(42), 0), failure(0, killed(), 1)]), 42);
         for (asked, told) in [(0, 0), (-1, 255), (257, 1), (256, 1), (i32::MIN, 1)] {
             assert_eq!(code(&[failure(0, abort(asked), 0)]), told, "{asked}");
         }
-        assert_eq!(code(&[failure(0, How::Ended(Status::Code(0), "early"), 0)]), 1);
+        assert_eq!(code(&[failure(0, FailureKind::Exited(Status::Code(0), "early"), 0)]), 1);
     }
 
     #[test]
     fn who_was_told_of_a_failure_is_not_its_cause() {
         let exited = |code, rank, told_of, after| Failure {
-            told_of,
-            ..failure(rank, How::Ended(Status::Code(code), "before leaving the job"), after)
+            caused_by: told_of,
+            ..failure(rank, FailureKind::Exited(Status::Code(code), "before leaving the job"), after)
         };
         let (told, over) = (exited(1, 0, Some(2), 0), exited(7, 2, None, 900));
         assert_eq!(code(&[told.clone(), exited(3, 1, None, 10), over.clone()]), 7);
@@ -303,24 +305,27 @@ mod tests {
             "the one that it was told of has not failed"
         );
         assert_ne!(code(&[told.clone(), exited(7, 2, Some(0), 900)]), 0, "each was told of the other");
-        let said = |why: &str| [told.clone(), failure(2, How::Said(why.into()), 900)];
-        let line = |why| judge(&said(why), &BTreeSet::new(), |_| None, &[], Written::default()).line.unwrap();
+        let said = |why: &str| [told.clone(), failure(2, FailureKind::Reported(why.into()), 900)];
+        let line =
+            |why| verdict(&said(why), &BTreeSet::new(), |_| None, &[], OutputStatus::default()).line.unwrap();
         assert!(line("returned an error: of its own").starts_with("rank 2 "));
         assert!(line("returned an error: recv: rank 0 has died: exited").starts_with("rank 0 "));
     }
 
     #[test]
     fn one_cause_is_told_once_and_what_follows_is_counted() {
-        let said =
-            |rank, text: &str, told_of| Failure { told_of, ..failure(rank, How::Said(text.into()), 1) };
-        let killed = |rank| failure(rank, How::Ended(Status::Signal(9), ""), 1);
+        let said = |rank, text: &str, told_of| Failure {
+            caused_by: told_of,
+            ..failure(rank, FailureKind::Reported(text.into()), 1)
+        };
+        let killed = |rank| failure(rank, FailureKind::Exited(Status::Signal(9), ""), 1);
         let failures =
             [said(4, "returned an error: a", Some(1)), killed(1), said(0, "returned an error: b", Some(4))];
         assert_eq!(
             line(&failures),
             "rank 1 (pid 100) was killed by signal 9 (SIGKILL); 2 ranks failed because of it"
         );
-        let exited = failure(3, How::Ended(Status::Code(1), "before leaving the job"), 1);
+        let exited = failure(3, FailureKind::Exited(Status::Code(1), "before leaving the job"), 1);
         assert_eq!(
             line(&[killed(1), exited]),
             "rank 1 (pid 100) was killed by signal 9 (SIGKILL); 1 rank failed because of it"
@@ -328,7 +333,7 @@ mod tests {
         let same = [
             said(1, "no network", None),
             said(0, "no network", None),
-            failure(3, How::Lost(String::new()), 3),
+            failure(3, FailureKind::ReportedByPeer(String::new()), 3),
         ];
         assert_eq!(line(&same), "ranks 0 and 1 (pid 100 and 1 more) no network; 1 rank failed because of it");
         let mut both = killed(0);
@@ -338,8 +343,10 @@ mod tests {
 
     #[test]
     fn causes_of_their_own_are_told_too() {
-        let said =
-            |rank, text: &str, told_of| Failure { told_of, ..failure(rank, How::Said(text.into()), 1) };
+        let said = |rank, text: &str, told_of| Failure {
+            caused_by: told_of,
+            ..failure(rank, FailureKind::Reported(text.into()), 1)
+        };
         let failures = [
             said(1, "no luck", None),
             said(0, "no file", Some(7)),
@@ -356,9 +363,10 @@ mod tests {
 
     #[test]
     fn a_signal_that_mpjrun_was_sent_is_no_fault_of_a_rank() {
-        let interrupted = [failure(0, How::Ended(Status::Signal(2), ""), 0)];
-        let judged =
-            |passed: &[Signal]| judge(&interrupted, &BTreeSet::new(), |_| None, passed, Written::default());
+        let interrupted = [failure(0, FailureKind::Exited(Status::Signal(2), ""), 0)];
+        let judged = |passed: &[Signal]| {
+            verdict(&interrupted, &BTreeSet::new(), |_| None, passed, OutputStatus::default())
+        };
         let line = "the job was ended by signal 2 (SIGINT), which mpjrun was sent";
         assert_eq!(
             judged(&[Signal::INT]),
@@ -369,24 +377,27 @@ mod tests {
 
     #[test]
     fn lost_output_is_a_failure_and_a_reader_that_leaves_is_none() {
-        let (lost, unread) = (Written { lost: true, unread: false }, Written { lost: false, unread: true });
-        assert_eq!(verdict(&[], lost), Verdict { code: 1, line: None, is_interrupt: false });
-        assert_eq!(verdict(&[], unread), Verdict { code: 0, line: None, is_interrupt: false });
-        let ended = |status| [failure(0, How::Ended(status, ""), 0)];
+        let (lost, unread) = (
+            OutputStatus { write_failed: true, reader_closed: false },
+            OutputStatus { write_failed: false, reader_closed: true },
+        );
+        assert_eq!(judged(&[], lost), Verdict { code: 1, line: None, is_interrupt: false });
+        assert_eq!(judged(&[], unread), Verdict { code: 0, line: None, is_interrupt: false });
+        let ended = |status| [failure(0, FailureKind::Exited(status, ""), 0)];
         assert_eq!(
-            verdict(&ended(Status::Signal(PIPE)), unread),
+            judged(&ended(Status::Signal(PIPE)), unread),
             Verdict { code: 141, line: None, is_interrupt: false }
         );
-        assert!(verdict(&ended(Status::Signal(PIPE)), Written::default()).line.is_some());
-        assert!(verdict(&ended(Status::Code(7)), unread).line.is_some());
-        assert_eq!(verdict(&ended(Status::Code(7)), lost).code, 7);
+        assert!(judged(&ended(Status::Signal(PIPE)), OutputStatus::default()).line.is_some());
+        assert!(judged(&ended(Status::Code(7)), unread).line.is_some());
+        assert_eq!(judged(&ended(Status::Code(7)), lost).code, 7);
     }
 
     #[test]
     fn the_message_names_rank_pid_and_cause() {
-        let killed = failure(3, How::Ended(Status::Signal(9), ""), 0);
+        let killed = failure(3, FailureKind::Exited(Status::Signal(9), ""), 0);
         assert_eq!(line(&[killed]), "rank 3 (pid 100) was killed by signal 9 (SIGKILL)");
-        let mut two = failure(2, How::Ended(Status::Code(7), "after its ranks had left the job"), 0);
+        let mut two = failure(2, FailureKind::Exited(Status::Code(7), "after its ranks had left the job"), 0);
         two.ranks = 2..4;
         assert_eq!(
             line(&[two]),

@@ -10,13 +10,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use mpj::boot::wire::CONTROL;
+use mpj::boot::wire::CONTROL_VAR;
 use mpj_devices::cores::Cores;
-use mpj_devices::trace::Parts;
+use mpj_devices::trace::TraceFiles;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
-use crate::report::Refused;
+use crate::report::LaunchError;
 use crate::signals::Mask;
 use crate::spec::JobSpec;
 use crate::traced;
@@ -41,7 +41,7 @@ pub(crate) enum Status {
 pub(crate) struct Spawner<'a> {
     spec: &'a JobSpec,
     /// Where the job is traced.
-    parts: Option<&'a Parts>,
+    parts: Option<&'a TraceFiles>,
     mask: Mask,
     limit: Option<Rlimit>,
     input: bool,
@@ -54,17 +54,17 @@ impl<'a> Spawner<'a> {
     /// Sees to it that there are descriptors enough. With `input`, rank 0 gets a pipe as its standard input.
     pub(crate) fn new(
         spec: &'a JobSpec,
-        parts: Option<&'a Parts>,
+        parts: Option<&'a TraceFiles>,
         mask: Mask,
         input: bool,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, LaunchError> {
         let processes = spec.processes.len() as u64;
         let needed = DESCRIPTORS + 4 * processes;
         let now = rustix::process::getrlimit(Resource::Nofile);
         let mut limit = None;
         if now.current.is_some_and(|current| current < needed) {
             if now.maximum.is_some_and(|maximum| maximum < needed) {
-                return Err(Refused::new(format!(
+                return Err(LaunchError::new(format!(
                     "{processes} processes need {needed} descriptors, and the limit is {}: raise it (ulimit -Hn), or \
                      use --ranks-per-process",
                     now.maximum.unwrap_or(0)
@@ -72,7 +72,7 @@ impl<'a> Spawner<'a> {
             }
             let raised = Rlimit { current: Some(needed), maximum: now.maximum };
             rustix::process::setrlimit(Resource::Nofile, raised).map_err(|e| {
-                Refused::new(format!("the limit of descriptors could not be raised to {needed}: {e}"))
+                LaunchError::new(format!("the limit of descriptors could not be raised to {needed}: {e}"))
             })?;
             limit = Some(now);
         }
@@ -80,7 +80,7 @@ impl<'a> Spawner<'a> {
     }
 
     /// Starts the process of these ranks; returns it and our end of its control socket.
-    pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), Refused> {
+    pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), LaunchError> {
         self.try_start(&ranks, piped).map_err(|e| refused(&self.spec.program, &ranks, &e))
     }
 
@@ -94,7 +94,7 @@ impl<'a> Spawner<'a> {
         });
         command.envs(self.spec.environment.given(ranks.start, self.spec.size));
         command.envs(self.spec.trace.is_some().then(|| traced::variable(self.parts)));
-        command.env(CONTROL, format!("{}:{inode}", theirs.as_raw_fd()));
+        command.env(CONTROL_VAR, format!("{}:{inode}", theirs.as_raw_fd()));
         command.stdin(match (ranks.start, self.input) {
             (0, true) => Stdio::piped(),
             (0, false) => Stdio::inherit(),
@@ -137,42 +137,45 @@ impl<'a> Spawner<'a> {
 }
 
 /// Says why a process could not be started.
-fn refused(program: &OsStr, ranks: &Range<u32>, e: &io::Error) -> Refused {
+fn refused(program: &OsStr, ranks: &Range<u32>, e: &io::Error) -> LaunchError {
     let (path, shown) = (Path::new(program), program.display());
     // A name without a slash was looked for in PATH.
     let is_path = program.as_bytes().contains(&b'/');
     match (e.kind(), e.raw_os_error().map(Errno::from_raw_os_error)) {
-        (io::ErrorKind::NotFound, _) if is_path && path.exists() => Refused {
+        (io::ErrorKind::NotFound, _) if is_path && path.exists() => LaunchError {
             why: format!(
                 "'{shown}' is there, but what it is run by is not: its interpreter (#!), or its loader"
             ),
             code: 127,
         },
-        (io::ErrorKind::NotFound, _) if !is_path && path.is_file() => Refused {
+        (io::ErrorKind::NotFound, _) if !is_path && path.is_file() => LaunchError {
             why: format!("no program '{shown}' was found in PATH: did you mean ./{shown}?"),
             code: 127,
         },
-        (io::ErrorKind::NotFound, _) => Refused { why: format!("no program '{shown}' was found"), code: 127 },
+        (io::ErrorKind::NotFound, _) => {
+            LaunchError { why: format!("no program '{shown}' was found"), code: 127 }
+        }
         (io::ErrorKind::PermissionDenied, _) if is_path && path.is_dir() => {
-            Refused { why: format!("'{shown}' is a directory, and no program"), code: 126 }
+            LaunchError { why: format!("'{shown}' is a directory, and no program"), code: 126 }
         }
-        (io::ErrorKind::PermissionDenied, _) => {
-            Refused { why: format!("'{shown}' may not be run: {e}; is it executable (chmod +x)?"), code: 126 }
-        }
-        (_, Some(Errno::NOEXEC)) => Refused {
+        (io::ErrorKind::PermissionDenied, _) => LaunchError {
+            why: format!("'{shown}' may not be run: {e}; is it executable (chmod +x)?"),
+            code: 126,
+        },
+        (_, Some(Errno::NOEXEC)) => LaunchError {
             why: format!("'{shown}' is neither a program for this machine nor a script that begins with #!"),
             code: 126,
         },
-        (_, Some(Errno::AGAIN)) => Refused::new(format!(
+        (_, Some(Errno::AGAIN)) => LaunchError::new(format!(
             "no process for rank {}: the limit of processes is reached; raise it (ulimit -u, or pids.max of the \
              cgroup), or use --ranks-per-process",
             ranks.start
         )),
-        (_, Some(Errno::MFILE | Errno::NFILE)) => Refused::new(format!(
+        (_, Some(Errno::MFILE | Errno::NFILE)) => LaunchError::new(format!(
             "no descriptors for rank {}: raise the limit (ulimit -n), or use --ranks-per-process",
             ranks.start
         )),
-        _ => Refused {
+        _ => LaunchError {
             why: format!("rank {} could not be started from '{shown}': {e}", ranks.start),
             code: 126,
         },

@@ -14,7 +14,7 @@ use mpj_devices::{HostId, ShmDriver, SmDriver};
 use crate::environment::Environment;
 use crate::hosts::{HOST_ID, Placement};
 use crate::job::KILL_AFTER;
-use crate::report::Refused;
+use crate::report::LaunchError;
 use crate::{Cli, OnFailure};
 
 /// What is to be started, and how.
@@ -47,8 +47,8 @@ const RANKS: u32 = 1 << 16;
 
 impl JobSpec {
     /// Makes it of the command line.
-    pub(crate) fn new(cli: Cli) -> Result<JobSpec, Refused> {
-        let usage = |why: String| Refused { why, code: 2 };
+    pub(crate) fn new(cli: Cli) -> Result<JobSpec, LaunchError> {
+        let usage = |why: String| LaunchError { why, code: 2 };
         let size = cli.ranks.unwrap_or(0);
         if !(1..=RANKS).contains(&size) {
             return Err(usage(format!("-n {size} is no number of ranks (1 to {RANKS})")));

@@ -52,7 +52,7 @@ const FOREIGN: &[Foreign] = &[
 ///
 /// # Errors
 /// An option of other launchers that there is not.
-pub(crate) fn translate(
+pub(crate) fn normalize_args(
     args: impl IntoIterator<Item = OsString>,
     ours: &Command,
 ) -> Result<Vec<OsString>, String> {
@@ -135,7 +135,7 @@ mod tests {
 
     fn translated(line: &str) -> Result<String, String> {
         let args = line.split(' ').map(OsString::from);
-        let args = translate(args, &Cli::command())?;
+        let args = normalize_args(args, &Cli::command())?;
         Ok(args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 

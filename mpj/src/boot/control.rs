@@ -9,33 +9,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use mpj_devices::{
-    Carrier, Doorbell, End, Engine, Event, HostId, HostRanks, Hosts, Hub, IbvDriver, JobKey, NioDriver,
-    Registry, Roster, Segment, ShmDriver, Site, SmDriver, Then,
+    Broadcaster, Callback, Doorbell, Engine, Exit, ExitEvent, HostId, HostRanks, Hosts, Hub, IbvDriver,
+    JobKey, NioDriver, Registry, Roster, Segment, ShmDriver, Site, SmDriver,
 };
 
-use super::ear::{Ear, NO_DESCRIPTOR};
-use super::mouth::Mouth;
-use super::wire::{Ending, Speaker, ToLauncher, ToProcess, Welcome, frame};
+use super::ear::{ControlReader, NO_DESCRIPTOR};
+use super::mouth::ControlWriter;
+use super::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit, encode_frame};
 use super::{Boot, CARDS, inherit};
 use crate::config::Config;
 use crate::report::{RankStats, RankWaits};
 
 /// One rank's face of a job that `mpjrun` has started.
 #[derive(Clone, Debug)]
-pub(super) struct Launched {
+pub(super) struct MpjrunBoot {
     rank: u32,
-    link: Arc<Link>,
+    link: Arc<ProcessState>,
 }
 
 /// What the ranks of this process share.
 #[derive(Debug)]
-struct Link {
+struct ProcessState {
     welcome: Welcome,
     hosts: Hosts,
     /// The ranks of this host.
     neighbours: HostRanks,
-    line: Arc<Line>,
-    asked: Mutex<Asked>,
+    line: Arc<ExitBroadcaster>,
+    asked: Mutex<PendingRequests>,
     /// The cards of the ranks here, by rank: they find each other at once.
     cards: Mutex<HashMap<u32, Vec<u8>>>,
     /// The engines of ranks that have begun.
@@ -46,14 +46,14 @@ struct Link {
 }
 
 /// What the ranks here say to the launcher of ends.
-struct Line {
-    mouth: Arc<Mouth>,
+struct ExitBroadcaster {
+    mouth: Arc<ControlWriter>,
     own: Range<u32>,
     /// Whether the launcher was asked for good ends and has not answered.
     asks: AtomicBool,
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for ExitBroadcaster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Line(ranks {:?})", self.own)
     }
@@ -61,39 +61,39 @@ impl fmt::Debug for Line {
 
 /// What was asked and not answered.
 #[derive(Debug, Default)]
-struct Asked {
+struct PendingRequests {
     next: u64,
-    waiting: HashMap<u64, Question>,
+    waiting: HashMap<u64, PendingRequest>,
     lost: Option<String>,
 }
 
 /// Who waits for an answer.
-enum Question {
-    Value(Then<Vec<u8>>),
-    Fence(Then<()>),
+enum PendingRequest {
+    Value(Callback<Vec<u8>>),
+    Fence(Callback<()>),
 }
 
-impl fmt::Debug for Question {
+impl fmt::Debug for PendingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Question::Value(..) => "Value",
-            Question::Fence(_) => "Fence",
+            PendingRequest::Value(..) => "Value",
+            PendingRequest::Fence(_) => "Fence",
         })
     }
 }
 
-impl Question {
+impl PendingRequest {
     fn fail(self, why: String) {
         match self {
             // Its rank has ended, or is lost with the launcher: the roster says so.
-            Question::Value(..) => (),
-            Question::Fence(then) => then(Err(why)),
+            PendingRequest::Value(..) => (),
+            PendingRequest::Fence(then) => then(Err(why)),
         }
     }
 }
 
 /// Asks, and waits for the answer.
-fn wait<T: Send + 'static>(ask: impl FnOnce(Then<T>)) -> Result<T, String> {
+fn wait<T: Send + 'static>(ask: impl FnOnce(Callback<T>)) -> Result<T, String> {
     let (tell, told) = mpsc::channel();
     // Nobody listens any more only if the wait below was given up, which it never is.
     ask(Box::new(move |answer| drop(tell.send(answer))));
@@ -107,7 +107,7 @@ fn place(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
     let runs = welcome.hosts.iter().map(|(host, ranks)| (HostId(*host), *ranks));
     let hosts =
         Hosts::from_runs(runs).map_err(|e| format!("the launcher sent a map of hosts that is none: {e}"))?;
-    let own = welcome.first..welcome.first.checked_add(welcome.here).ok_or(CONFUSED)?;
+    let own = welcome.first..welcome.first.checked_add(welcome.ranks_here).ok_or(CONFUSED)?;
     let on_one_host = hosts.runs().any(|(_, ranks)| ranks.contains(&own.start) && own.end <= ranks.end);
     if own.is_empty() || !on_one_host {
         return Err(CONFUSED.into());
@@ -115,21 +115,21 @@ fn place(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
     Ok((hosts, own))
 }
 
-impl Launched {
+impl MpjrunBoot {
     /// Joins the job that this process was started for: the faces of its ranks, or `None` if nobody started it.
     ///
     /// If the launcher goes first, every rank elsewhere is reported dead, and then `orphaned` is called.
     ///
     /// # Errors
     /// What the launcher or the system said.
-    pub(super) fn join(orphaned: fn()) -> Result<Option<Vec<Launched>>, String> {
+    pub(super) fn join(orphaned: fn()) -> Result<Option<Vec<MpjrunBoot>>, String> {
         inherit::socket()?.map(|socket| Self::over(socket, orphaned)).transpose()
     }
 
-    fn over(socket: UnixStream, orphaned: fn()) -> Result<Vec<Launched>, String> {
-        let hello = frame(&ToLauncher::Hello(Speaker::own())).map_err(|e| e.to_string())?;
+    fn over(socket: UnixStream, orphaned: fn()) -> Result<Vec<MpjrunBoot>, String> {
+        let hello = encode_frame(&ToLauncher::Hello(ProtocolVersion::own())).map_err(|e| e.to_string())?;
         (&socket).write_all(&hello).map_err(|e| format!("the launcher does not listen: {e}"))?;
-        let mut ear = Ear::default();
+        let mut ear = ControlReader::default();
         let (welcome, memory) = match ear.next(&socket)? {
             (ToProcess::Welcome(welcome), memory) => (welcome, memory),
             _ => return Err(CONFUSED.into()),
@@ -147,12 +147,15 @@ impl Launched {
             (true, None) => return Err(format!("no memory from the launcher: {NO_DESCRIPTOR}")),
         };
         // Ranks of one process meet in its memory; a rank that is alone in the world meets itself.
-        let hub = (welcome.here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
-        let line =
-            Arc::new(Line { mouth: Mouth::new(socket), own: own.clone(), asks: AtomicBool::new(false) });
+        let hub = (welcome.ranks_here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
+        let line = Arc::new(ExitBroadcaster {
+            mouth: ControlWriter::new(socket),
+            own: own.clone(),
+            asks: AtomicBool::new(false),
+        });
         let roster = Arc::new(Roster::default());
-        roster.forward(Arc::clone(&line) as _);
-        let link = Arc::new(Link {
+        roster.set_broadcaster(Arc::clone(&line) as _);
+        let link = Arc::new(ProcessState {
             welcome,
             hosts,
             neighbours,
@@ -166,28 +169,28 @@ impl Launched {
         });
         let listener = Arc::clone(&link);
         let listen = move || {
-            listener.listen(ear);
+            listener.read_loop(ear);
             orphaned();
         };
         std::thread::Builder::new()
             .name("control".into())
             .spawn(listen)
             .map_err(|e| format!("the control thread could not be started: {e}"))?;
-        Ok(own.map(|rank| Launched { rank, link: Arc::clone(&link) }).collect())
+        Ok(own.map(|rank| MpjrunBoot { rank, link: Arc::clone(&link) }).collect())
     }
 }
 
-impl Carrier for Line {
-    fn carry(&self, event: &Event) -> bool {
-        match (self.own.contains(&event.rank), Ending::from(&event.end)) {
+impl Broadcaster for ExitBroadcaster {
+    fn broadcast(&self, event: &ExitEvent) -> bool {
+        match (self.own.contains(&event.rank), WireExit::from(&event.exit)) {
             (true, end) => {
                 // The process may end next. If the launcher is gone there is nobody to tell.
                 let _ = self.mouth.send(&ToLauncher::Ended { rank: event.rank, end });
                 true
             }
             // The launcher puts the deaths in one order for all.
-            (false, Ending::Died(cause)) => {
-                self.mouth.post(&ToLauncher::Lost { rank: event.rank, cause }).is_err()
+            (false, WireExit::Died(cause)) => {
+                self.mouth.post(&ToLauncher::PeerLost { rank: event.rank, cause }).is_err()
             }
             (false, _) => true,
         }
@@ -200,14 +203,14 @@ impl Carrier for Line {
         }
     }
 
-    fn told(&self, rank: u32, first: u32) {
+    fn reported_causes(&self, rank: u32, first: u32) {
         // As with `ask`.
-        let _ = self.mouth.post(&ToLauncher::Told { rank, first });
+        let _ = self.mouth.post(&ToLauncher::FailedDueTo { rank, first });
     }
 }
 
-impl Link {
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+impl ProcessState {
+    fn pending(&self) -> MutexGuard<'_, PendingRequests> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -216,8 +219,8 @@ impl Link {
     }
 
     /// Asks the launcher; the control thread passes the answer on.
-    fn ask(&self, question: Question, request: impl FnOnce(u64) -> ToLauncher) {
-        let mut asked = self.asked();
+    fn ask(&self, question: PendingRequest, request: impl FnOnce(u64) -> ToLauncher) {
+        let mut asked = self.pending();
         if let Some(why) = asked.lost.clone() {
             drop(asked);
             return question.fail(why);
@@ -227,7 +230,7 @@ impl Link {
         asked.waiting.insert(id, question);
         drop(asked);
         if let Err(why) = self.line.mouth.post(&request(id)) {
-            let question = self.asked().waiting.remove(&id);
+            let question = self.pending().waiting.remove(&id);
             question.into_iter().for_each(|question| question.fail(why.clone()));
         }
     }
@@ -238,22 +241,22 @@ impl Link {
     }
 
     /// Asks the launcher for the value of a rank's key.
-    fn ask_for(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
-        self.ask(Question::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
+    fn ask_for(&self, rank: u32, key: &str, then: Callback<Vec<u8>>) {
+        self.ask(PendingRequest::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
     }
 
     /// Hears the launcher until it goes.
-    fn listen(&self, mut ear: Ear) {
+    fn read_loop(&self, mut ear: ControlReader) {
         let why = loop {
-            let heard = ear.next(self.line.mouth.socket()).and_then(|(message, _)| self.take(message));
+            let heard = ear.next(self.line.mouth.socket()).and_then(|(message, _)| self.on_message(message));
             if let Err(why) = heard {
                 break why;
             }
         };
         let elsewhere = (0..self.hosts.size()).filter(|rank| !self.line.own.contains(rank));
-        self.roster.report_lost(elsewhere, &why);
+        self.roster.report_died(elsewhere, &why);
         let waiting = {
-            let mut asked = self.asked();
+            let mut asked = self.pending();
             asked.lost = Some(why.clone());
             std::mem::take(&mut asked.waiting)
         };
@@ -261,7 +264,7 @@ impl Link {
     }
 
     /// Tells what each rank here waits for.
-    fn tell_waits(&self) -> Result<(), String> {
+    fn report_blocked(&self) -> Result<(), String> {
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for rank in self.line.own.clone() {
             let engine = engines.iter().find(|(of, _)| *of == rank).and_then(|(_, engine)| engine.upgrade());
@@ -271,43 +274,43 @@ impl Link {
         Ok(())
     }
 
-    fn take(&self, message: ToProcess) -> Result<(), String> {
-        let (ToProcess::Value { id, .. } | ToProcess::Fenced { id, .. }) = message else {
+    fn on_message(&self, message: ToProcess) -> Result<(), String> {
+        let (ToProcess::Value { id, .. } | ToProcess::FenceDone { id, .. }) = message else {
             match message {
                 ToProcess::Ended { rank, end }
                     if rank < self.hosts.size() && !self.line.own.contains(&rank) =>
                 {
-                    self.roster.hear(Event { rank, end: end.into() });
+                    self.roster.learn(ExitEvent { rank, exit: end.into() });
                 }
                 ToProcess::Ends(runs) => {
                     for run in runs {
                         let elsewhere = run.ranks().filter(|rank| !self.line.own.contains(rank));
-                        let end = End::from(run.end);
+                        let end = Exit::from(run.end);
                         for rank in elsewhere.take_while(|rank| *rank < self.hosts.size()) {
-                            self.roster.hear(Event { rank, end: end.clone() });
+                            self.roster.learn(ExitEvent { rank, exit: end.clone() });
                         }
                     }
                     self.line.asks.store(false, Ordering::Relaxed);
                 }
-                ToProcess::Waits => self.tell_waits()?,
+                ToProcess::Waits => self.report_blocked()?,
                 _ => {}
             }
             return Ok(());
         };
-        let question = self.asked().waiting.remove(&id);
+        let question = self.pending().waiting.remove(&id);
         match (question, message) {
-            (Some(Question::Value(then)), ToProcess::Value { value: Ok(value), .. }) => then(Ok(value)),
-            (Some(question @ Question::Value(..)), ToProcess::Value { value: Err(why), .. }) => {
+            (Some(PendingRequest::Value(then)), ToProcess::Value { value: Ok(value), .. }) => then(Ok(value)),
+            (Some(question @ PendingRequest::Value(..)), ToProcess::Value { value: Err(why), .. }) => {
                 question.fail(why)
             }
-            (Some(Question::Fence(then)), ToProcess::Fenced { met, .. }) => then(met),
+            (Some(PendingRequest::Fence(then)), ToProcess::FenceDone { met, .. }) => then(met),
             _ => return Err(CONFUSED.into()),
         }
         Ok(())
     }
 }
 
-impl Boot for Launched {
+impl Boot for MpjrunBoot {
     fn has_launcher(&self) -> bool {
         true
     }
@@ -321,15 +324,15 @@ impl Boot for Launched {
     }
 
     fn site(&self) -> Result<Site, String> {
-        let Link { hosts, neighbours, .. } = &*self.link;
+        let ProcessState { hosts, neighbours, .. } = &*self.link;
         let bell = Doorbell::new().map_err(|e| format!("no doorbell to sleep on: {e}"))?;
         let mut site = Site::new(self.rank, hosts.size(), Arc::new(bell));
-        site.local = neighbours.len();
+        site.ranks_on_host = neighbours.len();
         Ok(site)
     }
 
     fn registry(&self) -> Registry {
-        let Link { welcome, neighbours, hub, segment, .. } = &*self.link;
+        let ProcessState { welcome, neighbours, hub, segment, .. } = &*self.link;
         let key = Arc::new(JobKey { job: welcome.job, secret: welcome.secret });
         let mut registry = Registry::empty();
         registry = match hub {
@@ -366,7 +369,7 @@ impl Boot for Launched {
         self.link.line.mouth.post(&ToLauncher::Put { rank, key, value })
     }
 
-    fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
+    fn get(&self, rank: u32, key: &str, then: Callback<Vec<u8>>) {
         let own = if key == CARDS { self.link.cards().get(&rank).cloned() } else { None };
         if let Some(card) = own {
             return then(Ok(card));
@@ -385,7 +388,7 @@ impl Boot for Launched {
     }
 
     fn fence(&self) -> Result<(), String> {
-        wait(|then| self.link.ask(Question::Fence(then), |id| ToLauncher::Fence { id }))
+        wait(|then| self.link.ask(PendingRequest::Fence(then), |id| ToLauncher::Fence { id }))
     }
 
     fn tell_stats(&self, stats: RankStats) {
@@ -393,12 +396,12 @@ impl Boot for Launched {
         let _ = self.link.line.mouth.post(&ToLauncher::Stats { rank: self.rank, stats });
     }
 
-    fn watch(&self, engine: &Arc<Engine>) {
+    fn attach_engine(&self, engine: &Arc<Engine>) {
         let mut engines = self.link.engines.lock().unwrap_or_else(PoisonError::into_inner);
         engines.push((self.rank, Arc::downgrade(engine)));
     }
 
-    fn deaths(&self) -> Arc<Roster> {
+    fn roster(&self) -> Arc<Roster> {
         Arc::clone(&self.link.roster)
     }
 
@@ -407,7 +410,7 @@ impl Boot for Launched {
         // If the launcher is gone the job has ended.
         let _ = self.link.line.mouth.send(&ToLauncher::Abort { rank: self.rank, code, why: short });
         let cause = format!("it aborted the job with code {code}: {why}");
-        self.link.roster.report(self.rank, End::Died(cause.into()));
+        self.link.roster.report(self.rank, Exit::Died(cause.into()));
     }
 }
 

@@ -10,16 +10,16 @@ use std::time::Duration;
 use mpj_devices::config::{Choice, Config};
 use rustix::process::Signal;
 
-use super::{Boot, Launched, foreign};
+use super::{Boot, MpjrunBoot, foreign};
 
 /// The ranks of this process, in order.
-pub type Faces = Vec<Arc<dyn Boot>>;
+pub type LocalRanks = Vec<Arc<dyn Boot>>;
 
 /// Returns the ranks that a launcher has given to this process, or nothing if it is none of this launcher's.
-type Engine = fn() -> Result<Option<Faces>, String>;
+type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
 
 /// Who is asked, in this order.
-const ENGINES: [Engine; 2] = [mpjrun, foreign::refuse];
+const ENGINES: [DetectFn; 2] = [mpjrun, foreign::refuse];
 
 /// Whether launchers are asked.
 pub(crate) const LAUNCHER: Choice<bool> = Choice {
@@ -32,7 +32,7 @@ pub(crate) const LAUNCHER: Choice<bool> = Choice {
 ///
 /// # Errors
 /// The launcher is one that `mpj` does not speak, or could not be joined; the process has joined its job already.
-pub fn detect() -> Result<Option<Faces>, String> {
+pub fn detect() -> Result<Option<LocalRanks>, String> {
     if !Config::from_env(&[&LAUNCHER]).map_err(|e| e.to_string())?.choice(&LAUNCHER) {
         return Ok(None);
     }
@@ -44,9 +44,9 @@ pub fn detect() -> Result<Option<Faces>, String> {
     Ok(None)
 }
 
-fn mpjrun() -> Result<Option<Faces>, String> {
+fn mpjrun() -> Result<Option<LocalRanks>, String> {
     let face = |control| Arc::new(control) as Arc<dyn Boot>;
-    Ok(Launched::join(orphaned)?.map(|faces| faces.into_iter().map(face).collect()))
+    Ok(MpjrunBoot::join(orphaned)?.map(|faces| faces.into_iter().map(face).collect()))
 }
 
 /// How long a process whose launcher has gone may report its errors.

@@ -9,20 +9,20 @@ use std::os::unix::net::UnixStream;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 
-use super::wire::{Frames, ToProcess};
+use super::wire::{FrameDecoder, ToProcess};
 
 /// Why an announced descriptor may be missing.
 pub(super) const NO_DESCRIPTOR: &str = "no descriptor left in this process (ulimit -n)";
 
 /// Puts messages and the descriptors that came with them together.
 #[derive(Debug, Default)]
-pub(super) struct Ear {
-    frames: Frames,
+pub(super) struct ControlReader {
+    frames: FrameDecoder,
     /// In order of arrival; `None` for one that found no room here.
     fds: VecDeque<Option<OwnedFd>>,
 }
 
-impl Ear {
+impl ControlReader {
     /// Waits for the next message and, if it announces a descriptor and there was room for it, that one.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Launchers that nothing here speaks to, known by the variables that they set.
 
-use super::detect::Faces;
+use super::detect::LocalRanks;
 use crate::config::PREFIX;
 
 /// A launcher, and the variables that tell a process its place. Where there are several names, the first one that is set
@@ -62,7 +62,7 @@ const LAUNCHERS: &[Launcher] = &[
 ///
 /// # Errors
 /// Who has started this process, and what to do.
-pub(super) fn refuse() -> Result<Option<Faces>, String> {
+pub(super) fn refuse() -> Result<Option<LocalRanks>, String> {
     match stranger(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())) {
         None => Ok(None),
         Some(why) => Err(why),

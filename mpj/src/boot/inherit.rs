@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::FdFlags;
 
-use super::wire::CONTROL;
+use super::wire::CONTROL_VAR;
 
 /// Takes the socket, once; `None` if no launcher has left one.
 ///
@@ -14,10 +14,10 @@ use super::wire::CONTROL;
 /// It was taken already, or the variable names something else.
 pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
-    let Some(text) = std::env::var_os(CONTROL) else { return Ok(None) };
+    let Some(text) = std::env::var_os(CONTROL_VAR) else { return Ok(None) };
     let fd = text.to_str().and_then(descriptor).ok_or_else(|| {
         format!(
-            "{CONTROL}={} names no control socket here: this process was started by a rank, or by something that \
+            "{CONTROL_VAR}={} names no control socket here: this process was started by a rank, or by something that \
              closes descriptors; unset it to run alone",
             text.display()
         )

@@ -6,14 +6,15 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mpj_devices::{
-    Doorbell, End, Event, Hosts, Hub, IbvDriver, NioDriver, Registry, Roster, ShmDriver, Site, SmDriver, Then,
+    Callback, Doorbell, Exit, ExitEvent, Hosts, Hub, IbvDriver, NioDriver, Registry, Roster, ShmDriver, Site,
+    SmDriver,
 };
 
-use super::{Boot, Faces};
+use super::{Boot, LocalRanks};
 
 /// One rank's face of a job of threads.
 #[derive(Clone, Debug)]
-pub struct Local {
+pub struct ThreadBoot {
     rank: u32,
     job: Arc<Job>,
 }
@@ -25,20 +26,20 @@ struct Job {
     roster: Arc<Roster>,
     /// The code of the first rank that aborted the job.
     aborted: OnceLock<i32>,
-    board: Mutex<Board>,
+    board: Mutex<KeyValueStore>,
     news: Condvar,
 }
 
 #[derive(Default)]
-struct Board {
+struct KeyValueStore {
     values: HashMap<(u32, String), Vec<u8>>,
     /// Who wants to know a value that was not put yet.
-    asked: HashMap<(u32, String), Vec<Then<Vec<u8>>>>,
+    asked: HashMap<(u32, String), Vec<Callback<Vec<u8>>>>,
     fences: u64,
     waiting: u32,
 }
 
-impl fmt::Debug for Board {
+impl fmt::Debug for KeyValueStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Board({} values, {} asked for)", self.values.len(), self.asked.len())
     }
@@ -48,25 +49,25 @@ impl fmt::Debug for Board {
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Says why a rank will come to no fence any more, if this is the end of it.
-fn never(Event { rank, end }: &Event) -> Option<String> {
+fn never(ExitEvent { rank, exit: end }: &ExitEvent) -> Option<String> {
     match end {
-        End::Finishing(_) | End::Closing => None,
-        End::Left => Some(format!("rank {rank} has left the job")),
-        End::Died(cause) => Some(format!("rank {rank} {cause}")),
+        Exit::ClosingExcept(_) | Exit::Closing => None,
+        Exit::Left => Some(format!("rank {rank} has left the job")),
+        Exit::Died(cause) => Some(format!("rank {rank} {cause}")),
     }
 }
 
-impl Local {
+impl ThreadBoot {
     /// Makes the faces of a job of `size` ranks, in order of rank.
-    pub fn job(size: u32) -> Faces {
+    pub fn ranks(size: u32) -> LocalRanks {
         let job = Job::new(size);
-        let face = |rank| Arc::new(Local { rank, job: Arc::clone(&job) }) as Arc<dyn Boot>;
+        let face = |rank| Arc::new(ThreadBoot { rank, job: Arc::clone(&job) }) as Arc<dyn Boot>;
         (0..size).map(face).collect()
     }
 
     /// Makes the face of a process that nobody has launched.
-    pub fn alone() -> Local {
-        Local { rank: 0, job: Job::new(1) }
+    pub fn singleton() -> ThreadBoot {
+        ThreadBoot { rank: 0, job: Job::new(1) }
     }
 }
 
@@ -78,7 +79,7 @@ impl Job {
     }
 }
 
-impl Boot for Local {
+impl Boot for ThreadBoot {
     fn rank(&self) -> u32 {
         self.rank
     }
@@ -110,7 +111,7 @@ impl Boot for Local {
         Ok(())
     }
 
-    fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>) {
+    fn get(&self, rank: u32, key: &str, then: Callback<Vec<u8>>) {
         let key = (rank, key.to_owned());
         let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
         let value = board.values.get(&key).cloned();
@@ -141,17 +142,17 @@ impl Boot for Local {
         Ok(())
     }
 
-    fn deaths(&self) -> Arc<Roster> {
+    fn roster(&self) -> Arc<Roster> {
         Arc::clone(&self.job.roster)
     }
 
     fn abort(&self, code: i32, why: &str) {
         let _ = self.job.aborted.set(code);
         let cause = format!("aborted the job with code {code}: {why}");
-        self.job.roster.report(self.rank, End::Died(cause.into()));
+        self.job.roster.report(self.rank, Exit::Died(cause.into()));
     }
 
-    fn aborted(&self) -> Option<i32> {
+    fn abort_code(&self) -> Option<i32> {
         self.job.aborted.get().copied()
     }
 }
@@ -162,22 +163,22 @@ mod tests {
 
     #[test]
     fn no_fence_waits_for_a_rank_that_has_ended() {
-        for (end, says) in [(End::Left, "left"), (End::Died("was lost".into()), "was lost")] {
-            let faces = Local::job(2);
+        for (end, says) in [(Exit::Left, "left"), (Exit::Died("was lost".into()), "was lost")] {
+            let faces = ThreadBoot::ranks(2);
             let (tell, told) = std::sync::mpsc::channel();
             let face = Arc::clone(&faces[0]);
             std::thread::spawn(move || tell.send(face.fence()));
-            faces[1].deaths().report(1, End::Closing);
-            faces[1].deaths().report(1, end);
+            faces[1].roster().report(1, Exit::Closing);
+            faces[1].roster().report(1, end);
             let why = told.recv_timeout(Duration::from_secs(60)).expect("it waits for ever").unwrap_err();
             assert!(why.contains("rank 1") && why.contains(says), "{why}");
         }
         // Who has passed it may leave at once.
         std::thread::scope(|scope| {
-            for face in Local::job(2) {
+            for face in ThreadBoot::ranks(2) {
                 scope.spawn(move || {
                     face.fence().unwrap();
-                    face.deaths().report(face.rank(), End::Left);
+                    face.roster().report(face.rank(), Exit::Left);
                 });
             }
         });

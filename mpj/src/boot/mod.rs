@@ -16,13 +16,13 @@ pub mod wire;
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_devices::{Address, Cards, Engine, Hosts, Registry, Roster, Site, Then};
+use mpj_devices::{Address, Callback, Cards, Engine, Hosts, Registry, Roster, Site};
 
 use crate::config::{self, Config, DEV};
-use control::Launched;
+use control::MpjrunBoot;
 pub(crate) use detect::LAUNCHER;
-pub use detect::{Faces, detect};
-pub use local::Local;
+pub use detect::{LocalRanks, detect};
+pub use local::ThreadBoot;
 
 /// What starts the ranks of a job: threads, a launcher, or nobody.
 ///
@@ -69,8 +69,8 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Asks for the value of a rank's key; returns at once.
     ///
     /// `then` is called when that rank has put it, on any thread, also on this one at once. It is dropped if that rank
-    /// ends without putting it: [`deaths`](Self::deaths) says so.
-    fn ask(&self, rank: u32, key: &str, then: Then<Vec<u8>>);
+    /// ends without putting it: [`roster`](Self::roster) says so.
+    fn get(&self, rank: u32, key: &str, then: Callback<Vec<u8>>);
 
     /// Waits until every rank has called it.
     ///
@@ -79,12 +79,12 @@ pub trait Boot: Send + Sync + fmt::Debug {
     fn fence(&self) -> Result<(), String>;
 
     /// Lets the start-up service ask the engine of this rank what it waits for, for as long as there is one.
-    fn watch(&self, engine: &Arc<Engine>) {
+    fn attach_engine(&self, engine: &Arc<Engine>) {
         let _ = engine;
     }
 
     /// Returns who has died and who has left.
-    fn deaths(&self) -> Arc<Roster>;
+    fn roster(&self) -> Arc<Roster>;
 
     /// Ends the whole job with an exit code.
     fn abort(&self, code: i32, why: &str);
@@ -103,7 +103,7 @@ pub trait Boot: Send + Sync + fmt::Debug {
     }
 
     /// Returns the code that a rank of this process ended the job with, if it is this process's to exit with.
-    fn aborted(&self) -> Option<i32> {
+    fn abort_code(&self) -> Option<i32> {
         None
     }
 }
@@ -128,11 +128,11 @@ impl Cards for BootCards {
         self.0.put(CARDS, &value)
     }
 
-    fn ask(&self, rank: u32, then: Then<Vec<(String, Address)>>) {
+    fn request(&self, rank: u32, then: Callback<Vec<(String, Address)>>) {
         let read = move |value: Vec<u8>| {
             cards(&value).ok_or_else(|| format!("the cards of rank {rank} are malformed"))
         };
-        self.0.ask(rank, CARDS, Box::new(move |value| then(value.and_then(read))));
+        self.0.get(rank, CARDS, Box::new(move |value| then(value.and_then(read))));
     }
 }
 

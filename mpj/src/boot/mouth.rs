@@ -1,8 +1,8 @@
 //! The sending side of a process's control socket.
 //!
 //! Ranks speak to the launcher while they make progress, with locks that others wait for, and a launcher may be stopped, or
-//! have much to do. So what is said goes into a queue, and whoever finds nobody writing writes it: [`post`](Mouth::post) as
-//! much as the socket takes, and a thread of its own the rest; [`send`](Mouth::send) all of it, because it is a last word.
+//! have much to do. So what is said goes into a queue, and whoever finds nobody writing writes it: [`post`](ControlWriter::post) as
+//! much as the socket takes, and a thread of its own the rest; [`send`](ControlWriter::send) all of it, because it is a last word.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -11,10 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::wire::{ToLauncher, frame};
+use super::wire::{ToLauncher, encode_frame};
 
 /// The socket, for many writers.
-pub(super) struct Mouth {
+pub(super) struct ControlWriter {
     socket: UnixStream,
     queue: Mutex<Queue>,
     written: Condvar,
@@ -38,15 +38,15 @@ impl Queue {
     }
 }
 
-impl fmt::Debug for Mouth {
+impl fmt::Debug for ControlWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Mouth")
     }
 }
 
-impl Mouth {
+impl ControlWriter {
     pub(super) fn new(socket: UnixStream) -> Arc<Self> {
-        Arc::new(Mouth { socket, queue: Mutex::default(), written: Condvar::new() })
+        Arc::new(ControlWriter { socket, queue: Mutex::default(), written: Condvar::new() })
     }
 
     pub(super) fn socket(&self) -> &UnixStream {
@@ -62,7 +62,7 @@ impl Mouth {
     /// # Errors
     /// The launcher is gone, or the message is too long.
     pub(super) fn send(&self, message: &ToLauncher) -> Result<(), String> {
-        let mut queue = self.say(message)?;
+        let mut queue = self.enqueue(message)?;
         let end = queue.said;
         while queue.written < end {
             queue.check()?;
@@ -83,7 +83,7 @@ impl Mouth {
     /// # Errors
     /// As [`send`](Self::send), if that is known already.
     pub(super) fn post(self: &Arc<Self>, message: &ToLauncher) -> Result<(), String> {
-        let mut queue = self.say(message)?;
+        let mut queue = self.enqueue(message)?;
         if std::mem::replace(&mut queue.is_writing, true) {
             return Ok(());
         }
@@ -101,8 +101,8 @@ impl Mouth {
         Ok(())
     }
 
-    fn say(&self, message: &ToLauncher) -> Result<MutexGuard<'_, Queue>, String> {
-        let frame = frame(message).map_err(|e| e.to_string())?;
+    fn enqueue(&self, message: &ToLauncher) -> Result<MutexGuard<'_, Queue>, String> {
+        let frame = encode_frame(message).map_err(|e| e.to_string())?;
         let mut queue = self.queue();
         queue.check()?;
         queue.bytes.extend_from_slice(&frame);

@@ -7,9 +7,9 @@
 //!   Hello, with its version    ─►
 //!                              ◄─   Welcome           + the descriptor of the shared memory, if `segment`
 //!   Put · Get · Fence          ─►
-//!                              ◄─   Value · Fenced, by `id`
-//!   Ended · Lost · Told · Abort ─►
-//!                              ◄─   Ended             of other processes' ranks that have died
+//!                              ◄─   Value · FenceDone, by `id`
+//!   Complete · PeerLost · FailedDueTo · Abort ─►
+//!                              ◄─   Complete             of other processes' ranks that have died
 //!   Ends                       ─►
 //!                              ◄─   Ends              of ranks that have left, once there are any that were not told
 //!                              ◄─   Waits
@@ -20,7 +20,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use mpj_devices::End;
+use mpj_devices::Exit;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ use crate::report::{RankStats, RankWaits};
 /// The variable that names the inherited descriptor and the inode of the socket: `fd:inode`.
 ///
 /// The inode tells the socket from whatever else has its number in a process that inherited a stale variable.
-pub const CONTROL: &str = "MPJ_CONTROL";
+pub const CONTROL_VAR: &str = "MPJ_CONTROL";
 
 /// The longest frame; a longer one is a broken peer.
 pub const LIMIT: usize = 1 << 20;
@@ -45,21 +45,21 @@ pub const VERSION: u32 = 7;
 
 /// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Speaker {
+pub struct ProtocolVersion {
     /// Its [`VERSION`].
     pub version: u32,
     /// The `mpj` that it was built with, for people.
     pub of: String,
 }
 
-impl Speaker {
+impl ProtocolVersion {
     /// This one.
     pub fn own() -> Self {
-        Speaker { version: VERSION, of: env!("CARGO_PKG_VERSION").to_owned() }
+        ProtocolVersion { version: VERSION, of: env!("CARGO_PKG_VERSION").to_owned() }
     }
 }
 
-impl fmt::Display for Speaker {
+impl fmt::Display for ProtocolVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "mpj {} (start-up messages {})", self.of, self.version)
     }
@@ -75,10 +75,10 @@ pub enum ToProcess {
         /// The rank.
         rank: u32,
         /// How.
-        end: Ending,
+        end: WireExit,
     },
     /// The answer to [`ToLauncher::Ends`]: good ends that the process was not told of.
-    Ends(Vec<Run>),
+    Ends(Vec<ExitRun>),
     /// The answer to [`ToLauncher::Get`].
     Value {
         /// The request.
@@ -87,7 +87,7 @@ pub enum ToProcess {
         value: Result<Vec<u8>, String>,
     },
     /// The answer to [`ToLauncher::Fence`].
-    Fenced {
+    FenceDone {
         /// The request.
         id: u64,
         /// Whether every rank has come.
@@ -111,7 +111,7 @@ pub struct Welcome {
     /// The first rank of this process.
     pub first: u32,
     /// How many ranks this process has.
-    pub here: u32,
+    pub ranks_here: u32,
     /// The devices to use; `None` for all there are. Among those that reach a peer the affinity decides, and the order of the
     /// registry among equals.
     pub devices: Option<Vec<String>>,
@@ -121,7 +121,7 @@ pub struct Welcome {
 
 impl fmt::Debug for Welcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Welcome { job, hosts, first, here, .. } = self;
+        let Welcome { job, hosts, first, ranks_here: here, .. } = self;
         write!(f, "Welcome(job {job:x}, {here} ranks from {first} on, of hosts {hosts:?})")
     }
 }
@@ -130,7 +130,7 @@ impl fmt::Debug for Welcome {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
     /// This process takes its part in the job; its first message, and the first one here in all versions.
-    Hello(Speaker),
+    Hello(ProtocolVersion),
     /// Makes a value known under a key of a rank of this process.
     Put {
         /// The rank.
@@ -159,20 +159,20 @@ pub enum ToLauncher {
         /// The rank.
         rank: u32,
         /// How.
-        end: Ending,
+        end: WireExit,
     },
     /// Asks for the good ends that this process was not told of. It is answered when there are any; to ask again before that
     /// is to ask once.
     Ends,
     /// A rank of another process is dead to this one: its connection broke, or it sends nonsense.
-    Lost {
+    PeerLost {
         /// The rank.
         rank: u32,
         /// What is wrong with it.
         cause: String,
     },
     /// A call of a rank of this process fails because another rank has failed and goes on.
-    Told {
+    FailedDueTo {
         /// The rank.
         rank: u32,
         /// The one that has failed first.
@@ -212,84 +212,88 @@ pub fn exit_code(code: i32) -> u8 {
     }
 }
 
-/// An [`End`] on the wire.
+/// An [`Exit`] on the wire.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Ending {
-    /// [`End::Finishing`].
-    Finishing(Vec<u64>),
-    /// [`End::Closing`].
+pub enum WireExit {
+    /// [`Exit::ClosingExcept`].
+    ClosingExcept(Vec<u64>),
+    /// [`Exit::Closing`].
     Closing,
-    /// [`End::Left`].
+    /// [`Exit::Left`].
     Left,
-    /// [`End::Died`].
+    /// [`Exit::Died`].
     Died(String),
 }
 
 /// Ranks that have come to the same end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Run {
+pub struct ExitRun {
     /// The first of them.
     pub first: u32,
     /// How many.
     pub len: u32,
     /// How they ended.
-    pub end: Ending,
+    pub end: WireExit,
 }
 
-impl Run {
+impl ExitRun {
     /// Returns the ranks; none if there are no such numbers.
     pub fn ranks(&self) -> Range<u32> {
         self.first..self.first.checked_add(self.len).unwrap_or(self.first)
     }
 }
 
-impl From<&End> for Ending {
-    fn from(end: &End) -> Self {
+impl From<&Exit> for WireExit {
+    fn from(end: &Exit) -> Self {
         match end {
-            End::Finishing(contexts) => Ending::Finishing(contexts.iter().copied().take(CONTEXTS).collect()),
-            End::Closing => Ending::Closing,
-            End::Left => Ending::Left,
-            End::Died(cause) => Ending::Died(cause[..cause.floor_char_boundary(CAUSE)].to_owned()),
+            Exit::ClosingExcept(contexts) => {
+                WireExit::ClosingExcept(contexts.iter().copied().take(CONTEXTS).collect())
+            }
+            Exit::Closing => WireExit::Closing,
+            Exit::Left => WireExit::Left,
+            Exit::Died(cause) => WireExit::Died(cause[..cause.floor_char_boundary(CAUSE)].to_owned()),
         }
     }
 }
 
-impl From<Ending> for End {
-    fn from(end: Ending) -> Self {
+impl From<WireExit> for Exit {
+    fn from(end: WireExit) -> Self {
         match end {
-            Ending::Finishing(contexts) => End::Finishing(contexts.into()),
-            Ending::Closing => End::Closing,
-            Ending::Left => End::Left,
-            Ending::Died(cause) => End::Died(cause.into()),
+            WireExit::ClosingExcept(contexts) => Exit::ClosingExcept(contexts.into()),
+            WireExit::Closing => Exit::Closing,
+            WireExit::Left => Exit::Left,
+            WireExit::Died(cause) => Exit::Died(cause.into()),
         }
     }
 }
 
 /// Bytes that are no frame, or a value too long for one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Malformed {
+pub struct FrameError {
     /// What is wrong.
     pub why: String,
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for FrameError {}
 
 /// Returns the frame of a message.
 ///
 /// # Errors
 /// The message is longer than [`LIMIT`].
-pub fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, Malformed> {
-    let malformed = |e: postcard::Error| Malformed { why: format!("not written: {e}") };
+pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    let malformed = |e: postcard::Error| FrameError { why: format!("not written: {e}") };
     let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(malformed)?;
     let len = frame.len() - 4;
     if len > LIMIT {
-        return Err(Malformed { why: format!("{len} bytes are too many for one control message ({LIMIT})") });
+        return Err(FrameError {
+            why: format!("{len} bytes are too many for one control message ({LIMIT})"),
+        });
     }
     frame[..4].copy_from_slice(&(len as u32).to_le_bytes());
     Ok(frame)
@@ -297,13 +301,13 @@ pub fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, Malformed> {
 
 /// Puts a stream of bytes together to messages.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct FrameDecoder {
     bytes: Vec<u8>,
     /// Where the first frame that was not taken starts.
     at: usize,
 }
 
-impl Frames {
+impl FrameDecoder {
     /// Adds bytes that have come.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.at);
@@ -330,18 +334,20 @@ impl Frames {
     /// # Errors
     /// The bytes are no such message: nothing that follows can be trusted.
     #[expect(clippy::should_implement_trait, reason = "the type of the message is the caller's choice")]
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Malformed> {
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = &self.bytes[self.at..];
         let Some((len, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_le_bytes(*len) as usize;
         if len > LIMIT {
-            return Err(Malformed { why: format!("a control message of {len} bytes; the limit is {LIMIT}") });
+            return Err(FrameError {
+                why: format!("a control message of {len} bytes; the limit is {LIMIT}"),
+            });
         }
         let Some(body) = rest.get(..len) else { return Ok(None) };
         let (message, tail) = postcard::take_from_bytes(body)
-            .map_err(|e| Malformed { why: format!("no control message: {e}") })?;
+            .map_err(|e| FrameError { why: format!("no control message: {e}") })?;
         if !tail.is_empty() {
-            return Err(Malformed {
+            return Err(FrameError {
                 why: format!("{} bytes after the end of a control message", tail.len()),
             });
         }

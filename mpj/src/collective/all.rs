@@ -1,9 +1,9 @@
 //! Allgather and alltoall.
 
 use super::rooted::Blocks;
-use super::step::{Area, Span, Step};
+use super::step::{BufIndex, Span, Step};
 
-fn span(area: Area, blocks: Blocks<'_>, rank: u32) -> Span {
+fn span(area: BufIndex, blocks: Blocks<'_>, rank: u32) -> Span {
     let (at, count) = blocks(rank);
     Span::new(area, at, count)
 }
@@ -16,7 +16,7 @@ pub(crate) fn allgather(
     recv: Blocks<'_>,
     is_direct: bool,
 ) -> Vec<Step> {
-    let block = |r: u32| span(Area::RECV, recv, r);
+    let block = |r: u32| span(BufIndex::RECV, recv, r);
     let mut steps = Vec::with_capacity(3 * size as usize);
     let own = send.map(|from| Step::Copy { from, into: block(rank) });
     let mine = send.unwrap_or_else(|| block(rank));
@@ -34,7 +34,7 @@ pub(crate) fn allgather(
         let (out, back) = ((rank + size - round) % size, (rank + 2 * size - round - 1) % size);
         steps.push(Step::Recv { from: left, into: block(back) });
         steps.push(Step::Send { to: right, from: block(out) });
-        steps.push(Step::Wait);
+        steps.push(Step::Fence);
     }
     steps
 }
@@ -43,11 +43,11 @@ pub(crate) fn allgather(
 pub(crate) fn alltoall(
     rank: u32,
     size: u32,
-    (area, send): (Area, Blocks<'_>),
+    (area, send): (BufIndex, Blocks<'_>),
     recv: Blocks<'_>,
     is_direct: bool,
 ) -> Vec<Step> {
-    let (out, back) = (|r: u32| span(area, send, r), |r: u32| span(Area::RECV, recv, r));
+    let (out, back) = (|r: u32| span(area, send, r), |r: u32| span(BufIndex::RECV, recv, r));
     let mut steps = Vec::with_capacity(3 * size as usize);
     if is_direct {
         steps.extend(
@@ -60,7 +60,7 @@ pub(crate) fn alltoall(
             steps.extend([
                 Step::Recv { from, into: back(from) },
                 Step::Send { to, from: out(to) },
-                Step::Wait,
+                Step::Fence,
             ]);
         }
     }

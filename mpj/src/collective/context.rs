@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mpj_devices::{Calls, Channel, Engine};
 
-use super::course::Course;
+use super::course::CollState;
 use super::label::MATCHED;
 use super::tuning::Tuning;
 
@@ -16,7 +16,7 @@ pub(crate) struct Context {
     channel: Arc<Channel>,
     rank: u32,
     size: u32,
-    course: Course,
+    course: CollState,
     tuning: Tuning,
 }
 
@@ -25,7 +25,7 @@ impl Context {
     pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>, tuning: Tuning) -> Self {
         channel.compare_tags(MATCHED);
         let (rank, size) = (channel.rank(), channel.group().size());
-        let course = Course::new(engine.bias());
+        let course = CollState::new(engine.bias());
         Context { engine, channel, rank, size, course, tuning }
     }
 
@@ -55,7 +55,7 @@ impl Context {
     }
 
     #[inline]
-    pub(crate) fn course(&self) -> &Course {
+    pub(crate) fn course(&self) -> &CollState {
         &self.course
     }
 }
@@ -68,6 +68,6 @@ impl Calls for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.engine.leave(&self.channel);
+        self.engine.free(&self.channel);
     }
 }

@@ -8,7 +8,7 @@ use super::label::is_before;
 
 /// The numbers of calls, which may be on several threads and end in any order.
 #[derive(Debug)]
-pub(super) struct Counts(Mutex<State>);
+pub(super) struct CallSequence(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -19,9 +19,9 @@ struct State {
     ahead: Vec<u32>,
 }
 
-impl Counts {
+impl CallSequence {
     pub(super) fn new(bias: &Arc<Bias>) -> Self {
-        Counts(Mutex::new(bias, State::default()))
+        CallSequence(Mutex::new(bias, State::default()))
     }
 
     /// Returns the number of a new call.
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn the_oldest_call_is_known_in_whatever_order_they_end() {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
-            let counts = Counts::new(&Bias::new());
+            let counts = CallSequence::new(&Bias::new());
             let first = u32::MAX - 1;
             counts.skip_to(first);
             let mut open: Vec<u32> = (0..4).map(|_| counts.next().wrapping_sub(first)).collect();
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn threads_take_different_numbers() {
-        let counts = Counts::new(&Bias::new());
+        let counts = CallSequence::new(&Bias::new());
         let take =
             || (0..1000).map(|_| counts.next()).inspect(|number| counts.end(*number)).collect::<Vec<_>>();
         let mut all = std::thread::scope(|scope| {

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use mpj_datatypes::Primitive;
-use mpj_devices::{Buf, Engine, Fault, Keep, Leave, Message, Mode, Path, Receive, Source, Target};
+use mpj_devices::{
+    Buf, Coalesce, DataPath, Engine, Fault, KeepAlive, MatchedMessage, Mode, Receive, Source, Target,
+};
 
 use super::context::Context;
-use super::label::{self, Label};
-use crate::error::{Class, Error};
+use super::label::{self, CallDigest};
+use crate::error::{Error, ErrorClass};
 
 /// What is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,17 +20,17 @@ pub(crate) enum Notice {
     /// The sender has failed in this call after it had begun: it takes no further part.
     Failed(Cause),
     /// The sender's call was refused before it had sent anything.
-    Refused(Cause),
+    Rejected(Cause),
     /// The sender has waited long for the receiver's part in this call.
-    Waiting(Label),
+    Query(CallDigest),
     /// The sender has ended this call: whatever it sends for it, it has sent before this.
-    Past,
+    Completed,
 }
 
 /// Why a collective failed on a rank, as the others are told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cause {
-    class: Class,
+    class: ErrorClass,
     /// The rank in the world that has failed first.
     first: u32,
     /// The rank in the world that has left, if that is why.
@@ -44,22 +46,22 @@ const LONGEST: usize = 600;
 const HEAD: usize = 12;
 
 /// Every class an error can have.
-const CLASSES: [Class; 15] = [
-    Class::Buffer,
-    Class::Count,
-    Class::Type,
-    Class::Tag,
-    Class::Comm,
-    Class::Rank,
-    Class::Request,
-    Class::Root,
-    Class::Op,
-    Class::Arg,
-    Class::Truncate,
-    Class::Other,
-    Class::Intern,
-    Class::NoMem,
-    Class::ProcAborted,
+const CLASSES: [ErrorClass; 15] = [
+    ErrorClass::Buffer,
+    ErrorClass::Count,
+    ErrorClass::Type,
+    ErrorClass::Tag,
+    ErrorClass::Comm,
+    ErrorClass::Rank,
+    ErrorClass::Request,
+    ErrorClass::Root,
+    ErrorClass::Op,
+    ErrorClass::Arg,
+    ErrorClass::Truncate,
+    ErrorClass::Other,
+    ErrorClass::Intern,
+    ErrorClass::NoMem,
+    ErrorClass::ProcAborted,
 ];
 
 impl Cause {
@@ -77,12 +79,12 @@ impl Cause {
     pub(crate) fn error(&self, call: &'static str) -> Error {
         match self.left {
             Some(rank) => Error::fault(call, Fault::Left { rank: Some(rank) }),
-            None => Error::told(self.class, call, Arc::clone(&self.text), self.first),
+            None => Error::from_remote(self.class, call, Arc::clone(&self.text), self.first),
         }
     }
 
     /// What every later call fails with.
-    pub(crate) fn ever_after(&self, call: &'static str) -> Error {
+    pub(crate) fn to_disabled_error(&self, call: &'static str) -> Error {
         if self.left.is_some() {
             return self.error(call);
         }
@@ -91,7 +93,7 @@ impl Cause {
              communicator that is in step helps",
             self.text
         );
-        Error::told(self.class, call, why, self.first)
+        Error::from_remote(self.class, call, why, self.first)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -113,7 +115,7 @@ impl Cause {
             Some(text) => String::from_utf8_lossy(text).into(),
             None => format!("rank {rank} failed in a collective").into(),
         };
-        Cause { class: class.unwrap_or(Class::Other), first, left, text }
+        Cause { class: class.unwrap_or(ErrorClass::Other), first, left, text }
     }
 }
 
@@ -121,31 +123,31 @@ impl Notice {
     fn kind(&self) -> u32 {
         match self {
             Notice::Failed(_) => 0,
-            Notice::Refused(_) => 1,
-            Notice::Waiting(_) => 2,
-            Notice::Past => 3,
+            Notice::Rejected(_) => 1,
+            Notice::Query(_) => 2,
+            Notice::Completed => 3,
         }
     }
 
     /// Sends it about call `number`; nobody waits for it. Who cannot be reached is told of by other means, if at all.
-    pub(crate) fn tell(&self, context: &Context, number: u32, to: impl Iterator<Item = u32>) {
+    pub(crate) fn send(&self, context: &Context, number: u32, to: impl Iterator<Item = u32>) {
         let body = Arc::new(match self {
-            Notice::Failed(cause) | Notice::Refused(cause) => cause.encode(),
-            Notice::Waiting(label) => label.bits().to_le_bytes().to_vec(),
-            Notice::Past => Vec::new(),
+            Notice::Failed(cause) | Notice::Rejected(cause) => cause.encode(),
+            Notice::Query(label) => label.bits().to_le_bytes().to_vec(),
+            Notice::Completed => Vec::new(),
         });
         let tag = (1 << 31 | self.kind() << 19 | label::travelling(number)).cast_signed();
         for rank in to {
-            let keep: Keep = Arc::clone(&body) as Keep;
+            let keep: KeepAlive = Arc::clone(&body) as KeepAlive;
             // SAFETY: the operation keeps the bytes, and nobody writes them.
             let source = unsafe {
                 Source::new(Buf::read_only(body.as_ptr(), body.len(), Primitive::Byte), Some(keep))
             };
             if let Ok(source) = source {
                 // It comes with its body, whatever the path of others: who reads it waits for nothing more.
-                let source = source.by(Some(Path::Auto));
+                let source = source.with_path(Some(DataPath::Auto));
                 let _ =
-                    context.engine().send(context.channel(), rank, tag, source, Mode::Standard, Leave::Now);
+                    context.engine().send(context.channel(), rank, tag, source, Mode::Standard, Coalesce::No);
             }
         }
     }
@@ -156,7 +158,7 @@ impl Notice {
     }
 
     /// Reads one that came: its sender, the number next to `near`, and what it says, if that is anything.
-    pub(crate) fn read(engine: &Engine, near: u32, message: Message) -> Option<(u32, u32, Notice)> {
+    pub(crate) fn read(engine: &Engine, near: u32, message: MatchedMessage) -> Option<(u32, u32, Notice)> {
         let envelope = *message.envelope();
         let mut body = [0u8; LONGEST];
         // One whose body did not come with it is thrown away: its tag says enough.
@@ -168,9 +170,9 @@ impl Notice {
         let (rank, body) = (envelope.source, &body[..len]);
         let notice = match envelope.tag.cast_unsigned() >> 19 & 0xfff {
             0 => Notice::Failed(Cause::decode(rank, body)),
-            1 => Notice::Refused(Cause::decode(rank, body)),
-            2 => Notice::Waiting(Label::from_bits(u16::from_le_bytes(body.try_into().ok()?))),
-            3 => Notice::Past,
+            1 => Notice::Rejected(Cause::decode(rank, body)),
+            2 => Notice::Query(CallDigest::from_bits(u16::from_le_bytes(body.try_into().ok()?))),
+            3 => Notice::Completed,
             _ => return None,
         };
         Some((rank, label::number_near(near, envelope.tag), notice))
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_cause_is_told_in_the_words_of_its_rank() {
-        let error = Error::new(Class::Truncate, "gather", "rank 2 sent 8 bytes where 4 are expected");
+        let error = Error::new(ErrorClass::Truncate, "gather", "rank 2 sent 8 bytes where 4 are expected");
         let cause = Cause::of("rank 1", 4, &error);
         let told = Cause::decode(1, &cause.encode());
         assert_eq!(told, cause);
@@ -193,24 +195,24 @@ mod tests {
         let text = "barrier: rank 1 failed in gather: rank 2 sent 8 bytes where 4 are expected";
         assert_eq!(
             (told.error("barrier").class(), told.error("barrier").to_string().as_str()),
-            (Class::Truncate, text)
+            (ErrorClass::Truncate, text)
         );
         let left = Error::fault("bcast", Fault::Left { rank: Some(7) });
         let told = Cause::decode(0, &Cause::of("rank 0", 0, &left).encode());
         assert_eq!(
-            (told.error("scan").failed_rank(), told.ever_after("scan").failed_rank()),
+            (told.error("scan").failed_rank(), told.to_disabled_error("scan").failed_rank()),
             (Some(7), Some(7))
         );
     }
 
     #[test]
     fn anything_may_come_as_a_cause() {
-        let long = Cause::of("rank 0", 0, &Error::new(Class::Other, "gather", "é".repeat(5000)));
+        let long = Cause::of("rank 0", 0, &Error::new(ErrorClass::Other, "gather", "é".repeat(5000)));
         assert_eq!(long.encode().len(), LONGEST);
         assert!(Cause::decode(3, &long.encode()).error("gather").to_string().contains("éé"));
         for body in [&[][..], &[1], &[0xff; 7], &[0xff; HEAD], &[0xff; LONGEST], &[0; LONGEST]] {
             let error = Cause::decode(3, body).error("gather");
-            assert!(error.class() == Class::Other || body.len() >= 8, "{error}");
+            assert!(error.class() == ErrorClass::Other || body.len() >= 8, "{error}");
             assert_eq!(error.call(), "gather");
         }
     }

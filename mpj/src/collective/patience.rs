@@ -15,7 +15,7 @@ const POLLS: u32 = 1024;
 
 /// The patience of one wait.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct StallDetector {
     /// The early messages that had arrived when it last looked.
     arrived: u32,
     polls: u32,
@@ -26,10 +26,10 @@ pub(crate) struct Patience {
     has_asked: bool,
 }
 
-impl Patience {
+impl StallDetector {
     pub(crate) fn new(context: &Context) -> Self {
         let arrived = context.channel().early().arrived;
-        Patience {
+        StallDetector {
             arrived,
             polls: 0,
             sleeps: Cell::new(false),
@@ -78,7 +78,7 @@ impl Patience {
     }
 
     /// Whether to ask the others, which is done once a wait.
-    pub(crate) fn ask(&mut self) -> bool {
+    pub(crate) fn should_query(&mut self) -> bool {
         !std::mem::replace(&mut self.has_asked, true)
     }
 }

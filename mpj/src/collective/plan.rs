@@ -8,15 +8,15 @@ use mpj_datatypes::Datatype;
 use mpj_devices::{Buf, BufError, Content};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
-use super::step::{Area, Span, Step};
-use crate::error::{Class, Error, Result};
+use super::step::{BufIndex, Span, Step};
+use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
 /// What one rank does in a collective: steps, and the memory they work on.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) steps: Vec<Step>,
-    pub(crate) lent: Lent<'a>,
+    pub(crate) lent: UserBuffers<'a>,
     /// How many items of the receive buffer's type each area of the schedule's own holds.
     pub(crate) temp: usize,
     pub(crate) op: Option<Held<'a, Op>>,
@@ -24,11 +24,11 @@ pub(crate) struct Plan<'a> {
 
 /// The memory that the caller lends: areas from number 0 on.
 #[derive(Debug)]
-pub(crate) enum Lent<'a> {
+pub(crate) enum UserBuffers<'a> {
     /// A buffer to send and one to receive, as of most collectives: no list of them is made.
     Pair(&'a Buf, &'a Buf),
     /// Any number.
-    Several(Cow<'a, [Buf]>),
+    List(Cow<'a, [Buf]>),
 }
 
 /// Something of the caller's, or a copy of it.
@@ -57,7 +57,7 @@ impl<'a> Plan<'a> {
     /// Steps that work on a buffer to send and one to receive.
     #[inline]
     pub(crate) fn new(steps: Vec<Step>, send: &'a Buf, recv: &'a Buf) -> Self {
-        Plan { steps, lent: Lent::Pair(send, recv), temp: 0, op: None }
+        Plan { steps, lent: UserBuffers::Pair(send, recv), temp: 0, op: None }
     }
 
     /// Gives the schedule memory of its own, areas of so many items of the receive buffer's type.
@@ -75,13 +75,13 @@ impl<'a> Plan<'a> {
     /// Returns how many items the rank gives or gets, whichever is more.
     pub(crate) fn items(&self) -> usize {
         match &self.lent {
-            Lent::Pair(send, recv) => send.count().max(recv.count()),
-            Lent::Several(all) => all.iter().map(Buf::count).sum(),
+            UserBuffers::Pair(send, recv) => send.count().max(recv.count()),
+            UserBuffers::List(all) => all.iter().map(Buf::count).sum(),
         }
     }
 
     /// Returns what the caller lends as an area.
-    pub(crate) fn lent(&self, area: Area) -> Option<&Buf> {
+    pub(crate) fn lent(&self, area: BufIndex) -> Option<&Buf> {
         self.lent.get(area)
     }
 
@@ -89,29 +89,29 @@ impl<'a> Plan<'a> {
     pub(crate) fn into_owned(self) -> Plan<'static> {
         let Plan { steps, lent, temp, op } = self;
         let lent = match lent {
-            Lent::Pair(send, recv) => vec![send.clone(), recv.clone()],
-            Lent::Several(all) => all.into_owned(),
+            UserBuffers::Pair(send, recv) => vec![send.clone(), recv.clone()],
+            UserBuffers::List(all) => all.into_owned(),
         };
         let op = op.map(|op| match op {
             Held::Lent(op) => Held::Kept(Box::new(op.clone())),
             Held::Kept(op) => Held::Kept(op),
         });
-        Plan { steps, lent: Lent::Several(Cow::Owned(lent)), temp, op }
+        Plan { steps, lent: UserBuffers::List(Cow::Owned(lent)), temp, op }
     }
 
     /// Has the steps work on other memory, where there is some: as many items, of a type that lies alike.
     ///
     /// # Errors
     /// They are others.
-    pub(crate) fn lend_anew(&mut self, call: &'static str, bufs: [Option<&Buf>; 2]) -> Result<()> {
-        let Lent::Several(lent) = &mut self.lent else { return Ok(()) };
+    pub(crate) fn rebind(&mut self, call: &'static str, bufs: [Option<&Buf>; 2]) -> Result<()> {
+        let UserBuffers::List(lent) = &mut self.lent else { return Ok(()) };
         let lent = lent.to_mut();
         for (old, new) in lent.iter_mut().zip(bufs) {
             let Some(new) = new else { continue };
             if !lies_alike(old, new) {
                 let (then, now) = (describe(old), describe(new));
                 let why = format!("it was prepared for {then}, and is started with {now}");
-                return Err(Error::new(Class::Buffer, call, why));
+                return Err(Error::new(ErrorClass::Buffer, call, why));
             }
             old.clone_from(new);
         }
@@ -122,25 +122,27 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     /// There is none, or it would be larger than can be counted.
-    pub(crate) fn allocate(&self, call: &'static str) -> Result<Option<Own>> {
+    pub(crate) fn allocate(&self, call: &'static str) -> Result<Option<TempBuffers>> {
         let written = |step: &Step| match step {
             Step::Recv { into, .. } | Step::Copy { into, .. } if into.count > 0 => into.area.number() + 1,
             _ => 0,
         };
         let end = self.steps.iter().map(written).max().unwrap_or(0);
         let areas = end.saturating_sub(self.lent.count());
-        (areas > 0).then(|| Own::new(call, self.datatype(Area::RECV), self.temp, areas)).transpose()
+        (areas > 0)
+            .then(|| TempBuffers::new(call, self.datatype(BufIndex::RECV), self.temp, areas))
+            .transpose()
     }
 
     /// Returns the type of an area's items; memory of the schedule's own has that of the receive buffer.
     #[inline]
-    pub(crate) fn datatype(&self, area: Area) -> &Datatype {
-        self.lent.get(area).or_else(|| self.lent.get(Area::RECV)).unwrap_or(NOTHING).datatype()
+    pub(crate) fn datatype(&self, area: BufIndex) -> &Datatype {
+        self.lent.get(area).or_else(|| self.lent.get(BufIndex::RECV)).unwrap_or(NOTHING).datatype()
     }
 
     /// Returns the items of a span.
     #[inline]
-    pub(crate) fn buf(&self, own: Option<&Own>, span: Span) -> Buf {
+    pub(crate) fn buf(&self, own: Option<&TempBuffers>, span: Span) -> Buf {
         match (self.lent.get(span.area), own) {
             (Some(lent), _) => lent.part(span.at, span.count),
             (None, Some(own)) => own.part(span.area.number() - self.lent.count(), span.at, span.count),
@@ -166,29 +168,29 @@ fn describe(items: &Buf) -> String {
     }
 }
 
-impl Lent<'_> {
+impl UserBuffers<'_> {
     #[inline]
-    fn get(&self, area: Area) -> Option<&Buf> {
+    fn get(&self, area: BufIndex) -> Option<&Buf> {
         match (self, area) {
-            (Lent::Pair(send, _), Area::SEND) => Some(send),
-            (Lent::Pair(_, recv), Area::RECV) => Some(recv),
-            (Lent::Pair(..), _) => None,
-            (Lent::Several(all), area) => all.get(area.number()),
+            (UserBuffers::Pair(send, _), BufIndex::SEND) => Some(send),
+            (UserBuffers::Pair(_, recv), BufIndex::RECV) => Some(recv),
+            (UserBuffers::Pair(..), _) => None,
+            (UserBuffers::List(all), area) => all.get(area.number()),
         }
     }
 
     #[inline]
     fn count(&self) -> usize {
         match self {
-            Lent::Pair(..) => 2,
-            Lent::Several(all) => all.len(),
+            UserBuffers::Pair(..) => 2,
+            UserBuffers::List(all) => all.len(),
         }
     }
 }
 
 /// Memory of a schedule's own: areas of as many items, in one block.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct TempBuffers {
     /// The items of the first area.
     items: Buf,
     areas: usize,
@@ -200,18 +202,18 @@ pub(crate) struct Own {
 /// Areas begin at lines of their own.
 const LINE: usize = 64;
 
-impl Own {
+impl TempBuffers {
     pub(crate) fn new(call: &'static str, datatype: &Datatype, items: usize, areas: usize) -> Result<Self> {
         let too_large = || Error::buf(call, BufError::TooLarge { count: items });
-        let (low, high) = datatype.bounds(items).map_err(|_| too_large())?;
+        let (low, high) = datatype.byte_bounds(items).map_err(|_| too_large())?;
         let bytes = usize::try_from(high - low).map_err(|_| too_large())?;
         let stride =
             if areas == 1 { bytes } else { bytes.checked_next_multiple_of(LINE).ok_or_else(too_large)? };
         let all = stride.checked_mul(areas).ok_or_else(too_large)?;
         let block =
-            mpj_pool::global().alloc(all).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
+            mpj_pool::global().alloc(all).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
         let base = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
-        Ok(Own { items: Buf::new(base, items, datatype), areas, stride, _block: block })
+        Ok(TempBuffers { items: Buf::new(base, items, datatype), areas, stride, _block: block })
     }
 
     #[inline]

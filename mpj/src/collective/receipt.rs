@@ -2,9 +2,9 @@
 
 use mpj_devices::{Fault, Outcome};
 
-use super::course::{Call, other_call};
-use super::label::Label;
-use crate::error::{Class, Error, Result};
+use super::course::{CallId, other_call};
+use super::label::CallDigest;
+use crate::error::{Error, ErrorClass, Result};
 
 /// A message that must come: from this rank, so long.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Expected {
 
 /// Judges how an operation of a call ended; what a receive got was matched by number alone.
 #[inline]
-pub(crate) fn judge(call: &Call, expected: Option<Expected>, outcome: &Outcome) -> Result<()> {
+pub(crate) fn check_outcome(call: &CallId, expected: Option<Expected>, outcome: &Outcome) -> Result<()> {
     match (outcome, expected) {
         (Ok(_), None) => Ok(()),
         (Ok(message), Some(expected))
@@ -28,7 +28,7 @@ pub(crate) fn judge(call: &Call, expected: Option<Expected>, outcome: &Outcome) 
 }
 
 #[cold]
-fn explain(call: &Call, expected: Option<Expected>, outcome: &Outcome) -> Error {
+fn explain(call: &CallId, expected: Option<Expected>, outcome: &Outcome) -> Error {
     let (source, tag) = match outcome {
         Ok(message) => (message.source, message.tag),
         Err(
@@ -39,7 +39,7 @@ fn explain(call: &Call, expected: Option<Expected>, outcome: &Outcome) -> Error 
         Err(fault) => return Error::fault(call.name, fault.clone()),
     };
     let room = expected.map_or(0, |expected| expected.bytes);
-    let label = Label::of(tag);
+    let label = CallDigest::of(tag);
     let is_as_long = outcome.as_ref().is_ok_and(|message| message.bytes == room);
     // Of one operation, the lengths say more than that something differs.
     if label != call.label && (is_as_long || !label.is_like(call.label)) {
@@ -47,17 +47,17 @@ fn explain(call: &Call, expected: Option<Expected>, outcome: &Outcome) -> Error 
     }
     let (class, why) = match outcome {
         Err(Fault::TypeMismatch { sent, expected, .. }) => {
-            (Class::Type, format!("rank {source} sent {sent} where {expected} is expected"))
+            (ErrorClass::Type, format!("rank {source} sent {sent} where {expected} is expected"))
         }
         Err(Fault::InvalidValue { .. }) => {
-            (Class::Type, format!("rank {source} sent a bool or char that is none"))
+            (ErrorClass::Type, format!("rank {source} sent a bool or char that is none"))
         }
         Err(Fault::Truncated { sent, .. }) => {
-            (Class::Truncate, format!("rank {source} sent {sent} bytes where {room} are expected"))
+            (ErrorClass::Truncate, format!("rank {source} sent {sent} bytes where {room} are expected"))
         }
         _ => {
             let sent = outcome.as_ref().map_or(0, |message| message.bytes);
-            (Class::Count, format!("rank {source} sent {sent} bytes where {room} are expected"))
+            (ErrorClass::Count, format!("rank {source} sent {sent} bytes where {room} are expected"))
         }
     };
     Error::new(class, call.name, why)

@@ -4,8 +4,8 @@
 //!
 //! `mine` is what this rank contributes; `count` is in items of the accumulator, which may be of another shape.
 
-use super::step::{Area, Span, Step};
-use crate::op::Order;
+use super::step::{BufIndex, Span, Step};
+use crate::op::OperandOrder;
 
 /// A reduction to `root` along a binomial tree. A rank that gets nothing sends its own items from where they lie, and the
 /// root combines where the result belongs if the tree ends there; others need `count` items of own memory, twice.
@@ -20,9 +20,10 @@ pub(crate) fn reduce(
     // In order of rank from the root on if that may be, else from 0 on with one more message.
     let first = if commutative { root } else { 0 };
     let relative = (rank + size - first) % size;
-    let result = Span::new(Area::RECV, 0, count);
+    let result = Span::new(BufIndex::RECV, 0, count);
     let is_end = rank == first && rank == root;
-    let (accumulator, incoming) = if is_end { (Area::RECV, Area::TEMP) } else { (Area::TEMP, Area::MORE) };
+    let (accumulator, incoming) =
+        if is_end { (BufIndex::RECV, BufIndex::TEMP) } else { (BufIndex::TEMP, BufIndex::TEMP2) };
     let (accumulator, incoming) = (Span::new(accumulator, 0, count), Span::new(incoming, 0, count));
     let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 2);
     let mut held = mine;
@@ -36,15 +37,16 @@ pub(crate) fn reduce(
             steps.push(Step::Recv { from: (relative + bit + first) % size, into: incoming });
             steps.extend(copy(held, accumulator));
             held = accumulator;
-            let fold = Step::Fold { from: incoming, into: accumulator, order: Order::FromRight };
-            steps.extend([Step::Wait, fold]);
+            let fold =
+                Step::ReduceLocal { from: incoming, into: accumulator, order: OperandOrder::IncomingLast };
+            steps.extend([Step::Fence, fold]);
         }
         bit *= 2;
     }
     match (rank == first, rank == root) {
         (true, true) => steps.extend(copy(held, result)),
         (true, false) => steps.push(Step::Send { to: root, from: held }),
-        (false, true) => steps.extend([Step::Wait, Step::Recv { from: first, into: result }]),
+        (false, true) => steps.extend([Step::Fence, Step::Recv { from: first, into: result }]),
         (false, false) => (),
     }
     steps
@@ -64,41 +66,43 @@ pub(crate) fn reduce_flat(
         return vec![Step::Send { to: root, from: mine }];
     }
     let (below, above) = ((0..rank).rev(), rank + 1..size);
-    let others = below.map(|from| (from, Order::FromLeft)).chain(above.map(|from| (from, Order::FromRight)));
+    let others = below
+        .map(|from| (from, OperandOrder::IncomingFirst))
+        .chain(above.map(|from| (from, OperandOrder::IncomingLast)));
     let mut steps = Vec::with_capacity(3 * size as usize);
-    hear(&mut steps, others, (mine, count), apart);
+    recv_and_reduce(&mut steps, others, (mine, count), apart);
     steps
 }
 
 /// Hears from ranks, and combines what they give with this rank's own items where the result belongs, in the order in which
 /// they are named: all at once, each in an area of its own, or, where that would take too much memory, one after the other.
-pub(crate) fn hear(
+pub(crate) fn recv_and_reduce(
     steps: &mut Vec<Step>,
-    ranks: impl Iterator<Item = (u32, Order)> + Clone,
+    ranks: impl Iterator<Item = (u32, OperandOrder)> + Clone,
     (mine, count): (Span, usize),
     apart: bool,
 ) {
-    let (first, result) = (Area::TEMP.number() as u32, Span::new(Area::RECV, 0, count));
-    let areas = (0..).map(|at| Span::new(Area::of(first + if apart { at } else { 0 }), 0, count));
+    let (first, result) = (BufIndex::TEMP.number() as u32, Span::new(BufIndex::RECV, 0, count));
+    let areas = (0..).map(|at| Span::new(BufIndex::of(first + if apart { at } else { 0 }), 0, count));
     let ranks = ranks.zip(areas);
     let recv = |((from, _), into)| Step::Recv { from, into };
-    let fold = |((_, order), from)| Step::Fold { from, into: result, order };
+    let fold = |((_, order), from)| Step::ReduceLocal { from, into: result, order };
     if apart {
         steps.extend(ranks.clone().map(recv));
     }
     steps.extend(copy(mine, result));
     if apart {
-        steps.push(Step::Wait);
+        steps.push(Step::Fence);
         steps.extend(ranks.map(fold));
     } else {
-        steps.extend(ranks.flat_map(|rank| [recv(rank), Step::Wait, fold(rank)]));
+        steps.extend(ranks.flat_map(|rank| [recv(rank), Step::Fence, fold(rank)]));
     }
 }
 
 /// An allreduce at rank 0, which hears from everybody and tells everybody (F-MPJ's FT, twice). Needs own memory as
 /// [`reduce_flat`] does.
 pub(crate) fn allreduce_flat(rank: u32, size: u32, mine: Span, count: usize, apart: bool) -> Vec<Step> {
-    let result = Span::new(Area::RECV, 0, count);
+    let result = Span::new(BufIndex::RECV, 0, count);
     let mut steps = reduce_flat(rank, size, 0, mine, count, apart);
     if rank == 0 {
         steps.extend((1..size).map(|to| Step::Send { to, from: result }));
@@ -106,7 +110,7 @@ pub(crate) fn allreduce_flat(rank: u32, size: u32, mine: Span, count: usize, apa
     }
     if mine == result {
         // In place: its own items have to be on their way before others come there.
-        steps.push(Step::Wait);
+        steps.push(Step::Fence);
     }
     steps.push(Step::Recv { from: 0, into: result });
     steps
@@ -114,9 +118,9 @@ pub(crate) fn allreduce_flat(rank: u32, size: u32, mine: Span, count: usize, apa
 
 /// An allreduce by recursive doubling (F-MPJ's BDE); ranks beyond the largest power of two are folded into their
 /// neighbours first. Needs `count` items of own memory.
-pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
-    let result = Span::new(Area::RECV, 0, count);
-    let incoming = Span::new(Area::TEMP, 0, count);
+pub(crate) fn allreduce_recursive_doubling(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
+    let result = Span::new(BufIndex::RECV, 0, count);
+    let incoming = Span::new(BufIndex::TEMP, 0, count);
     let power = 1 << size.ilog2();
     let extra = size - power;
     let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 1);
@@ -127,7 +131,7 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
         if rank % 2 == 1 {
             steps.extend([
                 Step::Send { to: rank - 1, from: held },
-                Step::Wait,
+                Step::Fence,
                 Step::Recv { from: rank - 1, into: result },
             ]);
             return steps;
@@ -135,7 +139,10 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
         steps.push(Step::Recv { from: rank + 1, into: incoming });
         steps.extend(copy(held, result));
         held = result;
-        steps.extend([Step::Wait, Step::Fold { from: incoming, into: result, order: Order::FromRight }]);
+        steps.extend([
+            Step::Fence,
+            Step::ReduceLocal { from: incoming, into: result, order: OperandOrder::IncomingLast },
+        ]);
         rank / 2
     } else {
         rank - extra
@@ -144,14 +151,14 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
     let mut bit = 1;
     while bit < power {
         let partner = position ^ bit;
-        let order = if partner < position { Order::FromLeft } else { Order::FromRight };
+        let order = if partner < position { OperandOrder::IncomingFirst } else { OperandOrder::IncomingLast };
         steps.extend([
             Step::Recv { from: actual(partner), into: incoming },
             Step::Send { to: actual(partner), from: held },
         ]);
         steps.extend(copy(held, result));
         held = result;
-        steps.extend([Step::Wait, Step::Fold { from: incoming, into: result, order }]);
+        steps.extend([Step::Fence, Step::ReduceLocal { from: incoming, into: result, order }]);
         bit *= 2;
     }
     steps.extend(copy(held, result));
@@ -167,19 +174,19 @@ pub(crate) fn allreduce_doubling(rank: u32, size: u32, mine: Span, count: usize)
 pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
     let block = |r: u32| {
         let (at, len) = ring_block(r % size, size, count);
-        Span::new(Area::RECV, at, len)
+        Span::new(BufIndex::RECV, at, len)
     };
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
     let mut steps = Vec::with_capacity(7 * size as usize);
-    steps.extend(copy(mine, Span::new(Area::RECV, 0, count)));
+    steps.extend(copy(mine, Span::new(BufIndex::RECV, 0, count)));
     for round in 0..size - 1 {
         let (out, back) = (block(rank + size - round), block(rank + 2 * size - round - 1));
-        let incoming = Span::new(Area::TEMP, 0, back.count);
+        let incoming = Span::new(BufIndex::TEMP, 0, back.count);
         steps.extend([
             Step::Recv { from: left, into: incoming },
             Step::Send { to: right, from: out },
-            Step::Wait,
-            Step::Fold { from: incoming, into: back, order: Order::FromLeft },
+            Step::Fence,
+            Step::ReduceLocal { from: incoming, into: back, order: OperandOrder::IncomingFirst },
         ]);
     }
     for round in 0..size - 1 {
@@ -187,7 +194,7 @@ pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> 
         steps.extend([
             Step::Recv { from: left, into: back },
             Step::Send { to: right, from: out },
-            Step::Wait,
+            Step::Fence,
         ]);
     }
     steps
@@ -206,10 +213,10 @@ pub(crate) fn reduce_scatter(
 ) -> Vec<Step> {
     let of = |r: u32| {
         let (at, count) = block(r);
-        Span::new(Area::SEND, at, count)
+        Span::new(BufIndex::SEND, at, count)
     };
     let span = |area| Span::new(area, 0, count);
-    let (result, incoming, higher) = (span(Area::RECV), span(Area::TEMP), span(Area::MORE));
+    let (result, incoming, higher) = (span(BufIndex::RECV), span(BufIndex::TEMP), span(BufIndex::TEMP2));
     let mut steps = Vec::with_capacity(4 * size as usize);
     let mut own = Some(Step::Copy { from: of(rank), into: result });
     for round in 1..size {
@@ -218,15 +225,15 @@ pub(crate) fn reduce_scatter(
         // Blocks of no items go, too: a rank that counts otherwise is waiting for them.
         steps.extend([Step::Recv { from, into }, Step::Send { to, from: of(to) }]);
         steps.extend(own.take());
-        steps.push(Step::Wait);
+        steps.push(Step::Fence);
         if into == incoming {
             let into = if from < rank { result } else { higher };
-            steps.push(Step::Fold { from: incoming, into, order: Order::FromLeft });
+            steps.push(Step::ReduceLocal { from: incoming, into, order: OperandOrder::IncomingFirst });
         }
     }
     steps.extend(own);
     if rank + 1 < size {
-        steps.push(Step::Fold { from: higher, into: result, order: Order::FromRight });
+        steps.push(Step::ReduceLocal { from: higher, into: result, order: OperandOrder::IncomingLast });
     }
     steps
 }

@@ -3,7 +3,7 @@
 //! Few ranks meet at one of them rather than along a tree: nobody waits for a rank that itself waits for another, so that
 //! ranks that share cores take one turn each.
 
-use super::step::{Area, Span, Step};
+use super::step::{BufIndex, Span, Step};
 
 /// A barrier by dissemination: in round `k` each rank hears from the one 2^k before it (Hensgen, Finkel, Manber 1988).
 pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
@@ -14,7 +14,7 @@ pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
         steps.extend([
             Step::Recv { from, into: Span::NONE },
             Step::Send { to, from: Span::NONE },
-            Step::Wait,
+            Step::Fence,
         ]);
         distance *= 2;
     }
@@ -29,12 +29,12 @@ pub(crate) fn barrier_flat(rank: u32, size: u32) -> Vec<Step> {
     }
     let hear = (1..size).map(|from| Step::Recv { from, into: Span::NONE });
     let tell = (1..size).map(|to| Step::Send { to, from: Span::NONE });
-    hear.chain([Step::Wait]).chain(tell).collect()
+    hear.chain([Step::Fence]).chain(tell).collect()
 }
 
 /// A broadcast from the root to each other rank (F-MPJ's FT).
-pub(crate) fn bcast_flat(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
-    let whole = Span::new(Area::RECV, 0, count);
+pub(crate) fn bcast_linear(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
+    let whole = Span::new(BufIndex::RECV, 0, count);
     if rank != root {
         return vec![Step::Recv { from: root, into: whole }];
     }
@@ -43,13 +43,13 @@ pub(crate) fn bcast_flat(rank: u32, size: u32, root: u32, count: usize) -> Vec<S
 
 /// A broadcast along a binomial tree (F-MPJ's MST).
 pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
-    let whole = Span::new(Area::RECV, 0, count);
+    let whole = Span::new(BufIndex::RECV, 0, count);
     let relative = (rank + size - root) % size;
     let mut steps = Vec::with_capacity(size.ilog2() as usize + 3);
     let mut bit = 1;
     while bit < size {
         if relative & bit != 0 {
-            steps.extend([Step::Recv { from: (rank + size - bit) % size, into: whole }, Step::Wait]);
+            steps.extend([Step::Recv { from: (rank + size - bit) % size, into: whole }, Step::Fence]);
             break;
         }
         bit *= 2;
@@ -90,7 +90,7 @@ pub(crate) fn scatter(rank: u32, size: u32, root: u32, send: Blocks<'_>, recv: O
     }
     let from = |to: u32| {
         let (at, count) = send(to);
-        Span::new(Area::SEND, at, count)
+        Span::new(BufIndex::SEND, at, count)
     };
     let others = (0..size).filter(|r| *r != root).map(|to| Step::Send { to, from: from(to) });
     others.chain(recv.map(|into| Step::Copy { from: from(root), into })).collect()

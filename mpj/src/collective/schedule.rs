@@ -2,21 +2,21 @@
 
 use std::ops::Deref;
 
-use mpj_datatypes::InvalidValue;
+use mpj_datatypes::InvalidValueError;
 use mpj_devices::{
-    Buf, Completion, Fault, Leave, Mode, Pattern, Receive, Sent, Source, Started, Target, Wait,
+    Buf, Coalesce, Completion, Fault, Mode, Pattern, Receive, Sent, Source, Started, Target, WaitReason,
 };
 
 use super::context::Context;
-use super::course::{Call, Course};
+use super::course::{CallId, CollState};
 use super::notice::Notice;
-use super::patience::Patience;
-use super::plan::{Own, Plan};
-use super::receipt::{Expected, judge};
+use super::patience::StallDetector;
+use super::plan::{Plan, TempBuffers};
+use super::receipt::{Expected, check_outcome};
 use super::rooted;
 use super::step::{Span, Step};
-use crate::error::{Class, Error, Result};
-use crate::op::{Op, Order};
+use crate::error::{Error, ErrorClass, Result};
+use crate::op::{Op, OperandOrder};
 use crate::raw::abort_on_unwind;
 
 /// A collective under way, or one that can be run again: for the time of a call, or for longer where it shares its context.
@@ -26,9 +26,9 @@ where
     C: Deref<Target = Context>,
 {
     context: C,
-    call: Call,
+    call: CallId,
     plan: Plan<'a>,
-    own: Option<Own>,
+    own: Option<TempBuffers>,
     /// The next step.
     at: usize,
     /// How many of the first steps are the meeting of all ranks, which few calls begin with.
@@ -37,7 +37,7 @@ where
     /// Whether a [`Step::Wait`] has been reached and not yet crossed.
     at_line: bool,
     failed: Option<Error>,
-    patience: Patience,
+    patience: StallDetector,
 }
 
 /// The bytes that are copied or folded at once, whoever holds the right to make progress: a few microseconds.
@@ -48,12 +48,12 @@ const CHECKED: &str = "the area's size was checked";
 
 /// How far a schedule has come.
 #[derive(Debug)]
-pub(super) enum Reached {
+pub(super) enum ScheduleStatus {
     /// The end: nothing touches the buffers any more.
-    End(Result<()>),
+    Complete(Result<()>),
     /// A local step that is long, or calls a function of the user's, which may take long and may itself wait for messages.
     /// It runs where this thread does not hold the right to make progress.
-    Work(Step),
+    LocalStep(Step),
 }
 
 /// An operation under way, and what is expected if it is a receive.
@@ -70,8 +70,8 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     /// Every span of the steps lies in what the plan describes, under the contract of [`raw`](crate::raw), from when the
     /// schedule is run until it has come to its end; nothing is written to areas that the steps only read.
     #[inline]
-    pub(crate) unsafe fn new(context: C, call: Call, plan: Plan<'a>) -> Self {
-        let patience = Patience::new(&context);
+    pub(crate) unsafe fn new(context: C, call: CallId, plan: Plan<'a>) -> Self {
+        let patience = StallDetector::new(&context);
         Schedule {
             context,
             call,
@@ -103,7 +103,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     pub(crate) fn meet(&mut self) {
         if self.meeting == 0 {
             let mut steps = rooted::barrier(self.context.rank(), self.context.size());
-            steps.push(Step::Wait);
+            steps.push(Step::Fence);
             self.meeting = steps.len();
             self.plan.steps.splice(0..0, steps);
         }
@@ -111,20 +111,20 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     }
 
     /// Goes back to the first step, for another call that is driven now and then.
-    pub(super) fn restart(&mut self, call: Call) {
+    pub(super) fn restart(&mut self, call: CallId) {
         self.call = call;
         self.at = self.meeting;
         self.at_line = false;
-        self.patience = Patience::new(&self.context);
+        self.patience = StallDetector::new(&self.context);
         self.patience.sleep();
     }
 
-    /// Has the next call work on other memory: see [`Plan::lend_anew`].
+    /// Has the next call work on other memory: see [`Plan::rebind`].
     ///
     /// # Errors
     /// Its items are others.
     pub(super) fn lend_anew(&mut self, bufs: [Option<&Buf>; 2]) -> Result<()> {
-        self.plan.lend_anew(self.call.name, bufs)
+        self.plan.rebind(self.call.name, bufs)
     }
 
     /// Returns how many items the rank gives or gets, whichever is more.
@@ -133,14 +133,14 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     }
 
     /// Goes on as far as possible.
-    pub(super) fn poll(&mut self) -> Option<Reached> {
+    pub(super) fn poll(&mut self) -> Option<ScheduleStatus> {
         loop {
             if self.at_line || self.failed.is_some() {
-                self.settle();
+                self.reap_completed();
                 if !self.pending.is_empty() {
                     if self.failed.is_none()
                         && self.patience.is_due(&self.context)
-                        && let Err(error) = self.look()
+                        && let Err(error) = self.check_stall()
                     {
                         self.fail(error);
                         continue;
@@ -148,7 +148,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
                     return None;
                 }
                 if let Some(error) = self.failed.take() {
-                    return Some(Reached::End(Err(error)));
+                    return Some(ScheduleStatus::Complete(Err(error)));
                 }
                 self.at_line = false;
                 self.patience.restart();
@@ -159,12 +159,12 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
             let done = match next {
                 Some(&Step::Send { to, from }) => self.send(to, from),
                 Some(&Step::Recv { from, into }) => self.recv(from, into),
-                Some(step @ (Step::Copy { .. } | Step::Fold { .. })) if self.is_long(step) => {
-                    return Some(Reached::Work(*step));
+                Some(step @ (Step::Copy { .. } | Step::ReduceLocal { .. })) if self.is_long(step) => {
+                    return Some(ScheduleStatus::LocalStep(*step));
                 }
-                Some(step @ (Step::Copy { .. } | Step::Fold { .. })) => self.work(step),
-                None if self.pending.is_empty() => return Some(Reached::End(Ok(()))),
-                Some(Step::Wait) | None => {
+                Some(step @ (Step::Copy { .. } | Step::ReduceLocal { .. })) => self.work(step),
+                None if self.pending.is_empty() => return Some(ScheduleStatus::Complete(Ok(()))),
+                Some(Step::Fence) | None => {
                     self.at_line = true;
                     Ok(())
                 }
@@ -176,11 +176,11 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     }
 
     /// Forgets what has ended.
-    fn settle(&mut self) {
+    fn reap_completed(&mut self) {
         let (call, mut failed) = (&self.call, None);
         self.pending.retain(|Pending { completion, expected }| {
             let Some(outcome) = completion.outcome() else { return true };
-            if let Err(error) = judge(call, *expected, outcome) {
+            if let Err(error) = check_outcome(call, *expected, outcome) {
                 failed.get_or_insert(error);
             }
             false
@@ -188,10 +188,10 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         if let Some(error) = failed {
             let follows = matches!(
                 error.as_fault(),
-                Some(Fault::Refused { .. } | Fault::Abandoned { .. } | Fault::Withdrawn { .. })
+                Some(Fault::Refused { .. } | Fault::Abandoned { .. } | Fault::SendCancelled { .. })
             );
             // A notice that says why may have come already.
-            let look = || Course::look(&self.context, &self.call, self.call.number, true).err();
+            let look = || CollState::check_notices(&self.context, &self.call, self.call.number, true).err();
             let told = follows.then(look).flatten();
             self.fail(told.unwrap_or(error));
         }
@@ -202,33 +202,33 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         if self.failed.is_none() {
             self.failed = Some(error);
             for Pending { completion, .. } in &self.pending {
-                self.context.engine().withdraw(self.context.channel(), completion);
+                self.context.engine().cancel(self.context.channel(), completion);
             }
         }
     }
 
     #[cold]
-    fn abandon(&mut self) {
+    fn cancel_and_wait(&mut self) {
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let pending = std::mem::take(&mut self.pending);
         abort_on_unwind(|| {
             for Pending { completion, .. } in &pending {
-                engine.withdraw(channel, completion);
+                engine.cancel(channel, completion);
             }
             for Pending { completion, .. } in pending {
                 // Whatever it failed with, it has ended.
-                let what = || Wait::collective(self.call.name, channel);
-                let _ = engine.wait_as(Started::Pending(completion), what);
+                let what = || WaitReason::collective(self.call.name, channel);
+                let _ = engine.wait_described(Started::Pending(completion), what);
             }
         });
     }
 
     /// Looks whether this rank waits in vain; after a long wait, asks those it waits for where they are.
     #[cold]
-    fn look(&mut self) -> Result<()> {
+    fn check_stall(&mut self) -> Result<()> {
         let is_long = self.patience.take_long();
-        Course::look(&self.context, &self.call, self.call.number, is_long)?;
-        for rank in self.context.course().take_past(self.call.number) {
+        CollState::check_notices(&self.context, &self.call, self.call.number, is_long)?;
+        for rank in self.context.course().take_completed_ranks(self.call.number) {
             let of_rank = |p: &&Pending| p.expected.is_some_and(|expected| expected.from == rank);
             let engine = self.context.engine();
             // What has matched is on its way, whatever has been said since.
@@ -236,18 +236,18 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
                 .pending
                 .iter()
                 .filter(of_rank)
-                .any(|p| engine.withdraw(self.context.channel(), &p.completion))
+                .any(|p| engine.cancel(self.context.channel(), &p.completion))
             {
                 let why = format!("rank {rank} has called something else here, and has gone on");
-                return Err(Error::new(Class::Other, self.call.name, why));
+                return Err(Error::new(ErrorClass::Other, self.call.name, why));
             }
         }
-        if is_long && self.patience.ask() {
+        if is_long && self.patience.should_query() {
             let mut ranks: Vec<u32> =
                 self.pending.iter().filter_map(|p| p.expected).map(|e| e.from).collect();
             ranks.sort_unstable();
             ranks.dedup();
-            Notice::Waiting(self.call.label).tell(&self.context, self.call.number, ranks.into_iter());
+            Notice::Query(self.call.label).send(&self.context, self.call.number, ranks.into_iter());
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let tag = self.call.label.tag(self.call.number);
         let mut source = self.source(from);
-        let sent = engine.send_from(channel, to, tag, &mut source, Mode::Standard, Leave::Now);
+        let sent = engine.send_from(channel, to, tag, &mut source, Mode::Standard, Coalesce::No);
         if let Sent::Pending(completion) = sent.map_err(|fault| Error::fault(self.call.name, *fault))? {
             self.pending.push(Pending { completion, expected: None });
         }
@@ -275,7 +275,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         let receive = unsafe { Receive::of(buf, None, None) }.expect(CHECKED);
         match engine.post(channel, pattern, receive) {
             Ok(completion) => self.pending.push(Pending { completion, expected }),
-            Err(fault) => judge(&self.call, expected, &Err(*fault))?,
+            Err(fault) => check_outcome(&self.call, expected, &Err(*fault))?,
         }
         Ok(())
     }
@@ -286,8 +286,8 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
             Step::Copy { from, into } => {
                 self.source(from).copy_items(self.target(into)).map_err(|bad| self.invalid(bad))?;
             }
-            Step::Fold { from, into, order } => self.fold(from, into, order)?,
-            Step::Send { .. } | Step::Recv { .. } | Step::Wait => (),
+            Step::ReduceLocal { from, into, order } => self.fold(from, into, order)?,
+            Step::Send { .. } | Step::Recv { .. } | Step::Fence => (),
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     fn is_long(&self, step: &Step) -> bool {
         let (into, is_users) = match step {
             Step::Copy { into, .. } => (into, false),
-            Step::Fold { into, .. } => (into, matches!(self.plan.op.as_deref(), Some(Op::User(_)))),
+            Step::ReduceLocal { into, .. } => (into, matches!(self.plan.op.as_deref(), Some(Op::User(_)))),
             _ => return false,
         };
         is_users || self.plan.datatype(into.area).size().saturating_mul(into.count) > BRIEF
@@ -319,20 +319,24 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         unsafe { Target::new(self.buf(span), None) }.expect(CHECKED)
     }
 
-    fn fold(&self, from: Span, into: Span, order: Order) -> Result<()> {
+    fn fold(&self, from: Span, into: Span, order: OperandOrder) -> Result<()> {
         let Some(op) = self.plan.op.as_deref() else { return Ok(()) };
         let (items, into) = (self.buf(from), self.buf(into));
         // SAFETY: the contract of `new`; a fold comes after the wait for what it reads, and what it reads was received or copied,
         // and so checked.
         let done = unsafe { op.fold(items.base(), into.base(), into.count(), into.datatype(), order) };
-        done.map_err(|error| Error::new(Class::NoMem, self.call.name, error.to_string()))
+        done.map_err(|error| Error::new(ErrorClass::NoMem, self.call.name, error.to_string()))
     }
 
     /// The error of a rank whose own items are not values of their type.
     #[cold]
-    fn invalid(&self, bad: InvalidValue) -> Error {
+    fn invalid(&self, bad: InvalidValueError) -> Error {
         let rank = self.context.rank();
-        Error::new(Class::Type, self.call.name, format!("rank {rank} contributed an invalid value: {bad}"))
+        Error::new(
+            ErrorClass::Type,
+            self.call.name,
+            format!("rank {rank} contributed an invalid value: {bad}"),
+        )
     }
 }
 
@@ -342,12 +346,12 @@ impl Schedule<'_> {
         let engine = self.context.engine();
         let what = |run: &Self| {
             run.patience.sleep();
-            Wait::collective(run.call.name, run.context.channel()).numbered(run.call.number)
+            WaitReason::collective(run.call.name, run.context.channel()).numbered(run.call.number)
         };
         loop {
             match engine.wait_for(self, Self::poll, what) {
-                Reached::End(outcome) => return outcome,
-                Reached::Work(step) => {
+                ScheduleStatus::Complete(outcome) => return outcome,
+                ScheduleStatus::LocalStep(step) => {
                     if let Err(error) = self.work(&step) {
                         self.fail(error);
                     }
@@ -363,7 +367,7 @@ impl<C: Deref<Target = Context>> Drop for Schedule<'_, C> {
     #[inline]
     fn drop(&mut self) {
         if !self.pending.is_empty() {
-            self.abandon();
+            self.cancel_and_wait();
         }
     }
 }
@@ -375,15 +379,15 @@ unsafe impl<C: Deref<Target = Context> + Send> Send for Schedule<'_, C> {}
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use super::super::label::{Label, Operation};
+    use super::super::label::{CallDigest, CollectiveKind};
     use super::super::plan::Held;
-    use super::super::step::Area;
+    use super::super::step::BufIndex;
     use super::*;
     use crate::raw::Comm;
 
     fn run(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<&Op>) -> Result<()> {
         let [send, recv] = memory.map(Buf::slice_mut);
-        let call = Call { name: "test", number: 1, label: Label::new(Operation::Allreduce, 0) };
+        let call = CallId { name: "test", number: 1, label: CallDigest::new(CollectiveKind::Allreduce, 0) };
         let plan = Plan { op: op.map(Held::Lent), ..Plan::new(steps, &send, &recv) };
         // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
         unsafe { Schedule::new(&**comm.collectives(), call, plan) }.run()
@@ -395,9 +399,13 @@ mod tests {
             let comm = world.as_raw();
             let (mut send, mut recv) = ([7u64; 2], [3u64; 2]);
             if world.rank() == 0 {
-                let into = Span::new(Area::RECV, 0, 1);
-                let fold = Step::Fold { from: Span::new(Area::SEND, 0, 1), into, order: Order::FromLeft };
-                let steps = vec![Step::Recv { from: 1, into: Span::new(Area::RECV, 1, 1) }, fold];
+                let into = Span::new(BufIndex::RECV, 0, 1);
+                let fold = Step::ReduceLocal {
+                    from: Span::new(BufIndex::SEND, 0, 1),
+                    into,
+                    order: OperandOrder::IncomingFirst,
+                };
+                let steps = vec![Step::Recv { from: 1, into: Span::new(BufIndex::RECV, 1, 1) }, fold];
                 let op = Op::user(true, |_: &u64, _: &u64| panic!("as the test wants"));
                 let run = || run(comm, steps, [&mut send, &mut recv], Some(&op));
                 assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
@@ -406,7 +414,7 @@ mod tests {
                 assert_eq!(recv, [3; 2]);
             } else {
                 world.recv(&mut [0u8], 0, 0)?;
-                let steps = vec![Step::Send { to: 0, from: Span::new(Area::SEND, 0, 1) }];
+                let steps = vec![Step::Send { to: 0, from: Span::new(BufIndex::SEND, 0, 1) }];
                 run(comm, steps, [&mut send, &mut recv], None)?;
                 world.send(&[1u8], 0, 0)?;
             }

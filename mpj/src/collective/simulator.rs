@@ -10,7 +10,7 @@ mod algorithms;
 use std::collections::{HashMap, VecDeque};
 
 use super::step::{Span, Step};
-use crate::op::Order;
+use crate::op::OperandOrder;
 
 /// What an item is made of: item `item` of ranks `first`, `first + 1`, … around the end, `len` of them, combined in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,13 +133,13 @@ impl Machine {
             }
             match this.steps.next() {
                 None => return Ok(()),
-                Some(Step::Wait) => this.is_at_line = true,
+                Some(Step::Fence) => this.is_at_line = true,
                 Some(Step::Copy { from, into }) => self.combine(rank, from, into, |from, _| Some(from))?,
-                Some(Step::Fold { from, into, order }) => {
+                Some(Step::ReduceLocal { from, into, order }) => {
                     let size = self.ranks.len() as u32;
                     self.combine(rank, from, into, |from, old| match order {
-                        Order::FromLeft => from.then(old?, size),
-                        Order::FromRight => old?.then(from, size),
+                        OperandOrder::IncomingFirst => from.then(old?, size),
+                        OperandOrder::IncomingLast => old?.then(from, size),
                     })?;
                 }
                 Some(Step::Send { to, from }) => {

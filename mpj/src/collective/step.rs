@@ -3,25 +3,25 @@
 //! Communication steps start at once; [`Step::Wait`] is a line that nothing crosses until everything started before it
 //! has ended. Local steps run when they are reached.
 
-use crate::op::Order;
+use crate::op::OperandOrder;
 
 /// Which memory a [`Span`] lies in, by number: first what the caller lends, then the schedule's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Area(u32);
+pub(crate) struct BufIndex(u32);
 
-impl Area {
+impl BufIndex {
     /// The user's send buffer, of most collectives.
-    pub(crate) const SEND: Area = Area(0);
+    pub(crate) const SEND: BufIndex = BufIndex(0);
     /// The user's receive buffer, of most collectives.
-    pub(crate) const RECV: Area = Area(1);
+    pub(crate) const RECV: BufIndex = BufIndex(1);
     /// The first memory of the schedule's own, where two buffers are lent.
-    pub(crate) const TEMP: Area = Area(2);
+    pub(crate) const TEMP: BufIndex = BufIndex(2);
     /// As much again: items may interleave, so that two sets of them cannot lie one after the other.
-    pub(crate) const MORE: Area = Area(3);
+    pub(crate) const TEMP2: BufIndex = BufIndex(3);
 
     /// The area of this number.
     pub(crate) fn of(number: u32) -> Self {
-        Area(number)
+        BufIndex(number)
     }
 
     /// Its number.
@@ -34,16 +34,16 @@ impl Area {
 /// `count` items of an area, from item `at` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
-    pub(crate) area: Area,
+    pub(crate) area: BufIndex,
     pub(crate) at: usize,
     pub(crate) count: usize,
 }
 
 impl Span {
     /// Nothing, nowhere: what a message without items is sent from.
-    pub(crate) const NONE: Span = Span { area: Area(u32::MAX), at: 0, count: 0 };
+    pub(crate) const NONE: Span = Span { area: BufIndex(u32::MAX), at: 0, count: 0 };
 
-    pub(crate) fn new(area: Area, at: usize, count: usize) -> Self {
+    pub(crate) fn new(area: BufIndex, at: usize, count: usize) -> Self {
         Span { area, at, count }
     }
 }
@@ -59,15 +59,15 @@ pub(crate) enum Step {
         from: u32,
         into: Span,
     },
-    Wait,
+    Fence,
     Copy {
         from: Span,
         into: Span,
     },
     /// Combines items. Those at `from` lie in memory of the schedule's own, where a message has brought them.
-    Fold {
+    ReduceLocal {
         from: Span,
         into: Span,
-        order: Order,
+        order: OperandOrder,
     },
 }

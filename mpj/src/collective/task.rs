@@ -5,25 +5,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Buf, Driven, Fault, Keep, Wait, let_go_of_panic};
+use mpj_devices::{Buf, Fault, KeepAlive, ProgressTask, WaitReason, drop_panic_payload};
 
 use super::context::Context;
-use super::course::{Call, Course};
-use super::label::{Label, is_meeting};
-use super::part::{Part, send_off};
+use super::course::{CallId, CollState};
+use super::label::{CallDigest, is_meeting};
+use super::part::{ActiveCall, flush_notices};
 use super::plan::Plan;
-use super::schedule::{Reached, Schedule};
+use super::schedule::{Schedule, ScheduleStatus};
 use super::turn::PANICKED;
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw::abort_on_unwind;
 
 /// A schedule, and the call of it that is under way.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct CollectiveTask {
     context: Arc<Context>,
     name: &'static str,
-    label: Label,
-    /// [`IDLE`], [`OPEN`] or [`ENDED`].
+    label: CallDigest,
+    /// [`IDLE`], [`ACTIVE`] or [`ENDED`].
     phase: AtomicU8,
     state: Mutex<State>,
 }
@@ -31,19 +31,19 @@ pub(crate) struct Task {
 /// There is no call.
 const IDLE: u8 = 0;
 /// A call is under way.
-const OPEN: u8 = 1;
+const ACTIVE: u8 = 1;
 /// A call has ended, and nobody has taken its outcome.
 const ENDED: u8 = 2;
 
 #[derive(Debug)]
 struct State {
     schedule: Schedule<'static, Arc<Context>>,
-    part: Part,
+    part: ActiveCall,
     stage: Stage,
     outcome: Result<()>,
     /// Whether the others are being told of the error.
     is_told: bool,
-    keep: Option<Keep>,
+    keep: Option<KeepAlive>,
     /// Whether the memory is kept for further calls.
     runs_again: bool,
 }
@@ -58,7 +58,7 @@ enum Stage {
     Steps,
 }
 
-impl Task {
+impl CollectiveTask {
     /// Starts a call, whose arguments `plan` checks. `keep` is let go of when the call has ended, before that can be seen.
     ///
     /// # Errors
@@ -69,14 +69,14 @@ impl Task {
     pub(crate) unsafe fn start<'a>(
         context: &Arc<Context>,
         name: &'static str,
-        plan: impl FnOnce() -> Result<(Label, Plan<'a>)>,
-        keep: Option<Keep>,
+        plan: impl FnOnce() -> Result<(CallDigest, Plan<'a>)>,
+        keep: Option<KeepAlive>,
     ) -> Result<Arc<Self>> {
-        let (part, checked) = Part::take(context, name);
+        let (part, checked) = ActiveCall::new(context, name);
         let made = checked.and_then(|()| plan()).and_then(|(label, plan)| {
             // SAFETY: the caller's contract.
             let schedule = unsafe { Schedule::new(Arc::clone(context), part.call(label), plan.into_owned()) };
-            Task::new(context, part, label, schedule, keep, false)
+            CollectiveTask::new(context, part, label, schedule, keep, false)
         });
         let task = made.inspect_err(|error| end(context, part, error))?;
         task.launch(part);
@@ -89,28 +89,28 @@ impl Task {
     /// There is no memory.
     pub(crate) fn prepare(
         context: &Arc<Context>,
-        part: Part,
-        (label, plan): (Label, Plan<'_>),
-        keep: Option<Keep>,
+        part: ActiveCall,
+        (label, plan): (CallDigest, Plan<'_>),
+        keep: Option<KeepAlive>,
     ) -> Result<Arc<Self>> {
         // SAFETY: `restart` passes the contract on to its caller, and nothing else runs it.
         let schedule = unsafe { Schedule::new(Arc::clone(context), part.call(label), plan.into_owned()) };
-        Task::new(context, part, label, schedule, keep, true)
+        CollectiveTask::new(context, part, label, schedule, keep, true)
     }
 
     fn new(
         context: &Arc<Context>,
-        part: Part,
-        label: Label,
+        part: ActiveCall,
+        label: CallDigest,
         mut schedule: Schedule<'static, Arc<Context>>,
-        keep: Option<Keep>,
+        keep: Option<KeepAlive>,
         runs_again: bool,
     ) -> Result<Arc<Self>> {
         schedule.allocate()?;
         let (stage, outcome, is_told) = (Stage::Begun, Ok(()), false);
         let state = Mutex::new(State { schedule, part, stage, outcome, is_told, keep, runs_again });
         let (context, name, phase) = (Arc::clone(context), part.name(), AtomicU8::new(IDLE));
-        Ok(Arc::new(Task { context, name, label, phase, state }))
+        Ok(Arc::new(CollectiveTask { context, name, label, phase, state }))
     }
 
     /// Starts one more call, with other memory where there is some.
@@ -123,28 +123,32 @@ impl Task {
     /// As [`start`](Self::start).
     pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: [Option<&Buf>; 2]) -> Result<()> {
         if self.phase.load(Ordering::Acquire) != IDLE {
-            return Err(Error::new(Class::Request, self.name, "it was started, and has not been waited for"));
+            return Err(Error::new(
+                ErrorClass::Request,
+                self.name,
+                "it was started, and has not been waited for",
+            ));
         }
-        let (part, checked) = Part::take(&self.context, self.name);
+        let (part, checked) = ActiveCall::new(&self.context, self.name);
         let ready = checked.and_then(|()| self.state().schedule.lend_anew(bufs));
         ready.inspect_err(|error| end(&self.context, part, error))?;
         self.launch(part);
         Ok(())
     }
 
-    fn launch(self: &Arc<Self>, mut part: Part) {
+    fn launch(self: &Arc<Self>, mut part: ActiveCall) {
         let call = part.call(self.label);
         part.begin(call);
         let mut state = self.state();
         state.schedule.restart(call);
         state.part = part;
         state.stage = Stage::Begun;
-        self.phase.store(OPEN, Ordering::Release);
+        self.phase.store(ACTIVE, Ordering::Release);
         let items = state.schedule.items();
         drop(state);
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let traced = engine.trace().map(|trace| (trace, trace.now()));
-        engine.drive(channel, Arc::clone(self) as Arc<dyn Driven>);
+        engine.spawn(channel, Arc::clone(self) as Arc<dyn ProgressTask>);
         if let Some((trace, begun)) = traced {
             trace.collective(begun, self.name, channel, items, false);
         }
@@ -167,7 +171,7 @@ impl Task {
     #[inline]
     pub(crate) fn outcome(&self) -> Option<Result<()>> {
         // SYNC task-phase (acquire)
-        (self.phase.load(Ordering::Acquire) != OPEN).then(|| self.state().outcome.clone())
+        (self.phase.load(Ordering::Acquire) != ACTIVE).then(|| self.state().outcome.clone())
     }
 
     /// Waits until no call is under way, and takes the outcome of the last one.
@@ -175,16 +179,16 @@ impl Task {
     /// # Errors
     /// What it failed with.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.settle();
-        self.take()
+        self.wait_idle();
+        self.take_outcome()
     }
 
     /// Waits until no call is under way.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn wait_idle(&self) {
         let (engine, channel) = (self.context.engine(), self.context.channel());
-        let has_ended = |(): &mut ()| (self.phase.load(Ordering::Acquire) != OPEN).then_some(());
+        let has_ended = |(): &mut ()| (self.phase.load(Ordering::Acquire) != ACTIVE).then_some(());
         let what = |(): &()| {
-            let wait = Wait::collective(self.name, channel);
+            let wait = WaitReason::collective(self.name, channel);
             // Whoever drives the call has the lock: the number is for people, and not worth a wait.
             match self.state.try_lock() {
                 Ok(state) => wait.numbered(state.part.number()),
@@ -204,7 +208,7 @@ impl Task {
     ///
     /// # Errors
     /// What it failed with.
-    pub(crate) fn take(&self) -> Result<()> {
+    pub(crate) fn take_outcome(&self) -> Result<()> {
         let mut state = self.state();
         let (outcome, is_told) = (state.outcome.clone(), std::mem::take(&mut state.is_told));
         if state.runs_again {
@@ -213,7 +217,7 @@ impl Task {
         }
         drop(state);
         if is_told {
-            send_off(&self.context);
+            flush_notices(&self.context);
         }
         outcome
     }
@@ -221,19 +225,19 @@ impl Task {
 
 /// Ends a call that was refused.
 #[cold]
-fn end(context: &Context, part: Part, error: &Error) {
+fn end(context: &Context, part: ActiveCall, error: &Error) {
     if part.end(context, Some(error)) {
-        send_off(context);
+        flush_notices(context);
     }
 }
 
-impl Driven for Task {
+impl ProgressTask for CollectiveTask {
     fn poll(&self) -> bool {
         // The memory is lent to others meanwhile; what the user's functions do is caught.
         abort_on_unwind(|| {
             let mut state = self.state();
             let call = state.part.call(self.label);
-            let Some(outcome) = state.go_on(&self.context, &call) else { return false };
+            let Some(outcome) = state.advance(&self.context, &call) else { return false };
             state.end(&self.context, outcome);
             // SYNC task-phase (release)
             self.phase.store(ENDED, Ordering::Release);
@@ -244,7 +248,7 @@ impl Driven for Task {
 
 impl State {
     /// Goes on as far as possible; returns how the call has ended if it has.
-    fn go_on(&mut self, context: &Context, call: &Call) -> Option<Result<()>> {
+    fn advance(&mut self, context: &Context, call: &CallId) -> Option<Result<()>> {
         let leaves = context.engine().is_closed().then(|| {
             let rank = Some(context.engine().site().rank);
             Error::fault(call.name, Fault::Left { rank })
@@ -253,13 +257,13 @@ impl State {
             match (self.stage, &leaves) {
                 (Stage::Begun | Stage::Refused, Some(error)) => return Some(Err(error.clone())),
                 (Stage::Begun, None) => {
-                    if let Err(error) = Course::look(context, call, call.number, false) {
+                    if let Err(error) = CollState::check_notices(context, call, call.number, false) {
                         return Some(Err(error));
                     }
                     self.stage = Stage::Refused;
                 }
                 (Stage::Refused, None) => {
-                    if context.course().is_alert()
+                    if context.course().has_notices()
                         && let Err(error) = self.part.poll_refusals(context)?
                     {
                         return Some(Err(error));
@@ -274,12 +278,12 @@ impl State {
                         self.schedule.fail(error.clone());
                     }
                     match self.schedule.poll()? {
-                        Reached::End(outcome) => return Some(outcome),
-                        Reached::Work(step) => {
+                        ScheduleStatus::Complete(outcome) => return Some(outcome),
+                        ScheduleStatus::LocalStep(step) => {
                             let done = catch_unwind(AssertUnwindSafe(|| self.schedule.work(&step)));
                             let panicked = |thrown| {
-                                let_go_of_panic(thrown);
-                                Err(Error::new(Class::Other, call.name, PANICKED))
+                                drop_panic_payload(thrown);
+                                Err(Error::new(ErrorClass::Other, call.name, PANICKED))
                             };
                             if let Err(error) = done.unwrap_or_else(panicked) {
                                 self.schedule.fail(error);
@@ -296,14 +300,14 @@ impl State {
         self.is_told = self.part.end(context, outcome.as_ref().err());
         self.outcome = outcome;
         if !self.runs_again {
-            mpj_devices::holding(|| self.keep = None);
+            mpj_devices::with_deferred_drops(|| self.keep = None);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::raw::{Buf, Collective, prepare};
+    use crate::raw::{Buf, Collective, collective_init};
     use crate::{Error, Op};
 
     /// The numbers of calls before which all ranks meet are multiples of this.
@@ -316,7 +320,7 @@ mod tests {
             let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut sum));
             let op = Op::Sum;
             let call = Collective::Allreduce { send: &send, recv: &recv, op: &op };
-            let mut prepared = prepare(world.as_raw(), call, None)?;
+            let mut prepared = collective_init(world.as_raw(), call, None)?;
             let apart = world.dup()?;
             for meeting in 1..5 {
                 apart.barrier()?;

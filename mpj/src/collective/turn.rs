@@ -1,21 +1,21 @@
 //! One call of a collective that blocks, of one rank.
 
 use super::context::Context;
-use super::course::Course;
-use super::label::{Label, is_meeting};
-use super::part::{Part, send_off};
+use super::course::CollState;
+use super::label::{CallDigest, is_meeting};
+use super::part::{ActiveCall, flush_notices};
 use super::plan::Plan;
 use super::schedule::Schedule;
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 
 /// A rank that only sends looks for news every so many calls.
 const SELDOM: u32 = 16;
 
 /// One rank's part in one call, until it returns.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct BlockingCall<'a> {
     context: &'a Context,
-    part: Part,
+    part: ActiveCall,
     is_over: bool,
 }
 
@@ -25,20 +25,20 @@ pub(crate) struct Turn<'a> {
 ///
 /// # Errors
 /// Those of `body`; what another rank failed with; that the ranks are out of step.
-pub(crate) fn collective<T>(
+pub(crate) fn run_blocking<T>(
     context: &Context,
     name: &'static str,
-    body: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+    body: impl FnOnce(&mut BlockingCall<'_>) -> Result<T>,
 ) -> Result<T> {
-    let (part, checked) = Part::take(context, name);
-    let mut turn = Turn { context, part, is_over: false };
+    let (part, checked) = ActiveCall::new(context, name);
+    let mut turn = BlockingCall { context, part, is_over: false };
     let outcome = checked.and_then(|()| body(&mut turn));
     let outcome = outcome.and_then(|value| turn.close().map(|()| value));
     turn.end(outcome.as_ref().err());
     outcome
 }
 
-impl Turn<'_> {
+impl BlockingCall<'_> {
     pub(crate) fn rank(&self) -> u32 {
         self.context.rank()
     }
@@ -48,7 +48,7 @@ impl Turn<'_> {
     }
 
     /// The part that this rank takes in the call.
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> ActiveCall {
         self.part
     }
 
@@ -57,7 +57,7 @@ impl Turn<'_> {
     /// # Safety
     /// The contract of [`Schedule::new`].
     #[inline]
-    pub(crate) unsafe fn run(&mut self, label: Label, plan: Plan<'_>) -> Result<()> {
+    pub(crate) unsafe fn run(&mut self, label: CallDigest, plan: Plan<'_>) -> Result<()> {
         let Some(trace) = self.context.engine().trace() else {
             // SAFETY: the caller's contract.
             return unsafe { self.go(label, plan) };
@@ -71,15 +71,15 @@ impl Turn<'_> {
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn go(&mut self, label: Label, plan: Plan<'_>) -> Result<()> {
+    unsafe fn go(&mut self, label: CallDigest, plan: Plan<'_>) -> Result<()> {
         let call = self.part.call(label);
         // SAFETY: the caller's contract; `run` goes to the end.
         let mut schedule = unsafe { Schedule::new(self.context, call, plan) };
         schedule.allocate()?;
         if !self.part.begin(call) {
-            Course::look(self.context, &call, call.number, false)?;
-            if self.context.course().is_alert() {
-                let Turn { context, part, .. } = self;
+            CollState::check_notices(self.context, &call, call.number, false)?;
+            if self.context.course().has_notices() {
+                let BlockingCall { context, part, .. } = self;
                 context.engine().wait_until(|| part.poll_refusals(context))?;
             }
             if is_meeting(call.number) {
@@ -92,7 +92,7 @@ impl Turn<'_> {
     #[inline]
     fn close(&self) -> Result<()> {
         if self.part.number().is_multiple_of(SELDOM) {
-            self.context.engine().advance();
+            self.context.engine().progress_no_yield();
         }
         self.part.close(self.context)
     }
@@ -101,16 +101,16 @@ impl Turn<'_> {
     fn end(&mut self, error: Option<&Error>) {
         self.is_over = true;
         if self.part.end(self.context, error) {
-            send_off(self.context);
+            flush_notices(self.context);
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BlockingCall<'_> {
     /// A user's function has panicked: the others do not wait for what it was to give.
     fn drop(&mut self) {
         if !self.is_over {
-            self.end(Some(&Error::new(Class::Other, self.part.name(), PANICKED)));
+            self.end(Some(&Error::new(ErrorClass::Other, self.part.name(), PANICKED)));
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use mpj_buffer::{Buffer, MESSAGE_HEADER, Reading};
 use mpj_datatypes::Primitive;
-use mpj_devices::{Envelope, Message, Taken};
+use mpj_devices::{Envelope, Matched, MatchedMessage};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
-use super::{Intracomm, Matched};
+use super::{Intracomm, Message};
 use crate::endpoint::{IntoSource, Source, Tag};
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
 
@@ -37,8 +37,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`Class::Buffer`] if the message is none of a buffer, or of a newer format;
-    /// [`Class::NoMem`] if the pool has no block for it. Its sender goes on, and the next message is received.
+    /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is none of a buffer, or of a newer format;
+    /// [`ErrorClass::NoMem`] if the pool has no block for it. Its sender goes on, and the next message is received.
     pub fn recv_buffer(
         &self,
         source: impl IntoSource,
@@ -51,7 +51,7 @@ impl Intracomm {
         take(comm, CALL, source.number(), tag.into().number())
     }
 
-    /// Receives a [`Buffer`] of at most `limit` bytes into a block of `pool`.
+    /// Receives a [`Buffer`] of at most `parse_timeout` bytes into a block of `pool`.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -67,7 +67,7 @@ impl Intracomm {
     /// } else {
     ///     let mine = Magazine::growing(Growth::default().limit(16 << 20), Pages::create);
     ///     let refused = world.recv_buffer_in(&mine, 1000, 0, 0).expect_err("too long");
-    ///     assert_eq!(refused.class(), mpj::Class::Truncate);
+    ///     assert_eq!(refused.class(), mpj::ErrorClass::Truncate);
     ///     let (mut message, _) = world.recv_buffer_in(&mine, 10_000, 0, 0)?;
     ///     assert_eq!(message.view::<u8>()?, [7; 3000]);
     /// }
@@ -76,7 +76,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv_buffer`](Self::recv_buffer); [`Class::Truncate`] if the message is longer than `limit`: it is thrown
+    /// As [`recv_buffer`](Self::recv_buffer); [`ErrorClass::Truncate`] if the message is longer than `parse_timeout`: it is thrown
     /// away, and no block was taken for it.
     pub fn recv_buffer_in<P: Pool>(
         &self,
@@ -94,7 +94,7 @@ impl Intracomm {
     }
 }
 
-impl Matched {
+impl Message {
     /// Receives it as [`Intracomm::recv_buffer`] does.
     ///
     /// # Errors
@@ -120,9 +120,9 @@ impl Matched {
 
 /// What comes from nobody: a message of no sections.
 fn of_nobody<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block, Reading>, Status)> {
-    comm.usable(CALL)?;
+    comm.check_not_freed(CALL)?;
     let block = room(CALL, pool, MESSAGE_HEADER, 0, MESSAGE_HEADER)?;
-    let buffer = Buffer::new(block).map_err(|e| Error::new(Class::NoMem, CALL, e.error.to_string()))?;
+    let buffer = Buffer::new(block).map_err(|e| Error::new(ErrorClass::NoMem, CALL, e.error.to_string()))?;
     Ok((buffer.commit(), Status::empty()))
 }
 
@@ -134,12 +134,12 @@ pub(super) fn take(
     tag: i32,
 ) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
     match raw::take(comm, call, source, tag)? {
-        Taken::Block(message, block) => {
+        Matched::Block(message, block) => {
             // SAFETY: the block was filled with the message.
             let buffer = unsafe { read(call, block, message.source, message.bytes) }?;
             Ok((buffer, Status::of(&message)))
         }
-        Taken::Message(message) => receive_in(comm, call, message, mpj_pool::global(), usize::MAX),
+        Matched::Message(message) => receive_in(comm, call, message, mpj_pool::global(), usize::MAX),
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) fn take(
 fn receive(
     comm: &raw::Comm,
     call: &'static str,
-    message: Message,
+    message: MatchedMessage,
 ) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
     let Envelope { source, bytes, .. } = *message.envelope();
     let status = Status::of(message.envelope());
@@ -162,7 +162,7 @@ fn receive(
 fn receive_in<P: Pool>(
     comm: &raw::Comm,
     call: &'static str,
-    message: Message,
+    message: MatchedMessage,
     pool: &P,
     limit: usize,
 ) -> Result<(Buffer<P::Block, Reading>, Status)> {
@@ -192,14 +192,14 @@ pub(super) fn room<P: Pool>(
 ) -> Result<P::Block> {
     if bytes > limit {
         let why = format!("rank {source} sent {bytes} bytes where {limit} are allowed");
-        return Err(Error::new(Class::Truncate, call, why));
+        return Err(Error::new(ErrorClass::Truncate, call, why));
     }
-    let block = pool.alloc(bytes).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
+    let block = pool.alloc(bytes).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
     match block.capacity() {
         // A pool of somebody else's, which does not keep its word.
         less if less < bytes => {
             let why = format!("the pool gave a block of {less} bytes for a message of {bytes}");
-            Err(Error::new(Class::NoMem, call, why))
+            Err(Error::new(ErrorClass::NoMem, call, why))
         }
         _ => Ok(block),
     }
@@ -219,6 +219,6 @@ pub(super) unsafe fn read<B: RawBuffer>(
     let buffer = unsafe { Buffer::from_block(block, 0, bytes) };
     buffer.map_err(|refused| {
         let why = format!("rank {source} sent {bytes} bytes that are no buffer: {}", refused.error);
-        Error::new(Class::Buffer, call, why)
+        Error::new(ErrorClass::Buffer, call, why)
     })
 }

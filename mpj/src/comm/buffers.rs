@@ -6,10 +6,10 @@ use mpj_pool::{DefaultBlock, RawBuffer};
 
 use super::Intracomm;
 use super::buffer::{read, room};
-use crate::collective::label::{Label, Operation};
-use crate::collective::turn::Turn;
+use crate::collective::label::{CallDigest, CollectiveKind};
+use crate::collective::turn::BlockingCall;
 use crate::endpoint::number;
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{Buf, ChainSegment, Comm};
 use crate::types::SendBuf;
 
@@ -41,7 +41,7 @@ impl Intracomm {
     ///
     /// # mpj::threads(3, |world| {
     /// if world.rank() == 0 {
-    ///     let table = Arc::new(world.slice(7u32, 100_000)?);
+    ///     let table = Arc::new(world.alloc_slice(7u32, 100_000)?);
     ///     let others = 1..world.size();
     ///     let sends = others.map(|to| world.isend(Arc::clone(&table), to, 0)).collect::<mpj::Result<Vec<_>>>()?;
     ///     for send in sends {
@@ -49,16 +49,16 @@ impl Intracomm {
     ///     }
     /// } else {
     ///     let (table, _) = world.recv_block(0, 0)?;
-    ///     assert!(table.is_lent() && table.view::<u32>()?.iter().all(|word| *word == 7));
+    ///     assert!(table.is_zero_copy() && table.try_as_slice::<u32>()?.iter().all(|word| *word == 7));
     /// }
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast), the buffer is as it was then; [`Class::NoMem`] if one rank has no block for the message,
+    /// As [`bcast`](Self::bcast), the buffer is as it was then; [`ErrorClass::NoMem`] if one rank has no block for the message,
     /// on all ranks: on those that had ended this call already, at the next one.
     pub fn bcast_buffer(&self, buffer: &mut Buffer<DefaultBlock, Reading>, root: usize) -> Result<()> {
-        let came = bcast(self.as_raw(), "bcast_buffer", Operation::BcastBuffer, root, || Ok(&*buffer))?;
+        let came = bcast(self.as_raw(), "bcast_buffer", CollectiveKind::BcastBuffer, root, || Ok(&*buffer))?;
         if let Some(came) = came {
             *buffer = came;
         }
@@ -91,8 +91,8 @@ impl Intracomm {
     ) -> Result<Vec<Buffer<DefaultBlock, Reading>>> {
         const CALL: &str = "gather_buffers";
         let came = self.as_raw().collective(CALL, |turn| {
-            let root = self.as_raw().member(CALL, Class::Root, number(root))?;
-            let label = Label::new(Operation::GatherBuffers, root as usize);
+            let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
+            let label = CallDigest::new(CollectiveKind::GatherBuffers, root as usize);
             gather(turn, label, CALL, &buffer.send_buf(), root)
         })?;
         came.into_iter().map(|came| came.read(CALL)).collect()
@@ -117,7 +117,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast_buffer`](Self::bcast_buffer); [`Class::Count`] on all ranks if the root has not as many buffers as there
+    /// As [`bcast_buffer`](Self::bcast_buffer); [`ErrorClass::Count`] on all ranks if the root has not as many buffers as there
     /// are ranks.
     pub fn scatter_buffers<R: RawBuffer>(
         &self,
@@ -127,13 +127,13 @@ impl Intracomm {
         const CALL: &str = "scatter_buffers";
         let came = self.as_raw().collective(CALL, |turn| {
             let (rank, size) = (turn.rank(), turn.size());
-            let root = self.as_raw().member(CALL, Class::Root, number(root))?;
+            let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
             let buffers = if rank == root { buffers } else { &[] };
             if rank == root && buffers.len() != size as usize {
                 let why = format!("{} buffers for {size} ranks", buffers.len());
-                return Err(Error::new(Class::Count, CALL, why));
+                return Err(Error::new(ErrorClass::Count, CALL, why));
             }
-            let label = Label::new(Operation::ScatterBuffers, root as usize);
+            let label = CallDigest::new(CollectiveKind::ScatterBuffers, root as usize);
             scatter(turn, label, CALL, buffers, root)
         })?;
         came.read(CALL)
@@ -142,19 +142,19 @@ impl Intracomm {
 
 /// A message that has come with a collective. Whether it is one is looked at when the collective has ended: that it is none
 /// concerns this rank alone.
-struct Came {
+struct ReceivedMessage {
     block: DefaultBlock,
     source: u32,
     bytes: usize,
 }
 
-impl Came {
+impl ReceivedMessage {
     /// Makes room for a message.
     fn room(call: &'static str, source: u32, bytes: u64) -> Result<(Self, Buf)> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let block = room(call, mpj_pool::global(), usize::MAX, source, bytes)?;
         let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
-        Ok((Came { block, source, bytes }, buf))
+        Ok((ReceivedMessage { block, source, bytes }, buf))
     }
 
     /// Reads it.
@@ -175,20 +175,20 @@ fn bytes(call: &'static str, buf: &Buf) -> Result<u64> {
 pub(super) fn bcast<B: SendBuf>(
     comm: &Comm,
     call: &'static str,
-    operation: Operation,
+    operation: CollectiveKind,
     root: usize,
     mine: impl FnOnce() -> Result<B>,
 ) -> Result<Option<Buffer<DefaultBlock, Reading>>> {
     let came = comm.collective(call, |turn| {
-        let root = comm.member(call, Class::Root, number(root))?;
-        let label = Label::new(operation, root as usize);
+        let root = comm.check_rank(call, ErrorClass::Root, number(root))?;
+        let label = CallDigest::new(operation, root as usize);
         let mine = if turn.rank() == root { Some(mine()?) } else { None };
         let sent = mine.as_ref().map(SendBuf::send_buf);
         let mut len = [sent.as_ref().map_or(Ok(0), |sent| bytes(call, sent))?];
         turn.bcast_words(label, &mut len, root)?;
         let (came, items) = match sent {
             Some(sent) => (None, sent),
-            None => Came::room(call, root, len[0]).map(|(came, items)| (Some(came), items))?,
+            None => ReceivedMessage::room(call, root, len[0]).map(|(came, items)| (Some(came), items))?,
         };
         // SAFETY: the root only reads its message, which lives until the call returns; the block is ours, and as long.
         unsafe { turn.bcast(label, &items, root) }?;
@@ -198,7 +198,13 @@ pub(super) fn bcast<B: SendBuf>(
 }
 
 /// Collects messages at `root`, which receives them as they come, each in a block of its own.
-fn gather(turn: &mut Turn<'_>, label: Label, call: &'static str, mine: &Buf, root: u32) -> Result<Vec<Came>> {
+fn gather(
+    turn: &mut BlockingCall<'_>,
+    label: CallDigest,
+    call: &'static str,
+    mine: &Buf,
+    root: u32,
+) -> Result<Vec<ReceivedMessage>> {
     let (rank, size) = (turn.rank(), turn.size());
     let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
     let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
@@ -208,7 +214,7 @@ fn gather(turn: &mut Turn<'_>, label: Label, call: &'static str, mine: &Buf, roo
     let mut rooms = Vec::with_capacity(1 + lens.len());
     rooms.push(mine.clone());
     for (source, len) in (0..size).zip(lens) {
-        let (came, into) = Came::room(call, source, len)?;
+        let (came, into) = ReceivedMessage::room(call, source, len)?;
         all.push(came);
         rooms.push(into);
     }
@@ -219,18 +225,18 @@ fn gather(turn: &mut Turn<'_>, label: Label, call: &'static str, mine: &Buf, roo
 
 /// Deals the root's messages out.
 fn scatter<R: RawBuffer>(
-    turn: &mut Turn<'_>,
-    label: Label,
+    turn: &mut BlockingCall<'_>,
+    label: CallDigest,
     call: &'static str,
     buffers: &[Buffer<R, Reading>],
     root: u32,
-) -> Result<Came> {
+) -> Result<ReceivedMessage> {
     let lens: Vec<u64> = buffers.iter().map(|buffer| buffer.len() as u64).collect();
     let mut len = [0u64];
     let words = (Buf::slice(&lens), Buf::slice_mut(&mut len));
     // SAFETY: the words are ours until it returns, at the root one of each rank.
     unsafe { turn.scatter(label, &words.0, &|rank| (rank as usize, 1), Some(&words.1), root) }?;
-    let (came, into) = Came::room(call, root, len[0])?;
+    let (came, into) = ReceivedMessage::room(call, root, len[0])?;
     // All of them in one chain, so that they leave at once: each lies behind those before it.
     let all =
         Buf::chain(buffers.iter().flat_map(Buffer::segments).map(ChainSegment::from), Primitive::Packed);

@@ -8,7 +8,7 @@ use super::Intracomm;
 use crate::endpoint::number;
 use crate::error::Result;
 use crate::op::Op;
-use crate::raw::{self, Layout};
+use crate::raw::{self, BlockLayout};
 use crate::types::{RecvBuf, SendBuf};
 
 impl Intracomm {
@@ -33,8 +33,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// * A root outside the communicator, a freed communicator, a dead or departed rank.
-    /// * [`Class::Count`](crate::Class::Count), [`Class::Truncate`](crate::Class::Truncate) or
-    ///   [`Class::Type`](crate::Class::Type) if another rank sent less, more or another type than this one expects: it names
+    /// * [`ErrorClass::Count`](crate::ErrorClass::Count), [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) or
+    ///   [`ErrorClass::Type`](crate::ErrorClass::Type) if another rank sent less, more or another type than this one expects: it names
     ///   the rank and both lengths, and the buffer may be filled in part.
     /// * What another rank failed with, which it names; that ranks have called something else; that they are out of step
     ///   since an earlier collective failed. Only a communicator made before, or of another one, helps then.
@@ -47,7 +47,7 @@ impl Intracomm {
     /// commutative. `recv` is used at the root alone.
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); [`Class::Op`](crate::Class::Op) if the operation is not defined for the elements.
+    /// As [`bcast`](Self::bcast); [`ErrorClass::Op`](crate::ErrorClass::Op) if the operation is not defined for the elements.
     pub fn reduce<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -87,8 +87,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`reduce`](Self::reduce); [`Class::Arg`](crate::Class::Arg) for as many counts as there are not ranks,
-    /// [`Class::Count`](crate::Class::Count) if they are more items than `send` has, or not those that `recv` has room for.
+    /// As [`reduce`](Self::reduce); [`ErrorClass::Arg`](crate::ErrorClass::Arg) for as many counts as there are not ranks,
+    /// [`ErrorClass::Count`](crate::ErrorClass::Count) if they are more items than `send` has, or not those that `recv` has room for.
     pub fn reduce_scatter<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -136,7 +136,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); [`Class::Count`](crate::Class::Count) if the root's buffers do not fit each other.
+    /// As [`bcast`](Self::bcast); [`ErrorClass::Count`](crate::ErrorClass::Count) if the root's buffers do not fit each other.
     pub fn gather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -145,14 +145,14 @@ impl Intracomm {
     ) -> Result<()> {
         let (send, recv) = (send.send_buf(), recv.recv_buf());
         // SAFETY: as in `reduce`.
-        unsafe { raw::gather(self.as_raw(), &send, &recv, Layout::Dealt, number(root)) }
+        unsafe { raw::gather(self.as_raw(), &send, &recv, BlockLayout::EvenSplit, number(root)) }
     }
 
     /// Collects buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element `displacements[r]`
     /// on (MPI_Gatherv). `recv`, `counts` and `displacements` are used at the root alone.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather); [`Class::Arg`](crate::Class::Arg) if parts overlap where they are received, or there are
+    /// As [`gather`](Self::gather); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if parts overlap where they are received, or there are
     /// not as many as ranks.
     pub fn gatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
@@ -162,7 +162,7 @@ impl Intracomm {
         displacements: &[usize],
         root: usize,
     ) -> Result<()> {
-        let layout = Layout::Varying { counts, displacements };
+        let layout = BlockLayout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
         unsafe { raw::gather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout, number(root)) }
     }
@@ -180,7 +180,7 @@ impl Intracomm {
     ) -> Result<()> {
         let (send, recv) = (send.send_buf(), recv.recv_buf());
         // SAFETY: as in `reduce`.
-        unsafe { raw::scatter(self.as_raw(), &send, Layout::Dealt, &recv, number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &send, BlockLayout::EvenSplit, &recv, number(root)) }
     }
 
     /// Deals the buffer of `root` out in parts of different lengths (MPI_Scatterv); see [`gatherv`](Self::gatherv).
@@ -195,7 +195,7 @@ impl Intracomm {
         recv: &mut R,
         root: usize,
     ) -> Result<()> {
-        let layout = Layout::Varying { counts, displacements };
+        let layout = BlockLayout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
         unsafe { raw::scatter(self.as_raw(), &send.send_buf(), layout, &recv.recv_buf(), number(root)) }
     }
@@ -206,7 +206,7 @@ impl Intracomm {
     /// As [`gather`](Self::gather).
     pub fn allgather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(&self, send: &S, recv: &mut R) -> Result<()> {
         // SAFETY: as in `reduce`.
-        unsafe { raw::allgather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), Layout::Dealt) }
+        unsafe { raw::allgather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), BlockLayout::EvenSplit) }
     }
 
     /// Collects buffers of different lengths everywhere (MPI_Allgatherv); see [`gatherv`](Self::gatherv).
@@ -220,7 +220,7 @@ impl Intracomm {
         counts: &[usize],
         displacements: &[usize],
     ) -> Result<()> {
-        let layout = Layout::Varying { counts, displacements };
+        let layout = BlockLayout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
         unsafe { raw::allgather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout) }
     }
@@ -241,7 +241,7 @@ impl Intracomm {
     pub fn alltoall<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(&self, send: &S, recv: &mut R) -> Result<()> {
         let (send, recv) = (send.send_buf(), recv.recv_buf());
         // SAFETY: as in `reduce`.
-        unsafe { raw::alltoall(self.as_raw(), &send, Layout::Dealt, &recv, Layout::Dealt) }
+        unsafe { raw::alltoall(self.as_raw(), &send, BlockLayout::EvenSplit, &recv, BlockLayout::EvenSplit) }
     }
 
     /// Sends parts of different lengths and gets some (MPI_Alltoallv); see [`gatherv`](Self::gatherv).
@@ -255,8 +255,8 @@ impl Intracomm {
         recv: &mut R,
         recv_parts: (&[usize], &[usize]),
     ) -> Result<()> {
-        let out = Layout::Varying { counts: send_parts.0, displacements: send_parts.1 };
-        let back = Layout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
+        let out = BlockLayout::Varying { counts: send_parts.0, displacements: send_parts.1 };
+        let back = BlockLayout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
         // SAFETY: as in `reduce`.
         unsafe { raw::alltoall(self.as_raw(), &send.send_buf(), out, &recv.recv_buf(), back) }
     }

@@ -4,7 +4,7 @@ use super::Intracomm;
 use crate::endpoint::number;
 use crate::error::Result;
 use crate::op::Op;
-use crate::raw::{self, Buf, Layout};
+use crate::raw::{self, BlockLayout, Buf};
 use crate::types::RecvBuf;
 
 impl Intracomm {
@@ -63,7 +63,7 @@ impl Intracomm {
         let items = buf.recv_buf();
         let send = if self.rank() == root { Buf::in_place() } else { items.clone() };
         // SAFETY: as in `reduce_in_place`.
-        unsafe { raw::gather(self.as_raw(), &send, &items, Layout::Dealt, number(root)) }
+        unsafe { raw::gather(self.as_raw(), &send, &items, BlockLayout::EvenSplit, number(root)) }
     }
 
     /// Deals the buffer of `root` out in equal parts; its own part stays where it is, and the others' buffers become
@@ -75,7 +75,7 @@ impl Intracomm {
         let items = buf.recv_buf();
         let recv = if self.rank() == root { Buf::in_place() } else { items.clone() };
         // SAFETY: `buf` is borrowed mutably until we return; the root's is only read.
-        unsafe { raw::scatter(self.as_raw(), &items, Layout::Dealt, &recv, number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &items, BlockLayout::EvenSplit, &recv, number(root)) }
     }
 
     /// Collects a part of every rank everywhere: part `r` of rank `r`'s buffer is its own already. See
@@ -94,7 +94,7 @@ impl Intracomm {
     /// As [`allgather`](Self::allgather).
     pub fn allgather_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B) -> Result<()> {
         // SAFETY: as in `allreduce_in_place`.
-        unsafe { raw::allgather(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), Layout::Dealt) }
+        unsafe { raw::allgather(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), BlockLayout::EvenSplit) }
     }
 
     /// Sends part `r` of the buffer to rank `r`, and replaces it by what comes from there. See
@@ -105,7 +105,13 @@ impl Intracomm {
     pub fn alltoall_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B) -> Result<()> {
         // SAFETY: as in `allreduce_in_place`.
         unsafe {
-            raw::alltoall(self.as_raw(), &Buf::in_place(), Layout::Dealt, &buf.recv_buf(), Layout::Dealt)
+            raw::alltoall(
+                self.as_raw(),
+                &Buf::in_place(),
+                BlockLayout::EvenSplit,
+                &buf.recv_buf(),
+                BlockLayout::EvenSplit,
+            )
         }
     }
 }

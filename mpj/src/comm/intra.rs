@@ -1,6 +1,6 @@
 //! A communicator of one group, and how others are made from it.
 
-use mpj_devices::Path;
+use mpj_devices::DataPath;
 
 use crate::error::Result;
 use crate::raw;
@@ -37,22 +37,22 @@ impl Intracomm {
     /// Returns a handle of the same communicator whose messages from one rank to another go by `path`: through blocks of
     /// the pool, or straight between the users' memories. It is about this rank's part alone, and what is received is the
     /// same in any case. Messages of collectives, and of handles that say nothing, go by the path of the world
-    /// (`MPJ_PATH`, `mpjrun --path`). A send without copies ends when its receiver has the message, see [`Path`].
+    /// (`MPJ_PATH`, `mpjrun --path`). A send without copies ends when its receiver has the message, see [`DataPath`].
     ///
     /// ```
-    /// use mpj::Path;
+    /// use mpj::DataPath;
     /// # mpj::threads(2, |world| {
     /// if world.rank() == 0 {
-    ///     world.by_path(Path::ZeroCopy).send(&[1.5; 1000], 1, 0)?;
+    ///     world.with_path(DataPath::ZeroCopy).send(&[1.5; 1000], 1, 0)?;
     /// } else {
     ///     let mut numbers = [0.0; 1000];
-    ///     world.by_path(Path::Buffered).recv(&mut numbers, 0, 0)?;
+    ///     world.with_path(DataPath::Buffered).recv(&mut numbers, 0, 0)?;
     ///     assert_eq!(numbers, [1.5; 1000]);
     /// }
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     #[must_use]
-    pub fn by_path(&self, path: Path) -> Intracomm {
+    pub fn with_path(&self, path: DataPath) -> Intracomm {
         Intracomm::new(self.raw.by_path(path))
     }
 

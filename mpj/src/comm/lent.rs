@@ -7,13 +7,13 @@ use std::ptr::NonNull;
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::{Primitive, Receivable, Signature};
-use mpj_devices::{ANY_TAG, Envelope, Message, Path};
+use mpj_devices::{ANY_TAG, DataPath, Envelope, MatchedMessage};
 use mpj_pool::{DefaultBlock, RawBuffer};
 
 use super::buffer::room;
-use super::{Intracomm, Matched};
+use super::{Intracomm, Message};
 use crate::endpoint::{IntoSource, PROC_NULL_NUMBER, Source, Tag};
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
 
@@ -26,13 +26,13 @@ impl Intracomm {
     /// started by ownership ([`isend`](Self::isend)). Otherwise it is in a block of the global pool, often the one into which
     /// it has arrived. Between threads any memory of one piece will do, between hosts none.
     ///
-    /// The sender has its block back when the [`Lent`] is dropped: its request ends then. One that is never dropped keeps the
+    /// The sender has its block back when the [`ReceivedBlock`] is dropped: its request ends then. One that is never dropped keeps the
     /// block until this rank ends; nobody hangs for it, but who waits for that request, which fails if this rank leaves before.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
     /// if world.rank() == 0 {
-    ///     let mut samples = world.slice(0.0, 100_000)?;
+    ///     let mut samples = world.alloc_slice(0.0, 100_000)?;
     ///     for step in 0..3 {
     ///         samples.fill(step as f64);
     ///         (samples, _) = world.isend(samples, 1, step)?.wait()?;
@@ -41,54 +41,58 @@ impl Intracomm {
     ///     for step in 0..3 {
     ///         let (samples, status) = world.recv_block(0, step)?;
     ///         assert_eq!(status.bytes(), 800_000);
-    ///         assert!(samples.view::<f64>()?.iter().all(|sample| *sample == step as f64));
+    ///         assert!(samples.try_as_slice::<f64>()?.iter().all(|sample| *sample == step as f64));
     ///     }
     /// }
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`Class::NoMem`] if there is no block for it.
-    pub fn recv_block(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<(Lent, Status)> {
+    /// As [`recv`](Self::recv); [`ErrorClass::NoMem`] if there is no block for it.
+    pub fn recv_block(
+        &self,
+        source: impl IntoSource,
+        tag: impl Into<Tag>,
+    ) -> Result<(ReceivedBlock, Status)> {
         let (comm, source) = (self.as_raw(), source.into_source());
         if source == Source::Null {
-            return comm.usable(CALL).map(|()| (Lent::of_nobody(), Status::empty()));
+            return comm.check_not_freed(CALL).map(|()| (ReceivedBlock::of_nobody(), Status::empty()));
         }
         let message = raw::mprobe_as(comm, CALL, source.number(), tag.into().number())?;
         receive(comm, message)
     }
 }
 
-impl Matched {
+impl Message {
     /// Receives it as [`Intracomm::recv_block`] does.
     ///
     /// # Errors
     /// As there.
-    pub fn recv_block(self) -> Result<(Lent, Status)> {
+    pub fn recv_block(self) -> Result<(ReceivedBlock, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
         receive(comm.as_raw(), message)
     }
 }
 
 /// Receives a message that was taken.
-fn receive(comm: &raw::Comm, message: Message) -> Result<(Lent, Status)> {
+fn receive(comm: &raw::Comm, message: MatchedMessage) -> Result<(ReceivedBlock, Status)> {
     let envelope = *message.envelope();
     let status = Status::of(&envelope);
-    let lent = |lying| (Lent { envelope, lying }, status);
+    let lent = |lying| (ReceivedBlock { envelope, lying }, status);
     if envelope.bytes == 0 {
         // SAFETY: there is nothing to write.
         unsafe { raw::mrecv(comm, Buf::empty(), message) }.map_err(|error| error.within(CALL))?;
-        return Ok(lent(Lying::Nowhere));
+        return Ok(lent(Location::Empty));
     }
     let message = match comm.path().unwrap_or(comm.engine().path()) {
-        Path::Buffered => message,
-        Path::Auto | Path::ZeroCopy => match comm.engine().recv_lent(message) {
-            Ok(there) => return Ok(lent(Lying::There(there))),
+        DataPath::Buffered => message,
+        DataPath::Auto | DataPath::ZeroCopy => match comm.engine().recv_lent(message) {
+            Ok(there) => return Ok(lent(Location::AtSender(there))),
             Err(message) => message,
         },
     };
     let message = match comm.engine().recv_block(message) {
-        Ok(block) => return Ok(lent(Lying::Here(block))),
+        Ok(block) => return Ok(lent(Location::Local(block))),
         Err(message) => message,
     };
     let block = match room(CALL, mpj_pool::global(), usize::MAX, envelope.source, envelope.bytes) {
@@ -102,15 +106,15 @@ fn receive(comm: &raw::Comm, message: Message) -> Result<(Lent, Status)> {
     let buf = Buf::in_block(&block, 0, envelope.bytes, Primitive::Packed);
     // SAFETY: the block is ours, holds as many bytes, and is touched by nobody else until the call returns.
     unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.within(CALL))?;
-    Ok(lent(Lying::Here(block)))
+    Ok(lent(Location::Local(block)))
 }
 
 /// A message in the block in which it lies, to be read: see [`Intracomm::recv_block`].
 ///
 /// As a slice it is the packed bytes. It can be sent to other threads, and outlives the communicator.
-pub struct Lent {
+pub struct ReceivedBlock {
     envelope: Envelope,
-    lying: Lying,
+    lying: Location,
 }
 
 /// Where a message lies.
@@ -118,44 +122,44 @@ pub struct Lent {
 /// # Invariants
 /// 1. A block here has been filled with the message.
 #[derive(Debug)]
-enum Lying {
+enum Location {
     /// It has no bytes.
-    Nowhere,
-    Here(DefaultBlock),
-    There(mpj_devices::Lent),
+    Empty,
+    Local(DefaultBlock),
+    AtSender(mpj_devices::ViewedMessage),
 }
 
-impl Lent {
+impl ReceivedBlock {
     /// What comes from nobody.
     fn of_nobody() -> Self {
         let (source, signature) = (PROC_NULL_NUMBER.cast_unsigned(), Signature::EMPTY);
-        Lent {
+        ReceivedBlock {
             envelope: Envelope { source, tag: ANY_TAG, code: 0, signature, bytes: 0 },
-            lying: Lying::Nowhere,
+            lying: Location::Empty,
         }
     }
 
     /// Returns whether it lies in its sender's memory, so that it was not copied.
-    pub fn is_lent(&self) -> bool {
-        matches!(self.lying, Lying::There(_))
+    pub fn is_zero_copy(&self) -> bool {
+        matches!(self.lying, Location::AtSender(_))
     }
 
     /// Returns the items, as which they were sent.
     ///
     /// # Errors
-    /// [`Class::Type`] if they are of another type, or of one whose values have gaps or would have to be checked (`bool`,
-    /// `char`): those are received by [`recv`](Intracomm::recv). [`Class::Buffer`] if they do not lie as the type wants it,
+    /// [`ErrorClass::Type`] if they are of another type, or of one whose values have gaps or would have to be checked (`bool`,
+    /// `char`): those are received by [`recv`](Intracomm::recv). [`ErrorClass::Buffer`] if they do not lie as the type wants it,
     /// which they do if they were sent from the begin of a block.
-    pub fn view<T: Receivable>(&self) -> Result<&[T]> {
+    pub fn try_as_slice<T: Receivable>(&self) -> Result<&[T]> {
         const CALL: &str = "view";
         let datatype = T::datatype();
         let count = self.envelope.items_of(&datatype).map_err(|fault| Error::fault(CALL, fault))?;
-        if datatype.needs_check() || !datatype.is_contiguous() || datatype.size() != size_of::<T>() {
+        if datatype.needs_validation() || !datatype.is_contiguous() || datatype.size() != size_of::<T>() {
             let why = format!(
                 "items of {} have gaps, or would have to be checked: receive them by recv",
                 std::any::type_name::<T>()
             );
-            return Err(Error::new(Class::Type, CALL, why));
+            return Err(Error::new(ErrorClass::Type, CALL, why));
         }
         if count == 0 {
             return Ok(&[]);
@@ -166,7 +170,7 @@ impl Lent {
                 "the items lie at {items:p}, which is no multiple of {}: receive them by recv",
                 align_of::<T>()
             );
-            return Err(Error::new(Class::Buffer, CALL, why));
+            return Err(Error::new(ErrorClass::Buffer, CALL, why));
         }
         // SAFETY: `count` items are no more than all bytes, which are initialised, aligned, and any bytes are values.
         Ok(unsafe { std::slice::from_raw_parts(items, count) })
@@ -186,7 +190,7 @@ impl Lent {
     ///     message.write(b"and a word")?;
     ///     world.isend(message.commit(), 1, 0)?.wait()?;
     /// } else {
-    ///     let mut message = world.recv_block(0, 0)?.0.into_buffer()?;
+    ///     let mut message = world.recv_block(0, 0)?.0.try_into_buffer()?;
     ///     assert_eq!(message.view::<f64>()?.len(), 100_000);
     ///     assert_eq!(message.view::<u8>()?, b"and a word");
     /// }
@@ -194,50 +198,50 @@ impl Lent {
     /// ```
     ///
     /// # Errors
-    /// [`Class::Buffer`] if it is none, as one of nobody, or of a newer format.
-    pub fn into_buffer(self) -> Result<LentBuffer> {
+    /// [`ErrorClass::Buffer`] if it is none, as one of nobody, or of a newer format.
+    pub fn try_into_buffer(self) -> Result<ReceivedBuffer> {
         let (source, len) = (self.envelope.source, self.len());
         if source == PROC_NULL_NUMBER.cast_unsigned() {
-            return Err(Error::new(Class::Buffer, "into_buffer", "nobody (PROC_NULL) has sent it"));
+            return Err(Error::new(ErrorClass::Buffer, "into_buffer", "nobody (PROC_NULL) has sent it"));
         }
         // SAFETY: all bytes of the message are initialised.
-        let buffer = unsafe { super::buffer::read("into_buffer", LentBlock(self), source, len) }?;
-        Ok(LentBuffer(buffer))
+        let buffer = unsafe { super::buffer::read("into_buffer", ReadOnlyBlock(self), source, len) }?;
+        Ok(ReceivedBuffer(buffer))
     }
 }
 
-impl Deref for Lent {
+impl Deref for ReceivedBlock {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match &self.lying {
-            Lying::Nowhere => &[],
-            // SAFETY: invariant 1 of `Lying`.
-            Lying::Here(block) => unsafe { block.as_uninit()[..self.envelope.bytes].assume_init_ref() },
-            Lying::There(lent) => lent.bytes(),
+            Location::Empty => &[],
+            // SAFETY: invariant 1 of `Location`.
+            Location::Local(block) => unsafe { block.as_uninit()[..self.envelope.bytes].assume_init_ref() },
+            Location::AtSender(lent) => lent.bytes(),
         }
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for ReceivedBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lent({} B, {})", self.len(), if self.is_lent() { "there" } else { "here" })
+        write!(f, "Lent({} B, {})", self.len(), if self.is_zero_copy() { "there" } else { "here" })
     }
 }
 
-/// A message of `mpj::buffer` in the block in which it lies: see [`Lent::into_buffer`]. It is a
+/// A message of `mpj::buffer` in the block in which it lies: see [`ReceivedBlock::try_into_buffer`]. It is a
 /// [`Buffer`](crate::buffer::Buffer) that is read, and nothing else.
-pub struct LentBuffer(Buffer<LentBlock, Reading>);
+pub struct ReceivedBuffer(Buffer<ReadOnlyBlock, Reading>);
 
-impl Deref for LentBuffer {
-    type Target = Buffer<LentBlock, Reading>;
+impl Deref for ReceivedBuffer {
+    type Target = Buffer<ReadOnlyBlock, Reading>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-impl DerefMut for LentBuffer {
+impl DerefMut for ReceivedBuffer {
     /// For reading, which goes on from place to place. A buffer of such a block is nowhere but behind this reference, so
     /// nobody can make one of it that writes.
     fn deref_mut(&mut self) -> &mut Self::Target {
@@ -245,7 +249,7 @@ impl DerefMut for LentBuffer {
     }
 }
 
-impl fmt::Debug for LentBuffer {
+impl fmt::Debug for ReceivedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LentBuffer({:?})", self.0)
     }
@@ -253,11 +257,11 @@ impl fmt::Debug for LentBuffer {
 
 /// The block of a received message, which is read and never written.
 #[derive(Debug)]
-pub struct LentBlock(Lent);
+pub struct ReadOnlyBlock(ReceivedBlock);
 
 // SAFETY: 1: the bytes of a message neither move nor go while it lives. They are readable; that nobody writes them is seen to by
-// `LentBuffer`, which has no room and does not let go of its block. 2: nobody writes them meanwhile. 3: no field changes.
-unsafe impl RawBuffer for LentBlock {
+// `ReceivedBuffer`, which has no room and does not let go of its block. 2: nobody writes them meanwhile. 3: no field changes.
+unsafe impl RawBuffer for ReadOnlyBlock {
     fn as_ptr(&self) -> NonNull<u8> {
         NonNull::from(&*self.0).cast()
     }

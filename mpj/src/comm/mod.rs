@@ -12,5 +12,5 @@ mod prepared;
 mod started;
 
 pub use intra::Intracomm;
-pub use lent::{Lent, LentBlock, LentBuffer};
-pub use p2p::Matched;
+pub use lent::{ReadOnlyBlock, ReceivedBlock, ReceivedBuffer};
+pub use p2p::Message;

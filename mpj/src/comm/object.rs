@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Intracomm, buffer, buffers};
-use crate::collective::label::Operation;
+use crate::collective::label::CollectiveKind;
 use crate::endpoint::{IntoDest, IntoSource, Tag};
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
 use crate::status::Status;
 use crate::types::SendBuf;
@@ -36,7 +36,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`Class::Buffer`] if the value cannot be serialized.
+    /// As [`send`](Self::send); [`ErrorClass::Buffer`] if the value cannot be serialized.
     pub fn send_object<T: Serialize + ?Sized>(&self, value: &T, dest: impl IntoDest, tag: i32) -> Result<()> {
         const CALL: &str = "send_object";
         let message = encode(CALL, value)?;
@@ -56,7 +56,7 @@ impl Intracomm {
     /// Receives a value.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`Class::Buffer`] if the message is not such a value. A source of
+    /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is not such a value. A source of
     /// [`PROC_NULL`](crate::PROC_NULL) is refused: nobody sends none.
     pub fn recv_object<T: DeserializeOwned>(
         &self,
@@ -66,7 +66,7 @@ impl Intracomm {
         const CALL: &str = "recv_object";
         let (mut message, status) =
             buffer::take(self.as_raw(), CALL, source.into_source().number(), tag.into().number())?;
-        Ok((message.read_object().map_err(|e| other::<T>(CALL, status.rank(), &e))?, status))
+        Ok((message.read_object().map_err(|e| other::<T>(CALL, status.source_rank(), &e))?, status))
     }
 
     /// Gives every rank the value of `root`; the others' value is not looked at.
@@ -77,7 +77,7 @@ impl Intracomm {
     pub fn bcast_object<T: Serialize + DeserializeOwned>(&self, value: T, root: usize) -> Result<T> {
         const CALL: &str = "bcast_object";
         let mine = || encode(CALL, &value);
-        match buffers::bcast(self.as_raw(), CALL, Operation::BcastObject, root, mine)? {
+        match buffers::bcast(self.as_raw(), CALL, CollectiveKind::BcastObject, root, mine)? {
             Some(mut message) => message.read_object().map_err(|e| other::<T>(CALL, root, &e)),
             None => Ok(value),
         }
@@ -85,7 +85,7 @@ impl Intracomm {
 }
 
 fn malformed(call: &'static str, error: impl fmt::Display) -> Error {
-    Error::new(Class::Buffer, call, error.to_string())
+    Error::new(ErrorClass::Buffer, call, error.to_string())
 }
 
 fn other<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> Error {
@@ -95,7 +95,7 @@ fn other<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> Error {
 /// Returns the value as one message.
 fn encode<T: Serialize + ?Sized>(call: &'static str, value: &T) -> Result<Buffer<DefaultBlock, Reading>> {
     let mut message =
-        Buffer::with_capacity(STATIC).map_err(|e| Error::new(Class::NoMem, call, e.to_string()))?;
+        Buffer::with_capacity(STATIC).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
     message.write_object(value).map_err(|e| malformed(call, e))?;
     Ok(message.commit())
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Message, Mode};
+use mpj_devices::{MatchedMessage, Mode};
 
 use super::Intracomm;
 use crate::endpoint::{Dest, IntoDest, IntoSource, Tag};
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
 use crate::request::{OwnedCell, Request, Scope};
 use crate::status::Status;
@@ -22,7 +22,7 @@ impl Intracomm {
     /// } else {
     ///     let mut got = [0.0; 8];
     ///     let status = world.recv(&mut got, mpj::ANY_SOURCE, mpj::ANY_TAG)?;
-    ///     assert_eq!((status.rank(), status.tag(), status.bytes()), (0, 42, 16));
+    ///     assert_eq!((status.source_rank(), status.tag(), status.bytes()), (0, 42, 16));
     ///     assert_eq!(got[..2], [1.5, 2.5]);
     /// }
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
@@ -51,8 +51,8 @@ impl Intracomm {
     /// still send to itself.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`Class::Truncate`](crate::Class::Truncate) if the message is longer than the buffer and
-    /// [`Class::Type`](crate::Class::Type) if it is made of other elements; then nothing was written.
+    /// As [`send`](Self::send); [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if the message is longer than the buffer and
+    /// [`ErrorClass::Type`](crate::ErrorClass::Type) if it is made of other elements; then nothing was written.
     #[inline]
     pub fn recv<B: RecvBuf + ?Sized>(
         &self,
@@ -132,7 +132,7 @@ impl Intracomm {
     ) -> Result<Request<B>> {
         let cell = Arc::new(OwnedCell::new(buf));
         let buf = cell.send_buf();
-        let keep: raw::Keep = cell.clone();
+        let keep: raw::KeepAlive = cell.clone();
         // SAFETY: the operation keeps the cell, in which the buffer neither moves nor is touched until it has ended.
         let raw = unsafe { raw::isend(self.as_raw(), buf, dest.number(), tag, mode, Some(keep))? };
         Ok(Request::new(raw, cell, false))
@@ -152,7 +152,7 @@ impl Intracomm {
     ) -> Result<Request<B>> {
         let cell = Arc::new(OwnedCell::new(buf));
         let buf = cell.recv_buf();
-        let keep: raw::Keep = cell.clone();
+        let keep: raw::KeepAlive = cell.clone();
         let (source, tag) = (source.into_source().number(), tag.into().number());
         // SAFETY: as in `isend_as`, and nobody else reads or writes the buffer.
         let raw = unsafe { raw::irecv(self.as_raw(), buf, source, tag, Some(keep))? };
@@ -231,31 +231,31 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv); a source of [`PROC_NULL`](crate::PROC_NULL) is refused.
-    pub fn mprobe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Matched> {
+    pub fn mprobe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Message> {
         let message = raw::mprobe(self.as_raw(), source.into_source().number(), tag.into().number())?;
-        Ok(Matched { comm: self.clone(), message: Some(message) })
+        Ok(Message { comm: self.clone(), message: Some(message) })
     }
 
     /// Looks for such a message once and takes it (MPI_Improbe).
     ///
     /// # Errors
     /// As [`mprobe`](Self::mprobe).
-    pub fn improbe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Option<Matched>> {
+    pub fn improbe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Option<Message>> {
         let message = raw::improbe(self.as_raw(), source.into_source().number(), tag.into().number())?;
-        Ok(message.map(|message| Matched { comm: self.clone(), message: Some(message) }))
+        Ok(message.map(|message| Message { comm: self.clone(), message: Some(message) }))
     }
 }
 
 /// A message that only its holder can receive: see [`Intracomm::mprobe`].
 #[derive(Debug)]
 #[must_use = "a message that was taken is lost if it is not received"]
-pub struct Matched {
+pub struct Message {
     comm: Intracomm,
     /// Until it is received.
-    message: Option<Message>,
+    message: Option<MatchedMessage>,
 }
 
-impl Drop for Matched {
+impl Drop for Message {
     fn drop(&mut self) {
         if let Some(message) = self.message.take() {
             raw::discard(self.comm.as_raw(), message);
@@ -263,11 +263,11 @@ impl Drop for Matched {
     }
 }
 
-impl Matched {
+impl Message {
     /// Gives out what it is made of.
-    pub(super) fn into_parts(mut self, call: &'static str) -> Result<(Intracomm, Message)> {
+    pub(super) fn into_parts(mut self, call: &'static str) -> Result<(Intracomm, MatchedMessage)> {
         // It has its message as long as it lives.
-        let spent = || Error::new(Class::Intern, call, "the message has been received");
+        let spent = || Error::new(ErrorClass::Intern, call, "the message has been received");
         Ok((self.comm.clone(), self.message.take().ok_or_else(spent)?))
     }
 

@@ -6,8 +6,8 @@ use super::Intracomm;
 use crate::endpoint::number;
 use crate::error::Result;
 use crate::op::Op;
-use crate::raw::{self, Buf, Collective, Layout};
-use crate::request::{Bufs, OwnedCell, Prepared};
+use crate::raw::{self, BlockLayout, Buf, Collective};
+use crate::request::{Bufs, OwnedCell, PersistentRequest};
 use crate::types::{RecvBuf, SendBuf};
 
 /// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and buffers that it owns; to
@@ -18,7 +18,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`barrier`](Self::barrier).
-    pub fn barrier_init(&self) -> Result<Prepared<()>> {
+    pub fn barrier_init(&self) -> Result<PersistentRequest<()>> {
         self.prepare(OwnedCell::shared(()), |_| (Buf::empty(), Buf::empty()), Collective::Barrier)
     }
 
@@ -29,7 +29,7 @@ impl Intracomm {
     /// let mut news = world.bcast_init([0u32; 2], 1)?;
     /// for day in 0..3 {
     ///     if world.rank() == 1 {
-    ///         *news.buffers() = [day, 7 * day];
+    ///         *news.buffers_mut() = [day, 7 * day];
     ///     }
     ///     assert_eq!(*news.start()?.wait()?, [day, 7 * day]);
     /// }
@@ -38,7 +38,11 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`bcast`](Self::bcast): at once for what is refused, else from a call.
-    pub fn bcast_init<B: RecvBuf + Send + Sync + 'static>(&self, buf: B, root: usize) -> Result<Prepared<B>> {
+    pub fn bcast_init<B: RecvBuf + Send + Sync + 'static>(
+        &self,
+        buf: B,
+        root: usize,
+    ) -> Result<PersistentRequest<B>> {
         let cell = OwnedCell::shared(buf);
         let items = cell.recv_buf();
         let collective = Collective::Bcast { items: &items, root: number(root) };
@@ -49,7 +53,13 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce): at once for what is refused, else from a call.
-    pub fn reduce_init<S, R>(&self, send: S, recv: R, op: Op, root: usize) -> Result<Prepared<(S, R)>>
+    pub fn reduce_init<S, R>(
+        &self,
+        send: S,
+        recv: R,
+        op: Op,
+        root: usize,
+    ) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
@@ -60,11 +70,11 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares an allreduce (MPI_Allreduce_init): see the example of [`Prepared`].
+    /// Prepares an allreduce (MPI_Allreduce_init): see the example of [`PersistentRequest`].
     ///
     /// # Errors
     /// As [`allreduce`](Self::allreduce): at once for what is refused, else from a call.
-    pub fn allreduce_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<Prepared<(S, R)>>
+    pub fn allreduce_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
@@ -84,7 +94,7 @@ impl Intracomm {
         recv: R,
         counts: &[usize],
         op: Op,
-    ) -> Result<Prepared<(S, R)>>
+    ) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
@@ -98,7 +108,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`scan`](Self::scan): at once for what is refused, else from a call.
-    pub fn scan_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<Prepared<(S, R)>>
+    pub fn scan_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
@@ -112,12 +122,12 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`gather`](Self::gather): at once for what is refused, else from a call.
-    pub fn gather_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<Prepared<(S, R)>>
+    pub fn gather_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
     {
-        let (layout, root) = (Layout::Dealt, number(root));
+        let (layout, root) = (BlockLayout::EvenSplit, number(root));
         let (cell, send, recv) = owned(send, recv);
         let collective = Collective::Gather { send: &send, recv: &recv, layout, root };
         self.prepare(cell, OwnedCell::bufs, collective)
@@ -134,12 +144,12 @@ impl Intracomm {
         counts: &[usize],
         displacements: &[usize],
         root: usize,
-    ) -> Result<Prepared<(S, R)>>
+    ) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
     {
-        let (layout, root) = (Layout::Varying { counts, displacements }, number(root));
+        let (layout, root) = (BlockLayout::Varying { counts, displacements }, number(root));
         let (cell, send, recv) = owned(send, recv);
         let collective = Collective::Gather { send: &send, recv: &recv, layout, root };
         self.prepare(cell, OwnedCell::bufs, collective)
@@ -149,12 +159,12 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`scatter`](Self::scatter): at once for what is refused, else from a call.
-    pub fn scatter_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<Prepared<(S, R)>>
+    pub fn scatter_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
     {
-        let (layout, root) = (Layout::Dealt, number(root));
+        let (layout, root) = (BlockLayout::EvenSplit, number(root));
         let (cell, send, recv) = owned(send, recv);
         let collective = Collective::Scatter { send: &send, layout, recv: &recv, root };
         self.prepare(cell, OwnedCell::bufs, collective)
@@ -171,12 +181,12 @@ impl Intracomm {
         displacements: &[usize],
         recv: R,
         root: usize,
-    ) -> Result<Prepared<(S, R)>>
+    ) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
     {
-        let (layout, root) = (Layout::Varying { counts, displacements }, number(root));
+        let (layout, root) = (BlockLayout::Varying { counts, displacements }, number(root));
         let (cell, send, recv) = owned(send, recv);
         let collective = Collective::Scatter { send: &send, layout, recv: &recv, root };
         self.prepare(cell, OwnedCell::bufs, collective)
@@ -186,12 +196,12 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`allgather`](Self::allgather): at once for what is refused, else from a call.
-    pub fn allgather_init<S, R>(&self, send: S, recv: R) -> Result<Prepared<(S, R)>>
+    pub fn allgather_init<S, R>(&self, send: S, recv: R) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
     {
-        let layout = Layout::Dealt;
+        let layout = BlockLayout::EvenSplit;
         let (cell, send, recv) = owned(send, recv);
         let collective = Collective::Allgather { send: &send, recv: &recv, layout };
         self.prepare(cell, OwnedCell::bufs, collective)
@@ -207,12 +217,12 @@ impl Intracomm {
         recv: R,
         counts: &[usize],
         displacements: &[usize],
-    ) -> Result<Prepared<(S, R)>>
+    ) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
     {
-        let layout = Layout::Varying { counts, displacements };
+        let layout = BlockLayout::Varying { counts, displacements };
         let (cell, send, recv) = owned(send, recv);
         let collective = Collective::Allgather { send: &send, recv: &recv, layout };
         self.prepare(cell, OwnedCell::bufs, collective)
@@ -222,12 +232,12 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`alltoall`](Self::alltoall): at once for what is refused, else from a call.
-    pub fn alltoall_init<S, R>(&self, send: S, recv: R) -> Result<Prepared<(S, R)>>
+    pub fn alltoall_init<S, R>(&self, send: S, recv: R) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
     {
-        let (layout, back) = (Layout::Dealt, Layout::Dealt);
+        let (layout, back) = (BlockLayout::EvenSplit, BlockLayout::EvenSplit);
         let (cell, send, recv) = owned(send, recv);
         let collective = Collective::Alltoall { send: &send, layout, recv: &recv, back };
         self.prepare(cell, OwnedCell::bufs, collective)
@@ -243,13 +253,13 @@ impl Intracomm {
         send_parts: (&[usize], &[usize]),
         recv: R,
         recv_parts: (&[usize], &[usize]),
-    ) -> Result<Prepared<(S, R)>>
+    ) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
         R: RecvBuf + Send + Sync + 'static,
     {
-        let layout = Layout::Varying { counts: send_parts.0, displacements: send_parts.1 };
-        let back = Layout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
+        let layout = BlockLayout::Varying { counts: send_parts.0, displacements: send_parts.1 };
+        let back = BlockLayout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
         let (cell, send, recv) = owned(send, recv);
         let collective = Collective::Alltoall { send: &send, layout, recv: &recv, back };
         self.prepare(cell, OwnedCell::bufs, collective)
@@ -260,10 +270,10 @@ impl Intracomm {
         cell: Arc<OwnedCell<B>>,
         bufs: Bufs<B>,
         collective: Collective<'_>,
-    ) -> Result<Prepared<B>> {
-        let keep: raw::Keep = cell.clone();
-        let raw = raw::prepare(self.as_raw(), collective, Some(keep))?;
-        Ok(Prepared::new(raw, cell, bufs))
+    ) -> Result<PersistentRequest<B>> {
+        let keep: raw::KeepAlive = cell.clone();
+        let raw = raw::collective_init(self.as_raw(), collective, Some(keep))?;
+        Ok(PersistentRequest::new(raw, cell, bufs))
     }
 }
 

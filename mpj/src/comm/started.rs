@@ -77,7 +77,7 @@ impl Intracomm {
         cell: Arc<OwnedCell<B>>,
         collective: Collective<'_>,
     ) -> Result<Request<B>> {
-        let keep: raw::Keep = cell.clone();
+        let keep: raw::KeepAlive = cell.clone();
         // SAFETY: the operation keeps the cell, in which the buffers neither move nor are touched until it has ended.
         let raw = unsafe { raw::start(self.as_raw(), collective, Some(keep)) }?;
         Ok(Request::new(raw, cell, false))

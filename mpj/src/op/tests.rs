@@ -51,17 +51,19 @@ fn what_is_not_refused_is_combined() {
         let mut combined = 0;
         for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1), (6, 3), (2, 7)] {
             let (Some(from), Some(mut into)) = (value(primitive, a), value(primitive, b)) else { continue };
-            if op.refuses(&datatype).is_some() {
+            if op.unsupported_reason(&datatype).is_some() {
                 continue;
             }
             // SAFETY: one value of the primitive lies at both, and the operation is not refused.
-            let done = unsafe { op.fold(from.as_ptr(), into.as_mut_ptr(), 1, &datatype, Order::FromLeft) };
+            let done = unsafe {
+                op.fold(from.as_ptr(), into.as_mut_ptr(), 1, &datatype, OperandOrder::IncomingFirst)
+            };
             done.unwrap();
             let sum = value(primitive, expected(op, a, b)).expect("another value");
             assert_eq!(into, sum, "{op:?} of {a} and {b} as {}", primitive.name());
             combined += 1;
         }
-        let is_refused = op.refuses(&datatype).is_some();
+        let is_refused = op.unsupported_reason(&datatype).is_some();
         assert_eq!(is_refused, combined == 0, "{op:?} is defined for {} and was not tried", primitive.name());
     }
 }
@@ -75,7 +77,8 @@ fn zeros_and_nans_come_out_the_same_whichever_side_they_are_on() {
             let combined = [(a, b), (b, a)].map(|(from, mut into)| {
                 let (from, at): (*const f64, *mut f64) = (&raw const from, &raw mut into);
                 // SAFETY: one value lies at both, and the operation is defined for it.
-                unsafe { op.fold(from.cast(), at.cast(), 1, &datatype, Order::FromLeft) }.unwrap();
+                unsafe { op.fold(from.cast(), at.cast(), 1, &datatype, OperandOrder::IncomingFirst) }
+                    .unwrap();
                 into
             });
             let [one, other] = combined;
@@ -87,6 +90,6 @@ fn zeros_and_nans_come_out_the_same_whichever_side_they_are_on() {
     let (mine, mut zero) = (-0.0f64, 0.0f64);
     let (from, into): (*const f64, *mut f64) = (&raw const mine, &raw mut zero);
     // SAFETY: as above.
-    unsafe { Op::Min.fold(from.cast(), into.cast(), 1, &datatype, Order::FromLeft) }.unwrap();
+    unsafe { Op::Min.fold(from.cast(), into.cast(), 1, &datatype, OperandOrder::IncomingFirst) }.unwrap();
     assert!(zero.is_sign_negative());
 }

@@ -13,12 +13,12 @@ use std::borrow::Cow;
 use mpj_devices::Buf;
 
 use super::comm::Comm;
-use super::items::{Items, Layout};
+use super::items::{BlockLayout, CollBuf};
 use super::plans::{self, Planned, plan};
-use crate::collective::label::Label;
-use crate::collective::plan::{Lent, NOTHING, Plan};
-use crate::collective::step::{Area, Span};
-use crate::collective::turn::Turn;
+use crate::collective::label::CallDigest;
+use crate::collective::plan::{NOTHING, Plan, UserBuffers};
+use crate::collective::step::{BufIndex, Span};
+use crate::collective::turn::BlockingCall;
 use crate::collective::{all, rooted, tuning};
 use crate::error::Result;
 use crate::op::Op;
@@ -65,8 +65,8 @@ pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
 /// it is not in place.
 ///
 /// # Errors
-/// As [`bcast`]; [`Class::Op`](crate::Class::Op) if the operation is not defined for the type, [`Class::Count`](crate::Class::Count) or [`Class::Type`](crate::Class::Type) if
-/// the root's buffers differ, [`Class::Buffer`](crate::Class::Buffer) if they overlap, or there is nothing to send elsewhere. After an
+/// As [`bcast`]; [`ErrorClass::Op`](crate::ErrorClass::Op) if the operation is not defined for the type, [`ErrorClass::Count`](crate::ErrorClass::Count) or [`ErrorClass::Type`](crate::ErrorClass::Type) if
+/// the root's buffers differ, [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if they overlap, or there is nothing to send elsewhere. After an
 /// error `recv` may hold a part of the result, and what was in place there is gone.
 ///
 /// # Safety
@@ -92,7 +92,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
 /// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives rank `r` the next `counts[r]` of the result.
 ///
 /// # Errors
-/// As [`reduce`]; [`Class::Arg`](crate::Class::Arg) for as many counts as there are not ranks, [`Class::Count`](crate::Class::Count) if they are more than is sent.
+/// As [`reduce`]; [`ErrorClass::Arg`](crate::ErrorClass::Arg) for as many counts as there are not ranks, [`ErrorClass::Count`](crate::ErrorClass::Count) if they are more than is sent.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -119,11 +119,11 @@ pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
 /// own may be in place.
 ///
 /// # Errors
-/// As [`reduce`]; [`Class::Count`](crate::Class::Count) if the layout leaves the root's buffer, [`Class::Arg`](crate::Class::Arg) if its parts overlap.
+/// As [`reduce`]; [`ErrorClass::Count`](crate::ErrorClass::Count) if the layout leaves the root's buffer, [`ErrorClass::Arg`](crate::ErrorClass::Arg) if its parts overlap.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>, root: i32) -> Result<()> {
+pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_>, root: i32) -> Result<()> {
     let call = layout.name("gather", "gatherv");
     // SAFETY: the caller's contract.
     unsafe { run(comm, call, || plans::gather(comm, call, send, recv, layout, root)) }
@@ -137,7 +137,7 @@ pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>, ro
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: Layout<'_>, recv: &Buf, root: i32) -> Result<()> {
+pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: BlockLayout<'_>, recv: &Buf, root: i32) -> Result<()> {
     let call = layout.name("scatter", "scatterv");
     // SAFETY: the caller's contract.
     unsafe { run(comm, call, || plans::scatter(comm, call, send, layout, recv, root)) }
@@ -150,7 +150,7 @@ pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: Layout<'_>, recv: &Buf, r
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
-pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>) -> Result<()> {
+pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_>) -> Result<()> {
     let call = layout.name("allgather", "allgatherv");
     // SAFETY: the caller's contract.
     unsafe { run(comm, call, || plans::allgather(comm, call, send, recv, layout)) }
@@ -167,28 +167,28 @@ pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: Layout<'_>)
 pub unsafe fn alltoall(
     comm: &Comm,
     send: &Buf,
-    layout: Layout<'_>,
+    layout: BlockLayout<'_>,
     recv: &Buf,
-    back: Layout<'_>,
+    back: BlockLayout<'_>,
 ) -> Result<()> {
     let call = back.name("alltoall", "alltoallv");
     // SAFETY: the caller's contract.
     unsafe { run(comm, call, || plans::alltoall(comm, call, send, layout, recv, back)) }
 }
 
-impl Turn<'_> {
+impl BlockingCall<'_> {
     /// Broadcasts items, for whatever call.
     ///
     /// # Safety
     /// The contract of [`bcast`].
-    pub(crate) unsafe fn bcast(&mut self, label: Label, items: &Buf, root: u32) -> Result<()> {
+    pub(crate) unsafe fn bcast(&mut self, label: CallDigest, items: &Buf, root: u32) -> Result<()> {
         let steps = rooted::bcast(self.rank(), self.size(), root, items.count());
         // SAFETY: the caller's contract; the root's steps only send.
         unsafe { self.run(label, plan(steps, None, items)) }
     }
 
     /// Broadcasts words.
-    pub(crate) fn bcast_words(&mut self, label: Label, words: &mut [u64], root: u32) -> Result<()> {
+    pub(crate) fn bcast_words(&mut self, label: CallDigest, words: &mut [u64], root: u32) -> Result<()> {
         let items = Buf::slice_mut(words);
         // SAFETY: the words are ours until it returns.
         unsafe { self.bcast(label, &items, root) }
@@ -200,16 +200,16 @@ impl Turn<'_> {
     /// The contract of [`gather`]; the blocks lie in `recv`.
     pub(crate) unsafe fn gather(
         &mut self,
-        label: Label,
+        label: CallDigest,
         send: Option<&Buf>,
         recv: &Buf,
         blocks: rooted::Blocks<'_>,
         root: u32,
     ) -> Result<()> {
-        let mine = send.map(|send| send.whole(Area::SEND));
+        let mine = send.map(|send| send.whole(BufIndex::SEND));
         let into = |rank| {
             let (at, count) = blocks(rank);
-            Span::new(Area::RECV, at, count)
+            Span::new(BufIndex::RECV, at, count)
         };
         let steps = rooted::gather(self.rank(), self.size(), root, mine, &into);
         // SAFETY: the caller's contract.
@@ -222,13 +222,13 @@ impl Turn<'_> {
     /// The contract of [`scatter`]; the blocks lie in `send`.
     pub(crate) unsafe fn scatter(
         &mut self,
-        label: Label,
+        label: CallDigest,
         send: &Buf,
         blocks: rooted::Blocks<'_>,
         recv: Option<&Buf>,
         root: u32,
     ) -> Result<()> {
-        let mine = recv.map(|recv| recv.whole(Area::RECV));
+        let mine = recv.map(|recv| recv.whole(BufIndex::RECV));
         let steps = rooted::scatter(self.rank(), self.size(), root, blocks, mine);
         // SAFETY: the caller's contract.
         unsafe { self.run(label, plan(steps, Some(send), recv.unwrap_or(NOTHING))) }
@@ -239,19 +239,20 @@ impl Turn<'_> {
     ///
     /// # Safety
     /// The contract of a send buffer of the first, and of receive buffers of the others.
-    pub(crate) unsafe fn gather_apart(&mut self, label: Label, rooms: &[Buf], root: u32) -> Result<()> {
-        let span = |area: u32| Span::new(Area::of(area), 0, rooms.get(area as usize).map_or(0, Buf::count));
+    pub(crate) unsafe fn gather_apart(&mut self, label: CallDigest, rooms: &[Buf], root: u32) -> Result<()> {
+        let span =
+            |area: u32| Span::new(BufIndex::of(area), 0, rooms.get(area as usize).map_or(0, Buf::count));
         let steps = rooted::gather(self.rank(), self.size(), root, Some(span(0)), &|rank| span(1 + rank));
-        let plan = Plan { steps, lent: Lent::Several(Cow::Borrowed(rooms)), temp: 0, op: None };
+        let plan = Plan { steps, lent: UserBuffers::List(Cow::Borrowed(rooms)), temp: 0, op: None };
         // SAFETY: the caller's contract.
         unsafe { self.run(label, plan) }
     }
 
     /// Gathers as many words of every rank everywhere.
-    pub(crate) fn allgather_words(&mut self, label: Label, words: &[u64]) -> Result<Vec<u64>> {
+    pub(crate) fn allgather_words(&mut self, label: CallDigest, words: &[u64]) -> Result<Vec<u64>> {
         let (rank, size, len) = (self.rank(), self.size(), words.len());
         let mut all = vec![0u64; len * size as usize];
-        let mine = Span::new(Area::SEND, 0, len);
+        let mine = Span::new(BufIndex::SEND, 0, len);
         let is_direct = tuning::own_words_directly(size_of_val(&*all));
         let steps = all::allgather(rank, size, Some(mine), &|r| (r as usize * len, len), is_direct);
         let (send, recv) = (Buf::slice(words), Buf::slice_mut(&mut all));

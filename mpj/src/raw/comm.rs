@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use mpj_devices::{Calls, Channel, Engine, Fault, Group, Path, PeerId, WORLD as WORLD_NAME};
+use mpj_devices::{Calls, Channel, DataPath, Engine, Fault, Group, PeerId, WORLD as WORLD_NAME};
 
 use crate::collective::context::Context;
-use crate::collective::label::{Label, Operation};
+use crate::collective::label::{CallDigest, CollectiveKind};
 use crate::collective::tuning::Tuning;
-use crate::collective::turn::{self, Turn};
+use crate::collective::turn::{self, BlockingCall};
 use crate::endpoint::PROC_NULL_NUMBER;
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 
 /// The color of a rank that takes no part in a split.
 pub const UNDEFINED: i32 = -32766;
@@ -20,7 +20,7 @@ pub const UNDEFINED: i32 = -32766;
 pub struct Comm {
     core: Arc<Core>,
     /// The way of messages that are started through this handle.
-    path: Option<Path>,
+    path: Option<DataPath>,
 }
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Family {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.engine.leave(&self.p2p);
+        self.engine.free(&self.p2p);
     }
 }
 
@@ -90,7 +90,7 @@ impl Comm {
         let join =
             |context| engine.join(context, group.clone(), rank).map_err(|f| Error::fault("communicator", f));
         let p2p = join(id << 1)?;
-        let coll = join(id << 1 | 1).inspect_err(|_| engine.leave(&p2p))?;
+        let coll = join(id << 1 | 1).inspect_err(|_| engine.free(&p2p))?;
         let collectives = Arc::new(Context::new(Arc::clone(&engine), coll, tuning));
         let (freed, family) = (AtomicBool::new(false), Family::new(name));
         engine.describe(&p2p, Arc::clone(&family.name), None);
@@ -102,13 +102,13 @@ impl Comm {
 
     /// Returns a handle of the same communicator whose messages from one rank to another go by `path`, where this rank
     /// has the choice. Those of collectives, and of handles that say nothing, go by that of the world (`MPJ_PATH`).
-    pub fn by_path(&self, path: Path) -> Self {
+    pub fn by_path(&self, path: DataPath) -> Self {
         Comm { core: Arc::clone(&self.core), path: Some(path) }
     }
 
     /// Returns by which way its messages go, if it says so.
     #[inline]
-    pub fn path(&self) -> Option<Path> {
+    pub fn path(&self) -> Option<DataPath> {
         self.path
     }
 
@@ -144,10 +144,10 @@ impl Comm {
     pub(crate) fn collective<T>(
         &self,
         call: &'static str,
-        body: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+        body: impl FnOnce(&mut BlockingCall<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.usable(call)?;
-        turn::collective(self.collectives(), call, body)
+        self.check_not_freed(call)?;
+        turn::run_blocking(self.collectives(), call, body)
     }
 
     pub(crate) fn collectives(&self) -> &Arc<Context> {
@@ -156,7 +156,7 @@ impl Comm {
 
     /// Checks that the communicator can be used.
     #[inline]
-    pub(crate) fn usable(&self, call: &'static str) -> Result<()> {
+    pub(crate) fn check_not_freed(&self, call: &'static str) -> Result<()> {
         if self.core.freed.load(Ordering::Relaxed) {
             return Err(Error::fault(call, Fault::Freed));
         }
@@ -165,7 +165,7 @@ impl Comm {
 
     /// Checks a rank of this communicator.
     #[inline]
-    pub(crate) fn member(&self, call: &'static str, class: Class, rank: i32) -> Result<u32> {
+    pub(crate) fn check_rank(&self, call: &'static str, class: ErrorClass, rank: i32) -> Result<u32> {
         match u32::try_from(rank) {
             Ok(member) if member < self.size() => Ok(member),
             _ => Err(self.outside(call, class, rank)),
@@ -173,9 +173,9 @@ impl Comm {
     }
 
     #[cold]
-    fn outside(&self, call: &'static str, class: Class, rank: i32) -> Error {
+    fn outside(&self, call: &'static str, class: ErrorClass, rank: i32) -> Error {
         let ranks = if self.size() == 1 { "rank" } else { "ranks" };
-        let what = if class == Class::Root { "root" } else { "rank" };
+        let what = if class == ErrorClass::Root { "root" } else { "rank" };
         let who = match rank {
             PROC_NULL_NUMBER => {
                 return Error::new(class, call, format!("nobody (PROC_NULL) is no {what} here"));
@@ -197,13 +197,13 @@ impl Comm {
     /// # Errors
     /// It was freed before, or it is the world.
     pub fn free(&self) -> Result<()> {
-        self.usable("free")?;
+        self.check_not_freed("free")?;
         if self.core.p2p.context() == WORLD << 1 {
-            return Err(Error::new(Class::Comm, "free", "the world cannot be freed"));
+            return Err(Error::new(ErrorClass::Comm, "free", "the world cannot be freed"));
         }
         self.core.freed.store(true, Ordering::Relaxed);
         // The channels go with the last handle, and pending operations have one: others may count on this rank in collectives.
-        self.core.engine.free(&self.core.p2p);
+        self.core.engine.begin_free(&self.core.p2p);
         Ok(())
     }
 
@@ -222,7 +222,7 @@ impl Comm {
             let name = self.core.family.child("dup", &self.core.family.dups);
             self.has_room("dup")?;
             let mut id = [if self.rank() == 0 { self.new_id() } else { 0 }];
-            turn.bcast_words(Label::new(Operation::Dup, 0), &mut id, 0)?;
+            turn.bcast_words(CallDigest::new(CollectiveKind::Dup, 0), &mut id, 0)?;
             let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
             Comm::make(
                 engine,
@@ -257,12 +257,12 @@ impl Comm {
                 Some(Ok(color)) if color >= 0 => color as u64,
                 Some(_) => {
                     let why = format!("color {} is outside 0..=2147483647", color.unwrap_or_default());
-                    return Err(Error::new(Class::Arg, "split", why));
+                    return Err(Error::new(ErrorClass::Arg, "split", why));
                 }
             };
             self.has_room("split")?;
             let mine = [word, u64::from(key.cast_unsigned()), self.new_id()];
-            let all = turn.allgather_words(Label::new(Operation::Split, 0), &mine)?;
+            let all = turn.allgather_words(CallDigest::new(CollectiveKind::Split, 0), &mine)?;
             if color.is_none() {
                 return Ok(None);
             }
@@ -285,7 +285,7 @@ impl Comm {
 
     /// Checks that this rank can make one more communicator, before the others count on it.
     fn has_room(&self, call: &'static str) -> Result<()> {
-        if self.core.engine.spare_channels() < 2 {
+        if self.core.engine.free_channel_count() < 2 {
             return Err(Error::fault(call, Fault::TooManyChannels));
         }
         Ok(())

@@ -3,22 +3,22 @@
 use mpj_devices::{Buf, BufError, Content, Origin};
 
 use super::p2p::{disjoint, too_large};
-use crate::collective::step::{Area, Span};
-use crate::error::{Class, Error, Result};
+use crate::collective::step::{BufIndex, Span};
+use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
 /// What a collective asks of a buffer.
-pub(super) trait Items: Sized {
+pub(super) trait CollBuf: Sized {
     /// The buffer, if its items are not in the call's other one.
     fn given(&self) -> Option<&Self>;
 
     /// All of them, in an area.
-    fn whole(&self, area: Area) -> Span;
+    fn whole(&self, area: BufIndex) -> Span;
 
     fn packed(&self, call: &'static str) -> Result<usize>;
 
     /// The part of them that a layout gives to a rank.
-    fn of_rank(&self, layout: &Layout<'_>, rank: u32) -> Self;
+    fn of_rank(&self, layout: &BlockLayout<'_>, rank: u32) -> Self;
 
     /// Checks what must be checked before they are received into.
     fn receivable(&self, call: &'static str) -> Result<()>;
@@ -33,14 +33,14 @@ pub(super) trait Items: Sized {
     fn combine(&self, call: &'static str, op: &Op) -> Result<()>;
 }
 
-impl Items for Buf {
+impl CollBuf for Buf {
     #[inline]
     fn given(&self) -> Option<&Buf> {
         (!self.is_in_place()).then_some(self)
     }
 
     #[inline]
-    fn whole(&self, area: Area) -> Span {
+    fn whole(&self, area: BufIndex) -> Span {
         Span::new(area, 0, self.count())
     }
 
@@ -50,7 +50,7 @@ impl Items for Buf {
     }
 
     #[inline]
-    fn of_rank(&self, layout: &Layout<'_>, rank: u32) -> Buf {
+    fn of_rank(&self, layout: &BlockLayout<'_>, rank: u32) -> Buf {
         let (at, count) = layout.block(rank);
         self.part(at, count)
     }
@@ -76,7 +76,7 @@ impl Items for Buf {
         match (range(self), range(other)) {
             (Some(a), Some(b)) if a.0.max(b.0) < a.1.min(b.1) => {
                 let why = "the buffers to send and to receive overlap; there are calls that work in place";
-                Err(Error::new(Class::Buffer, call, why))
+                Err(Error::new(ErrorClass::Buffer, call, why))
             }
             _ => Ok(()),
         }
@@ -88,7 +88,7 @@ impl Items for Buf {
         if sent != room {
             let (ours, theirs) = (Content::of(self.datatype(), sent), Content::of(recv.datatype(), room));
             return Err(Error::new(
-                Class::Count,
+                ErrorClass::Count,
                 call,
                 format!("{ours} to send, {theirs} to receive: {sent} and {room} bytes"),
             ));
@@ -96,18 +96,23 @@ impl Items for Buf {
         // A rank's own part is copied without a message, so that nobody else compares the types.
         let (mine, theirs) = (self.datatype(), recv.datatype());
         let whole = |items: &Buf| items.datatype().signature().repeat(items.count() as u64);
-        let is_one = mine.homogeneous().is_some() && mine.homogeneous() == theirs.homogeneous();
+        let is_one =
+            mine.single_primitive().is_some() && mine.single_primitive() == theirs.single_primitive();
         if sent > 0 && !is_one && whole(self) != whole(recv) {
             let (ours, theirs) = (Content::of(mine, sent), Content::of(theirs, room));
-            return Err(Error::new(Class::Type, call, format!("{ours} to send, and {theirs} to receive")));
+            return Err(Error::new(
+                ErrorClass::Type,
+                call,
+                format!("{ours} to send, and {theirs} to receive"),
+            ));
         }
         Ok(())
     }
 
     #[inline]
     fn combine(&self, call: &'static str, op: &Op) -> Result<()> {
-        match op.refuses(self.datatype()) {
-            Some(why) => Err(Error::new(Class::Op, call, why)),
+        match op.unsupported_reason(self.datatype()) {
+            Some(why) => Err(Error::new(ErrorClass::Op, call, why)),
             None => Ok(()),
         }
     }
@@ -115,11 +120,11 @@ impl Items for Buf {
 
 /// Where each rank's items lie in a buffer, in items from its start.
 #[derive(Clone, Copy, Debug)]
-pub enum Layout<'a> {
+pub enum BlockLayout<'a> {
     /// The same number for each, one after the other.
-    Even(usize),
+    Uniform(usize),
     /// The same number for each, as many as the buffer has for all of them.
-    Dealt,
+    EvenSplit,
     /// So many for each, at these displacements.
     Varying {
         /// The number of items by rank.
@@ -129,33 +134,33 @@ pub enum Layout<'a> {
     },
 }
 
-impl<'a> Layout<'a> {
+impl<'a> BlockLayout<'a> {
     /// Returns the name of the call: one for parts of one length, one for others.
     pub(super) fn name(&self, even: &'static str, varying: &'static str) -> &'static str {
         match self {
-            Layout::Even(_) | Layout::Dealt => even,
-            Layout::Varying { .. } => varying,
+            BlockLayout::Uniform(_) | BlockLayout::EvenSplit => even,
+            BlockLayout::Varying { .. } => varying,
         }
     }
 
     pub(super) fn block(&self, rank: u32) -> (usize, usize) {
         match self {
-            Layout::Even(count) => (rank as usize * count, *count),
-            Layout::Dealt => (0, 0),
-            Layout::Varying { counts, displacements } => {
+            BlockLayout::Uniform(count) => (rank as usize * count, *count),
+            BlockLayout::EvenSplit => (0, 0),
+            BlockLayout::Varying { counts, displacements } => {
                 (displacements[rank as usize], counts[rank as usize])
             }
         }
     }
 
     /// Returns the layout of `items` to send, if the parts of all ranks lie within them.
-    pub(super) fn to_send(self, call: &'static str, size: u32, items: usize) -> Result<Layout<'a>> {
+    pub(super) fn to_send(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
         let layout = match self {
-            Layout::Dealt if !items.is_multiple_of(size as usize) => {
+            BlockLayout::EvenSplit if !items.is_multiple_of(size as usize) => {
                 let why = format!("{items} items cannot be dealt evenly to {size} ranks");
-                return Err(Error::new(Class::Count, call, why));
+                return Err(Error::new(ErrorClass::Count, call, why));
             }
-            Layout::Dealt => Layout::Even(items / size as usize),
+            BlockLayout::EvenSplit => BlockLayout::Uniform(items / size as usize),
             layout => layout,
         };
         layout.check(call, size, items)?;
@@ -163,9 +168,9 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns the layout of `items` to receive, if moreover no two parts overlap.
-    pub(super) fn to_receive(self, call: &'static str, size: u32, items: usize) -> Result<Layout<'a>> {
+    pub(super) fn to_receive(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
         let layout = self.to_send(call, size, items)?;
-        if let Layout::Varying { .. } = layout {
+        if let BlockLayout::Varying { .. } = layout {
             let mut parts: Vec<(usize, usize, u32)> =
                 (0..size).map(|r| (layout.block(r), r)).map(|((at, count), r)| (at, count, r)).collect();
             parts.retain(|(_, count, _)| *count > 0);
@@ -173,7 +178,7 @@ impl<'a> Layout<'a> {
             let overlap = parts.windows(2).find(|two| two[0].0 + two[0].1 > two[1].0);
             if let Some([(.., one), (.., other)]) = overlap {
                 let why = format!("the parts of ranks {one} and {other} overlap where they are received");
-                return Err(Error::new(Class::Arg, call, why));
+                return Err(Error::new(ErrorClass::Arg, call, why));
             }
         }
         Ok(layout)
@@ -181,26 +186,26 @@ impl<'a> Layout<'a> {
 
     /// Checks that the parts of all ranks lie within `items`.
     fn check(&self, call: &'static str, size: u32, items: usize) -> Result<()> {
-        if let Layout::Varying { counts, displacements } = self
+        if let BlockLayout::Varying { counts, displacements } = self
             && (counts.len() != size as usize || displacements.len() != size as usize)
         {
             let (c, d) = (counts.len(), displacements.len());
             let why = format!("{c} counts and {d} displacements for {size} ranks");
-            return Err(Error::new(Class::Arg, call, why));
+            return Err(Error::new(ErrorClass::Arg, call, why));
         }
         let outside = |end: Option<usize>| end.is_none_or(|end| end > items);
         let why = match self {
-            Layout::Even(count) => outside(count.checked_mul(size as usize))
+            BlockLayout::Uniform(count) => outside(count.checked_mul(size as usize))
                 .then(|| format!("{count} items for each of {size} ranks, room for {items}")),
-            Layout::Dealt => None,
-            Layout::Varying { .. } => (0..size)
+            BlockLayout::EvenSplit => None,
+            BlockLayout::Varying { .. } => (0..size)
                 .map(|rank| (rank, self.block(rank)))
                 .find(|(_, (at, count))| *count > 0 && outside(at.checked_add(*count)))
                 .map(|(rank, (at, count))| {
                     format!("{count} items of rank {rank} at displacement {at}, room for {items}")
                 }),
         };
-        why.map_or(Ok(()), |why| Err(Error::new(Class::Count, call, why)))
+        why.map_or(Ok(()), |why| Err(Error::new(ErrorClass::Count, call, why)))
     }
 
     /// Returns the bytes of all parts of `items`, if they can be sent.

@@ -6,17 +6,17 @@
 //!
 //! # Contract of every call
 //! * A send buffer: the bytes that the items name are initialised, and nobody writes them until the operation has ended.
-//!   So are the segments of a chain. If the call was given a [`Keep`], nobody writes them as long as there is a copy of that
+//!   So are the segments of a chain. If the call was given a [`KeepAlive`], nobody writes them as long as there is a copy of that
 //!   either: the receiver may look at them where they lie. They need not be values of their type: a receiver, also this rank in
 //!   a collective, checks each `bool` and `char`, and fails if one is invalid.
 //! * A receive buffer: those bytes may be written, whatever comes, and nobody else reads or writes them until the
 //!   operation has ended. `bool` and `char` elements are valid when it has. If a reduction is in place, they are also valid
 //!   when it begins.
 //! * An operation has ended when its blocking call returns, or when [`Request::wait`] or [`Request::test`] says so, or
-//!   when the [`Keep`] given to a non-blocking call has been dropped.
+//!   when the [`KeepAlive`] given to a non-blocking call has been dropped.
 //!
 //! A blocking call returns only when its operations have ended. A panic in the middle of it would break that promise, so
-//! it ends the process; there is none but by a defect, or by the drop of a [`Keep`] that panics. A collective first sees its
+//! it ends the process; there is none but by a defect, or by the drop of a [`KeepAlive`] that panics. A collective first sees its
 //! operations end, and then lets the panic go on: functions of the user's run in its middle.
 
 mod collective;
@@ -32,16 +32,17 @@ mod unwind;
 pub use crate::op::Op;
 pub use collective::*;
 pub use comm::{Comm, UNDEFINED};
-pub use items::Layout;
+pub use items::BlockLayout;
 pub use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, Keep, Message, Mode, Origin, RegionRef,
+    ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,
+    RegionRef,
 };
 pub use mpj_pool::RegionKey;
 pub use p2p::*;
-pub(crate) use request::About;
+pub(crate) use request::OpInfo;
 pub use request::Request;
-pub use start::{Collective, Prepared, prepare, start};
-pub(crate) use together::{Operation, look, until, until_all};
+pub use start::{Collective, PersistentCollective, collective_init, start};
+pub(crate) use together::{PendingOp, look, until, until_all};
 pub use together::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub(crate) use unwind::abort_on_unwind;
 

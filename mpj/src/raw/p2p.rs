@@ -5,42 +5,42 @@ use std::sync::Arc;
 use mpj_datatypes::Datatype;
 use mpj_devices::trace::Trace;
 use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Buf, Channel, Completion, Keep, Leave, Message, Mode, Outcome, Pattern, Receive,
-    Sent, Source, Taken, Target, Wait,
+    ANY_SOURCE, ANY_TAG, Buf, Channel, Coalesce, Completion, KeepAlive, Matched, MatchedMessage, Mode,
+    Outcome, Pattern, Receive, Sent, Source, Target, WaitReason,
 };
 
 use super::PROC_NULL;
 use super::comm::Comm;
-use super::request::{About, Request};
+use super::request::{OpInfo, Request};
 use super::unwind::abort_on_unwind;
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
 
 #[inline]
 fn check_tag(call: &'static str, tag: i32) -> Result<()> {
     if tag < 0 {
-        return Err(Error::new(Class::Tag, call, format!("tag {tag} is outside 0..=2147483647")));
+        return Err(Error::new(ErrorClass::Tag, call, format!("tag {tag} is outside 0..=2147483647")));
     }
     Ok(())
 }
 
 pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
-    Error::new(Class::Count, call, format!("{count} items are more bytes than can be counted"))
+    Error::new(ErrorClass::Count, call, format!("{count} items are more bytes than can be counted"))
 }
 
 /// Checks that no byte would be received twice.
 pub(super) fn disjoint(call: &'static str, count: usize, datatype: &Datatype) -> Result<()> {
-    datatype.check_overlap(count).map_err(|overlap| Error::new(Class::Type, call, overlap.to_string()))
+    datatype.check_overlap(count).map_err(|overlap| Error::new(ErrorClass::Type, call, overlap.to_string()))
 }
 
 #[inline]
 fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pattern> {
-    comm.usable(call)?;
+    comm.check_not_freed(call)?;
     if tag != ANY_TAG {
         check_tag(call, tag)?;
     }
     if source != ANY_SOURCE {
-        comm.member(call, Class::Rank, source)?;
+        comm.check_rank(call, ErrorClass::Rank, source)?;
     }
     Ok(Pattern { source, tag })
 }
@@ -78,14 +78,14 @@ pub(crate) unsafe fn start_send(
     dest: i32,
     tag: i32,
     mode: Mode,
-    (leave, keep): (Leave, Option<Keep>),
+    (leave, keep): (Coalesce, Option<KeepAlive>),
 ) -> Result<Sent> {
-    comm.usable(call)?;
+    comm.check_not_freed(call)?;
     check_tag(call, tag)?;
-    let dest = comm.member(call, Class::Rank, dest)?;
+    let dest = comm.check_rank(call, ErrorClass::Rank, dest)?;
     // SAFETY: the caller's contract.
     let source = unsafe { Source::new(buf(), keep) }.map_err(|error| Error::buf(call, error))?;
-    let mut source = source.by(comm.path());
+    let mut source = source.with_path(comm.path());
     let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode, leave);
     started.map_err(|fault| Error::fault(call, *fault))
 }
@@ -102,7 +102,7 @@ pub(crate) unsafe fn start_recv(
     buf: impl FnOnce() -> Buf,
     source: i32,
     tag: i32,
-    keep: Option<Keep>,
+    keep: Option<KeepAlive>,
 ) -> Result<Completion> {
     let pattern = pattern(comm, call, source, tag)?;
     let buf = apart(call, buf())?;
@@ -118,10 +118,10 @@ fn finish(
     comm: &Comm,
     call: &'static str,
     completion: &Completion,
-    what: impl Fn(&Arc<Channel>) -> Wait,
+    what: impl Fn(&Arc<Channel>) -> WaitReason,
 ) -> Result<Status> {
     // The buffer is the caller's again when this has returned, in whatever way.
-    abort_on_unwind(|| comm.engine().wait_and(completion, |outcome| told(call, outcome), || what(comm.p2p())))
+    abort_on_unwind(|| comm.engine().wait_map(completion, |outcome| told(call, outcome), || what(comm.p2p())))
 }
 
 /// What a receive came to, as its caller is told.
@@ -138,7 +138,7 @@ fn told(call: &'static str, outcome: &Outcome) -> Result<Status> {
 fn finish_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -> Result<()> {
     // It may be held where the socket is full, and then nothing can be done but to wait for room, as for any other.
     let Sent::Pending(completion) = sent else { return Ok(()) };
-    finish(comm, call, &completion, |on| Wait::send(call, on, dest, tag)).map(|_| ())
+    finish(comm, call, &completion, |on| WaitReason::send(call, on, dest, tag)).map(|_| ())
 }
 
 /// Sends a buffer and returns when it can be used again, or with [`Mode::Synchronous`] when the message has been
@@ -169,11 +169,11 @@ pub(crate) unsafe fn send_as(
     mode: Mode,
 ) -> Result<()> {
     if dest == PROC_NULL {
-        return comm.usable(call);
+        return comm.check_not_freed(call);
     }
     let begun = comm.engine().trace().map(Trace::now);
     // SAFETY: the caller's contract, and we wait.
-    let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Leave::Now, None)) };
+    let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Coalesce::No, None)) };
     let outcome = sent.and_then(|sent| finish_send(comm, call, sent, dest, tag));
     if let Some((trace, begun)) = comm.engine().trace().zip(begun) {
         trace.send(begun, call, comm.p2p(), dest, tag, outcome.is_err());
@@ -184,8 +184,8 @@ pub(crate) unsafe fn send_as(
 /// Receives a message into a buffer that is long enough for it.
 ///
 /// # Errors
-/// A bad rank or tag, a freed communicator; a buffer that is [none](mpj_devices::BufError); [`Class::Truncate`] and
-/// [`Class::Type`] if the message does not fit; a dead or departed rank.
+/// A bad rank or tag, a freed communicator; a buffer that is [none](mpj_devices::BufError); [`ErrorClass::Truncate`] and
+/// [`ErrorClass::Type`] if the message does not fit; a dead or departed rank.
 ///
 /// # Safety
 /// The contract of a receive buffer.
@@ -193,11 +193,11 @@ pub(crate) unsafe fn send_as(
 pub unsafe fn recv(comm: &Comm, buf: Buf, source: i32, tag: i32) -> Result<Status> {
     const CALL: &str = "recv";
     if source == PROC_NULL {
-        return comm.usable(CALL).map(|()| Status::empty());
+        return comm.check_not_freed(CALL).map(|()| Status::empty());
     }
     // SAFETY: the caller's contract, and we wait.
     let completion = unsafe { start_recv(comm, CALL, || buf, source, tag, None)? };
-    finish(comm, CALL, &completion, |on| Wait::recv(CALL, on, source, tag))
+    finish(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 
 /// Starts a send. With `keep`, the operation owns what it is given until it has ended.
@@ -213,15 +213,15 @@ pub unsafe fn isend(
     dest: i32,
     tag: i32,
     mode: Mode,
-    keep: Option<Keep>,
+    keep: Option<KeepAlive>,
 ) -> Result<Request> {
     let call = name(mode, false);
     if dest == PROC_NULL {
-        return comm.usable(call).map(|()| Request::done(Status::empty()));
+        return comm.check_not_freed(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
-    let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Leave::Soon, keep))? };
-    Ok(Request::sending(About::send(call, dest, tag), comm, sent))
+    let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Coalesce::Allowed, keep))? };
+    Ok(Request::sending(OpInfo::send(call, dest, tag), comm, sent))
 }
 
 /// Starts a receive. With `keep`, the operation owns what it is given until it has ended.
@@ -231,7 +231,13 @@ pub unsafe fn isend(
 ///
 /// # Safety
 /// The contract of a receive buffer.
-pub unsafe fn irecv(comm: &Comm, buf: Buf, source: i32, tag: i32, keep: Option<Keep>) -> Result<Request> {
+pub unsafe fn irecv(
+    comm: &Comm,
+    buf: Buf,
+    source: i32,
+    tag: i32,
+    keep: Option<KeepAlive>,
+) -> Result<Request> {
     // SAFETY: the caller's contract.
     unsafe { post(comm, "irecv", buf, source, tag, keep) }
 }
@@ -244,14 +250,14 @@ unsafe fn post(
     buf: Buf,
     source: i32,
     tag: i32,
-    keep: Option<Keep>,
+    keep: Option<KeepAlive>,
 ) -> Result<Request> {
     if source == PROC_NULL {
-        return comm.usable(call).map(|()| Request::done(Status::empty()));
+        return comm.check_not_freed(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
     let completion = unsafe { start_recv(comm, call, || buf, source, tag, keep)? };
-    Ok(Request::pending(About::recv(call, source, tag), comm, completion))
+    Ok(Request::pending(OpInfo::recv(call, source, tag), comm, completion))
 }
 
 /// Sends one buffer and receives into another at once, so that two ranks can do so to each other.
@@ -272,9 +278,9 @@ pub unsafe fn sendrecv(
 ) -> Result<Status> {
     const CALL: &str = "sendrecv";
     // The send's arguments are checked first: a receive that was posted for nothing would have to be taken back.
-    comm.usable(CALL)?;
+    comm.check_not_freed(CALL)?;
     if dest != PROC_NULL {
-        comm.member(CALL, Class::Rank, dest)?;
+        comm.check_rank(CALL, ErrorClass::Rank, dest)?;
         check_tag(CALL, send_tag)?;
     }
     // SAFETY: the caller's contract; both operations have ended when we return.
@@ -283,7 +289,7 @@ pub unsafe fn sendrecv(
         let sent = match dest {
             PROC_NULL => Ok(()),
             _ => {
-                let how = (Leave::Now, None);
+                let how = (Coalesce::No, None);
                 // SAFETY: the caller's contract, and we wait.
                 let sent = unsafe { start_send(comm, CALL, || send, dest, send_tag, Mode::Standard, how) };
                 sent.and_then(|sent| finish_send(comm, CALL, sent, dest, send_tag))
@@ -303,7 +309,7 @@ pub unsafe fn sendrecv(
 /// A bad rank or tag, a freed communicator, a dead or departed rank.
 pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
     if source == PROC_NULL {
-        return comm.usable("probe").map(|()| Status::empty());
+        return comm.check_not_freed("probe").map(|()| Status::empty());
     }
     let pattern = pattern(comm, "probe", source, tag)?;
     let message = comm.engine().probe(comm.p2p(), pattern).map_err(|fault| Error::fault("probe", fault))?;
@@ -316,7 +322,7 @@ pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
 /// As [`probe`].
 pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
     if source == PROC_NULL {
-        return comm.usable("iprobe").map(|()| Some(Status::empty()));
+        return comm.check_not_freed("iprobe").map(|()| Some(Status::empty()));
     }
     let pattern = pattern(comm, "iprobe", source, tag)?;
     let found = comm.engine().iprobe(comm.p2p(), pattern).map_err(|fault| Error::fault("iprobe", fault))?;
@@ -327,26 +333,26 @@ pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
 ///
 /// # Errors
 /// As [`probe`]; nobody ([`PROC_NULL`]) is refused.
-pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<Message> {
+pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<MatchedMessage> {
     mprobe_as(comm, "mprobe", source, tag)
 }
 
-pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Message> {
+pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<MatchedMessage> {
     let pattern = pattern(comm, call, source, tag)?;
     comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
 }
 
 /// Waits for such a message and takes it, received if it has come in a block.
-pub(crate) fn take(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Taken> {
+pub(crate) fn take(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Matched> {
     let pattern = pattern(comm, call, source, tag)?;
-    comm.engine().take(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
+    comm.engine().mprobe_or_recv(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
 }
 
 /// Looks for such a message once and takes it.
 ///
 /// # Errors
 /// As [`mprobe`].
-pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Message>> {
+pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessage>> {
     let pattern = pattern(comm, "improbe", source, tag)?;
     comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| Error::fault("improbe", fault))
 }
@@ -358,7 +364,7 @@ pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Message>> {
 ///
 /// # Safety
 /// The contract of a receive buffer.
-pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: Message) -> Result<Status> {
+pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<Status> {
     const CALL: &str = "mrecv";
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
     let is_disjoint = disjoint(CALL, buf.count(), buf.datatype());
@@ -373,11 +379,11 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: Message) -> Result<Status> {
         }
     };
     let completion = comm.engine().recv_message(message, Receive::new(target.by(comm.path())));
-    finish(comm, CALL, &completion, |on| Wait::recv(CALL, on, source, tag))
+    finish(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 
 /// Throws a message away that was taken; its sender goes on as if it had been received.
-pub(crate) fn discard(comm: &Comm, message: Message) {
+pub(crate) fn discard(comm: &Comm, message: MatchedMessage) {
     // SAFETY: there is no room, so that nothing is written.
     if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {
         comm.engine().recv_message(message, Receive::new(nothing));

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Channel, Completion, Engine, Outcome, Sent, Wait};
+use mpj_devices::{Channel, Completion, Engine, Outcome, Sent, WaitReason};
 
 use super::comm::Comm;
-use crate::collective::task::Task;
+use crate::collective::task::CollectiveTask;
 use crate::error::{Error, Result};
 use crate::status::Status;
 
@@ -19,44 +19,44 @@ pub struct Request {
 enum State {
     Done(Status),
     /// A send that has ended and whose message may be held back.
-    Held(Comm),
+    Coalesced(Comm),
     Pending {
-        about: About,
+        about: OpInfo,
         comm: Comm,
         completion: Completion,
     },
-    Collective(Arc<Task>),
+    Collective(Arc<CollectiveTask>),
 }
 
 /// How errors and reports name an operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct About {
+pub(crate) struct OpInfo {
     pub(crate) call: &'static str,
-    way: Way,
+    way: Direction,
 }
 
 /// Which way its messages go.
 #[derive(Clone, Copy, Debug)]
-enum Way {
-    To { peer: i32, tag: i32 },
-    From { peer: i32, tag: i32 },
-    Around,
+enum Direction {
+    Send { peer: i32, tag: i32 },
+    Recv { peer: i32, tag: i32 },
+    Collective,
 }
 
-impl About {
+impl OpInfo {
     #[inline]
     pub(crate) fn send(call: &'static str, peer: i32, tag: i32) -> Self {
-        About { call, way: Way::To { peer, tag } }
+        OpInfo { call, way: Direction::Send { peer, tag } }
     }
 
     #[inline]
     pub(crate) fn recv(call: &'static str, peer: i32, tag: i32) -> Self {
-        About { call, way: Way::From { peer, tag } }
+        OpInfo { call, way: Direction::Recv { peer, tag } }
     }
 
     /// What makes progress for a collective, and what it waits for.
-    pub(crate) fn collective(task: &Task) -> (&Arc<Engine>, Self, &Arc<Channel>) {
-        let (about, context) = (About { call: task.name(), way: Way::Around }, task.context());
+    pub(crate) fn collective(task: &CollectiveTask) -> (&Arc<Engine>, Self, &Arc<Channel>) {
+        let (about, context) = (OpInfo { call: task.name(), way: Direction::Collective }, task.context());
         (context.engine(), about, context.channel())
     }
 
@@ -64,18 +64,18 @@ impl About {
     #[inline]
     pub(crate) fn told(self, outcome: &Outcome) -> Result<Status> {
         match (outcome, self.way) {
-            (Ok(_), Way::To { .. }) => Ok(Status::empty()),
+            (Ok(_), Direction::Send { .. }) => Ok(Status::empty()),
             (Ok(message), _) => Ok(Status::of(message)),
             (Err(fault), _) => Err(Error::fault(self.call, fault.clone())),
         }
     }
 
     /// What a thread waits for that waits for the operation to end.
-    pub(crate) fn wait(self, channel: &Arc<Channel>) -> Wait {
+    pub(crate) fn wait(self, channel: &Arc<Channel>) -> WaitReason {
         match self.way {
-            Way::To { peer, tag } => Wait::send(self.call, channel, peer, tag),
-            Way::From { peer, tag } => Wait::recv(self.call, channel, peer, tag),
-            Way::Around => Wait::collective(self.call, channel),
+            Direction::Send { peer, tag } => WaitReason::send(self.call, channel, peer, tag),
+            Direction::Recv { peer, tag } => WaitReason::recv(self.call, channel, peer, tag),
+            Direction::Collective => WaitReason::collective(self.call, channel),
         }
     }
 }
@@ -86,23 +86,23 @@ impl Request {
     }
 
     /// A collective that the engine drives.
-    pub(super) fn collective(task: Arc<Task>) -> Self {
+    pub(super) fn collective(task: Arc<CollectiveTask>) -> Self {
         Request { state: State::Collective(task) }
     }
 
     /// A send, however far it has come.
     #[inline]
-    pub(crate) fn sending(about: About, comm: &Comm, sent: Sent) -> Self {
+    pub(crate) fn sending(about: OpInfo, comm: &Comm, sent: Sent) -> Self {
         match sent {
-            Sent::Left => Request::done(Status::empty()),
-            Sent::Held => Request { state: State::Held(comm.clone()) },
+            Sent::Posted => Request::done(Status::empty()),
+            Sent::Coalesced => Request { state: State::Coalesced(comm.clone()) },
             Sent::Pending(completion) => Request::pending(about, comm, completion),
         }
     }
 
     /// An operation that may have ended.
     #[inline]
-    pub(crate) fn pending(about: About, comm: &Comm, completion: Completion) -> Self {
+    pub(crate) fn pending(about: OpInfo, comm: &Comm, completion: Completion) -> Self {
         Request { state: State::Pending { about, comm: comm.clone(), completion } }
     }
 
@@ -110,7 +110,7 @@ impl Request {
     pub(crate) fn outcome(&self) -> Option<Result<Status>> {
         match &self.state {
             State::Done(status) => Some(Ok(*status)),
-            State::Held(_) => Some(Ok(Status::empty())),
+            State::Coalesced(_) => Some(Ok(Status::empty())),
             State::Pending { about, completion, .. } => {
                 completion.outcome().map(|outcome| about.told(outcome))
             }
@@ -125,12 +125,12 @@ impl Request {
     pub fn wait(self) -> Result<Status> {
         match self.state {
             State::Done(status) => Ok(status),
-            State::Held(comm) => {
-                comm.engine().flush_held();
+            State::Coalesced(comm) => {
+                comm.engine().flush_coalesced();
                 Ok(Status::empty())
             }
             State::Pending { about, comm, completion } => {
-                comm.engine().wait_and(&completion, |outcome| about.told(outcome), || about.wait(comm.p2p()))
+                comm.engine().wait_map(&completion, |outcome| about.told(outcome), || about.wait(comm.p2p()))
             }
             State::Collective(task) => task.wait().map(|()| Status::empty()),
         }
@@ -141,8 +141,8 @@ impl Request {
     /// # Errors
     /// What it failed with.
     pub fn test(&self) -> Result<Option<Status>> {
-        if let State::Held(comm) = &self.state {
-            comm.engine().flush_held();
+        if let State::Coalesced(comm) = &self.state {
+            comm.engine().flush_coalesced();
         }
         if let Some((engine, ..)) = self.open()
             && self.outcome().is_none()
@@ -155,17 +155,17 @@ impl Request {
     /// Takes a receive back that has not matched; returns whether it was taken back. It has ended then.
     pub fn cancel(&self) -> bool {
         match &self.state {
-            State::Done(_) | State::Held(_) | State::Collective(_) => false,
-            State::Pending { comm, completion, .. } => comm.engine().cancel(comm.p2p(), completion),
+            State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
+            State::Pending { comm, completion, .. } => comm.engine().cancel_receive(comm.p2p(), completion),
         }
     }
 
     /// Returns what makes progress for it, and what it waits for; nothing does once it has ended.
-    pub(crate) fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)> {
+    pub(crate) fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
         match &self.state {
-            State::Done(_) | State::Held(_) => None,
+            State::Done(_) | State::Coalesced(_) => None,
             State::Pending { about, comm, .. } => Some((comm.engine(), *about, comm.p2p())),
-            State::Collective(task) => Some(About::collective(task)),
+            State::Collective(task) => Some(OpInfo::collective(task)),
         }
     }
 }

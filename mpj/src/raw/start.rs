@@ -6,15 +6,15 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Buf, Keep};
+use mpj_devices::{Buf, KeepAlive};
 
 use super::comm::Comm;
-use super::items::Layout;
+use super::items::BlockLayout;
 use super::plans::{self, Planned, plan};
 use super::request::Request;
 use crate::collective::plan::NOTHING;
-use crate::collective::step::Area;
-use crate::collective::task::Task;
+use crate::collective::step::BufIndex;
+use crate::collective::task::CollectiveTask;
 use crate::error::Result;
 use crate::op::Op;
 
@@ -35,13 +35,13 @@ pub enum Collective<'a> {
     /// As [`scan`](super::scan).
     Scan { send: &'a Buf, recv: &'a Buf, op: &'a Op },
     /// As [`gather`](super::gather).
-    Gather { send: &'a Buf, recv: &'a Buf, layout: Layout<'a>, root: i32 },
+    Gather { send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>, root: i32 },
     /// As [`scatter`](super::scatter).
-    Scatter { send: &'a Buf, layout: Layout<'a>, recv: &'a Buf, root: i32 },
+    Scatter { send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, root: i32 },
     /// As [`allgather`](super::allgather).
-    Allgather { send: &'a Buf, recv: &'a Buf, layout: Layout<'a> },
+    Allgather { send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a> },
     /// As [`alltoall`](super::alltoall).
-    Alltoall { send: &'a Buf, layout: Layout<'a>, recv: &'a Buf, back: Layout<'a> },
+    Alltoall { send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, back: BlockLayout<'a> },
 }
 
 impl<'a> Collective<'a> {
@@ -120,11 +120,12 @@ impl<'a> Collective<'a> {
 ///
 /// # Safety
 /// The contract of the blocking call, until the operation has ended.
-pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<Keep>) -> Result<Request> {
+pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAlive>) -> Result<Request> {
     let (call, _) = collective.names();
-    comm.usable(call)?;
+    comm.check_not_freed(call)?;
     // SAFETY: the caller's contract.
-    let task = unsafe { Task::start(comm.collectives(), call, || collective.plan(comm, call), keep) }?;
+    let task =
+        unsafe { CollectiveTask::start(comm.collectives(), call, || collective.plan(comm, call), keep) }?;
     Ok(Request::collective(task))
 }
 
@@ -132,9 +133,9 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<Keep>)
 ///
 /// Dropped while it is under way, it goes to its end.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PersistentCollective {
     comm: Comm,
-    task: Arc<Task>,
+    task: Arc<CollectiveTask>,
     /// Which buffers of the call its steps work on.
     lent: [Role; 2],
 }
@@ -152,7 +153,11 @@ enum Role {
 ///
 /// # Errors
 /// As [`start`]; there is no memory.
-pub fn prepare(comm: &Comm, collective: Collective<'_>, keep: Option<Keep>) -> Result<Prepared> {
+pub fn collective_init(
+    comm: &Comm,
+    collective: Collective<'_>,
+    keep: Option<KeepAlive>,
+) -> Result<PersistentCollective> {
     let (_, call) = collective.names();
     comm.collective(call, |turn| {
         let (send, recv) = collective.bufs();
@@ -162,16 +167,16 @@ pub fn prepare(comm: &Comm, collective: Collective<'_>, keep: Option<Keep>) -> R
             Some(lent) if std::ptr::eq(lent, send) => Role::Send,
             _ => Role::None,
         };
-        let lent = [Area::SEND, Area::RECV].map(|area| role(kept.lent(area)));
-        let task = Task::prepare(comm.collectives(), turn.part(), (label, kept), keep)?;
+        let lent = [BufIndex::SEND, BufIndex::RECV].map(|area| role(kept.lent(area)));
+        let task = CollectiveTask::prepare(comm.collectives(), turn.part(), (label, kept), keep)?;
         // It sends nothing, and has a number like any call.
         // SAFETY: no memory is named.
         unsafe { turn.run(label, plan(Vec::new(), None, NOTHING)) }?;
-        Ok(Prepared { comm: comm.clone(), task, lent })
+        Ok(PersistentCollective { comm: comm.clone(), task, lent })
     })
 }
 
-impl Prepared {
+impl PersistentCollective {
     /// Starts it.
     ///
     /// # Errors
@@ -180,7 +185,7 @@ impl Prepared {
     /// # Safety
     /// The contract of the blocking call, until the operation has ended.
     pub unsafe fn start(&mut self) -> Result<()> {
-        self.comm.usable(self.task.name())?;
+        self.comm.check_not_freed(self.task.name())?;
         // SAFETY: the caller's contract.
         unsafe { self.task.restart([None; 2]) }
     }
@@ -194,7 +199,7 @@ impl Prepared {
     /// # Safety
     /// The contract of the blocking call, until the operation has ended.
     pub unsafe fn start_with(&mut self, send: &Buf, recv: &Buf) -> Result<()> {
-        self.comm.usable(self.task.name())?;
+        self.comm.check_not_freed(self.task.name())?;
         let bufs = self.lent.map(|role| match role {
             Role::Send => Some(send),
             Role::Recv => Some(recv),
@@ -213,7 +218,7 @@ impl Prepared {
     }
 
     /// What makes progress for it and holds its outcome.
-    pub(crate) fn task(&self) -> &Arc<Task> {
+    pub(crate) fn task(&self) -> &Arc<CollectiveTask> {
         &self.task
     }
 
@@ -227,7 +232,7 @@ impl Prepared {
         }
         match self.task.outcome() {
             None => Ok(false),
-            Some(_) => self.task.take().map(|()| true),
+            Some(_) => self.task.take_outcome().map(|()| true),
         }
     }
 }

@@ -7,27 +7,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpj_devices::{Channel, Engine, Wait};
+use mpj_devices::{Channel, Engine, WaitReason};
 
-use super::request::{About, Request};
+use super::request::{OpInfo, Request};
 use crate::error::Result;
 use crate::status::Status;
 
 /// An operation that can be waited for together with others.
-pub(crate) trait Operation {
+pub(crate) trait PendingOp {
     /// Whether it has ended, without looking for news.
     fn has_ended(&self) -> bool;
 
     /// What makes progress for it, and what it waits for; nothing does once it has ended.
-    fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)>;
+    fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)>;
 }
 
-impl Operation for Option<Request> {
+impl PendingOp for Option<Request> {
     fn has_ended(&self) -> bool {
         self.as_ref().is_none_or(|request| request.outcome().is_some())
     }
 
-    fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)> {
+    fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
         self.as_ref()?.open()
     }
 }
@@ -57,7 +57,7 @@ pub fn wait_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>
 /// Looks for news once, and returns all outcomes if all requests have ended (MPI_Testall).
 pub fn test_all(requests: &mut [Option<Request>]) -> Option<Vec<Result<Status>>> {
     look(requests);
-    requests.iter().all(Operation::has_ended).then(|| requests.iter_mut().map(end).collect())
+    requests.iter().all(PendingOp::has_ended).then(|| requests.iter_mut().map(end).collect())
 }
 
 /// Looks for news once; returns the place and outcome of one request that has ended (MPI_Testany).
@@ -89,9 +89,9 @@ fn end_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>)> {
 }
 
 /// The engines of all ranks that the operations belong to, each once; mostly there is one.
-fn engines<O: Operation>(operations: &[O]) -> Vec<&Arc<Engine>> {
+fn engines<O: PendingOp>(operations: &[O]) -> Vec<&Arc<Engine>> {
     let mut engines: Vec<&Arc<Engine>> = Vec::new();
-    for (engine, ..) in operations.iter().filter_map(Operation::open) {
+    for (engine, ..) in operations.iter().filter_map(PendingOp::open) {
         if !engines.iter().any(|known| Arc::ptr_eq(known, engine)) {
             engines.push(engine);
         }
@@ -100,17 +100,17 @@ fn engines<O: Operation>(operations: &[O]) -> Vec<&Arc<Engine>> {
 }
 
 /// Takes news in once.
-pub(crate) fn look<O: Operation>(operations: &[O]) {
+pub(crate) fn look<O: PendingOp>(operations: &[O]) {
     for engine in engines(operations) {
         engine.progress();
     }
 }
 
 /// What a thread waits for that waits for these; `any`: until one of them has ended.
-fn describe<O: Operation>(operations: &[O], any: bool) -> Wait {
+fn describe<O: PendingOp>(operations: &[O], any: bool) -> WaitReason {
     let mut open = operations.iter().filter(|operation| !operation.has_ended());
-    let first = open.by_ref().find_map(Operation::open).map(|(_, about, channel)| about.wait(channel));
-    first.unwrap_or_else(|| Wait::call("operations")).with_others(open.count(), any)
+    let first = open.by_ref().find_map(PendingOp::open).map(|(_, about, channel)| about.wait(channel));
+    first.unwrap_or_else(|| WaitReason::call("operations")).with_others(open.count(), any)
 }
 
 /// How often operations of several ranks are looked at before their thread naps, and for how long.
@@ -118,7 +118,7 @@ const LOOKS: u32 = 200;
 const NAP: Duration = Duration::from_micros(200);
 
 /// Waits until all have ended.
-pub(crate) fn until_all<O: Operation>(operations: &[O]) {
+pub(crate) fn until_all<O: PendingOp>(operations: &[O]) {
     let mut ended = 0;
     until(operations, false, || {
         ended += operations[ended..].iter().take_while(|operation| operation.has_ended()).count();
@@ -128,7 +128,7 @@ pub(crate) fn until_all<O: Operation>(operations: &[O]) {
 
 /// Waits until `ready` answers, making progress for every rank that the operations belong to; `any` says, for reports, that
 /// one of them is enough.
-pub(crate) fn until<O: Operation, T>(operations: &[O], any: bool, mut ready: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<O: PendingOp, T>(operations: &[O], any: bool, mut ready: impl FnMut() -> Option<T>) -> T {
     if let Some(value) = ready() {
         return value;
     }

@@ -40,7 +40,8 @@ impl RankStats {
         let used = stats.devices.iter().filter(|(_, traffic)| *traffic != Traffic::default());
         let devices = used.map(|(name, _)| (*name).to_owned()).collect();
         stats.devices.iter().for_each(|(_, traffic)| sum += *traffic);
-        let counts = [sum.eager, sum.announced, sum.lent, sum.registered, stats.copies(), stats.local.own];
+        let counts =
+            [sum.eager, sum.announced, sum.lent, sum.registered, stats.copies(), stats.local.to_self];
         RankStats { devices, moved: counts.map(|Count { number, bytes, .. }| (number, bytes)) }
     }
 }

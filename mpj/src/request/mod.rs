@@ -8,8 +8,8 @@ mod slots;
 mod together;
 
 pub(crate) use owned::OwnedCell;
-pub use owned::{Failed, Request};
+pub use owned::{Request, RequestError};
 pub(crate) use prepared::Bufs;
-pub use prepared::{Prepared, Running};
+pub use prepared::{ActiveRequest, PersistentRequest};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
-pub use together::{Waitable, Watch, test_all, test_any, test_some, wait_all, wait_any, wait_some};
+pub use together::{RequestRef, Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some};

@@ -5,8 +5,8 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::together::{Waitable, Watch};
-use crate::error::{Class, Error, Result};
+use super::together::{RequestRef, Waitable};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
 use crate::types::{RecvBuf, SendBuf};
@@ -37,7 +37,7 @@ impl<B> OwnedCell<B> {
     where
         B: Send + 'static,
     {
-        OwnedCell { buf: UnsafeCell::new(ManuallyDrop::new(buf)), let_go: mpj_devices::let_go }
+        OwnedCell { buf: UnsafeCell::new(ManuallyDrop::new(buf)), let_go: mpj_devices::drop_deferred }
     }
 
     pub(crate) fn send_buf(&self) -> Buf
@@ -119,7 +119,7 @@ impl<B> Request<B> {
     ///
     /// # Errors
     /// What it failed with, and the buffer.
-    pub fn wait(mut self) -> Result<(B, Status), Failed<B>> {
+    pub fn wait(mut self) -> Result<(B, Status), RequestError<B>> {
         let outcome = match self.raw.take() {
             Some(raw) => raw.wait(),
             None => Err(spent()),
@@ -131,7 +131,7 @@ impl<B> Request<B> {
     ///
     /// # Errors
     /// The request itself, still under way. The inner error is what the operation failed with.
-    pub fn test(mut self) -> Result<Result<(B, Status), Failed<B>>, Self> {
+    pub fn try_wait(mut self) -> Result<Result<(B, Status), RequestError<B>>, Self> {
         match self.raw.as_ref().map(raw::Request::test) {
             Some(Ok(None)) => Err(self),
             Some(Ok(Some(status))) => {
@@ -146,32 +146,32 @@ impl<B> Request<B> {
         }
     }
 
-    /// Takes a receive back if it has not matched; waiting for it then fails with [`Class::Request`].
+    /// Takes a receive back if it has not matched; waiting for it then fails with [`ErrorClass::Request`].
     pub fn cancel(&self) -> bool {
         self.receive && self.raw.as_ref().is_some_and(raw::Request::cancel)
     }
 
-    fn close(&mut self, outcome: Result<Status>) -> Result<(B, Status), Failed<B>> {
+    fn close(&mut self, outcome: Result<Status>) -> Result<(B, Status), RequestError<B>> {
         // The operation has ended, and dropped its reference before it said so.
         let buf = self.cell.take().and_then(Arc::into_inner).map(OwnedCell::into_inner);
         match (outcome, buf) {
             (Ok(status), Some(buf)) => Ok((buf, status)),
-            (Ok(_), None) => Err(Failed { error: lost(), buf: None }),
-            (Err(error), buf) => Err(Failed { error, buf }),
+            (Ok(_), None) => Err(RequestError { error: lost(), buf: None }),
+            (Err(error), buf) => Err(RequestError { error, buf }),
         }
     }
 }
 
 #[cold]
 fn spent() -> Error {
-    Error::new(Class::Intern, "wait", "the request has been used up")
+    Error::new(ErrorClass::Intern, "wait", "the request has been used up")
 }
 
 /// Why the buffer of an operation that has ended is not given back.
 #[cold]
 fn lost() -> Error {
     Error::new(
-        Class::Request,
+        ErrorClass::Request,
         "wait",
         "the buffer stays with its receiver, who still looks at it: this rank has left",
     )
@@ -188,12 +188,12 @@ impl<B> Drop for Request<B> {
 }
 
 /// An operation that failed: why, and the buffer.
-pub struct Failed<B> {
+pub struct RequestError<B> {
     error: Error,
     buf: Option<B>,
 }
 
-impl<B> Failed<B> {
+impl<B> RequestError<B> {
     /// Returns why.
     pub fn error(&self) -> &Error {
         &self.error
@@ -205,34 +205,34 @@ impl<B> Failed<B> {
     }
 }
 
-impl<B> fmt::Debug for Failed<B> {
+impl<B> fmt::Debug for RequestError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.error, f)
     }
 }
 
-impl<B> fmt::Display for Failed<B> {
+impl<B> fmt::Display for RequestError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.error, f)
     }
 }
 
-impl<B> std::error::Error for Failed<B> {}
+impl<B> std::error::Error for RequestError<B> {}
 
-impl<B> From<Failed<B>> for Error {
-    fn from(failed: Failed<B>) -> Self {
+impl<B> From<RequestError<B>> for Error {
+    fn from(failed: RequestError<B>) -> Self {
         failed.error
     }
 }
 
 impl<B> Waitable for Request<B> {
-    type Outcome = Result<(B, Status), Failed<B>>;
+    type Outcome = Result<(B, Status), RequestError<B>>;
 
     fn wait(self) -> Self::Outcome {
         Request::wait(self)
     }
 
-    fn watch(&self) -> Watch<'_> {
-        Watch::owned(self.raw.as_ref())
+    fn watch(&self) -> RequestRef<'_> {
+        RequestRef::owned(self.raw.as_ref())
     }
 }

@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use mpj_devices::{Leave, Mode, Sent};
+use mpj_devices::{Coalesce, Mode, Sent};
 
-use super::desk::{Desk, Place, Room};
-use super::together::{Waitable, Watch};
+use super::desk::{OpSlot, Room, ScopeOps};
+use super::together::{RequestRef, Waitable};
 use crate::comm::Intracomm;
 use crate::endpoint::{Dest, IntoDest, IntoSource, Tag};
 use crate::error::Result;
-use crate::raw::{self, About};
+use crate::raw::{self, OpInfo};
 use crate::status::Status;
 use crate::types::{RecvBuf, SendBuf};
 
@@ -21,7 +21,7 @@ use crate::types::{RecvBuf, SendBuf};
 /// 2. `enter` returns only when every operation at the desk has ended.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
-    desk: Desk<'scope>,
+    desk: ScopeOps<'scope>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -32,7 +32,7 @@ impl<'env> Scope<'_, 'env> {
         F: for<'s> FnOnce(&'s Scope<'s, 'env>) -> R,
     {
         let mut room = Room::new();
-        let scope = Scope { desk: Desk::new(comm, &mut room), scope: PhantomData, env: PhantomData };
+        let scope = Scope { desk: ScopeOps::new(comm, &mut room), scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
         // SAFETY: `'s` has ended with `f`, and with it whatever held a place.
         unsafe { scope.desk.close(result.is_err()) };
@@ -80,17 +80,18 @@ impl<'scope> Scope<'scope, '_> {
     ) -> Result<ScopedSend<'scope>> {
         let (comm, dest) = (self.desk.comm().as_raw(), dest.number());
         if dest == raw::PROC_NULL {
-            comm.usable(call)?;
-            return Ok(ScopedSend { desk: &self.desk, state: State::Ended });
+            comm.check_not_freed(call)?;
+            return Ok(ScopedSend { desk: &self.desk, state: State::Complete });
         }
         // SAFETY: the buffer is borrowed for `'scope`, which ends after `enter` has returned; invariants 1 and 2.
-        let sent =
-            unsafe { raw::start_send(comm, call, || buf.send_buf(), dest, tag, mode, (Leave::Soon, None))? };
+        let sent = unsafe {
+            raw::start_send(comm, call, || buf.send_buf(), dest, tag, mode, (Coalesce::Allowed, None))?
+        };
         let state = match sent {
-            Sent::Left => State::Ended,
-            Sent::Held => State::Held,
+            Sent::Posted => State::Complete,
+            Sent::Coalesced => State::Held,
             Sent::Pending(completion) => {
-                State::Open(self.desk.keep(completion, About::send(call, dest, tag)))
+                State::Open(self.desk.insert(completion, OpInfo::send(call, dest, tag)))
             }
         };
         Ok(ScopedSend { desk: &self.desk, state })
@@ -112,12 +113,12 @@ impl<'scope> Scope<'scope, '_> {
         let (comm, source, tag) =
             (self.desk.comm().as_raw(), source.into_source().number(), tag.into().number());
         let state = if source == raw::PROC_NULL {
-            comm.usable(IRECV)?;
-            State::Ended
+            comm.check_not_freed(IRECV)?;
+            State::Complete
         } else {
             // SAFETY: as in `isend_as`, and the borrow is exclusive.
             let completion = unsafe { raw::start_recv(comm, IRECV, into, source, tag, None)? };
-            State::Open(self.desk.keep(completion, About::recv(IRECV, source, tag)))
+            State::Open(self.desk.insert(completion, OpInfo::recv(IRECV, source, tag)))
         };
         Ok(ScopedRecv { desk: &self.desk, state, buf, borrow: PhantomData })
     }
@@ -130,34 +131,34 @@ const IRECV: &str = "irecv";
 #[derive(Debug)]
 pub(super) enum State {
     /// It has ended, and there is nothing to say of its message.
-    Ended,
+    Complete,
     /// So has a send, but its message may be held back.
     Held,
-    Open(Place),
+    Open(OpSlot),
 }
 
 impl State {
     #[inline]
-    fn wait(self, desk: &Desk<'_>) -> Result<Status> {
+    fn wait(self, desk: &ScopeOps<'_>) -> Result<Status> {
         match self {
-            State::Ended => Ok(Status::empty()),
+            State::Complete => Ok(Status::empty()),
             State::Held => {
                 desk.flush_held();
                 Ok(Status::empty())
             }
-            State::Open(place) => desk.settle(place),
+            State::Open(place) => desk.wait(place),
         }
     }
 
     /// Returns the outcome if the operation has ended, without looking for news.
-    pub(super) fn outcome(&self, desk: &Desk<'_>) -> Option<Result<Status>> {
+    pub(super) fn outcome(&self, desk: &ScopeOps<'_>) -> Option<Result<Status>> {
         match self {
-            State::Ended | State::Held => Some(Ok(Status::empty())),
+            State::Complete | State::Held => Some(Ok(Status::empty())),
             State::Open(place) => desk.outcome(place),
         }
     }
 
-    fn test(&self, desk: &Desk<'_>) -> Result<bool> {
+    fn test(&self, desk: &ScopeOps<'_>) -> Result<bool> {
         if matches!(self, State::Held) {
             desk.flush_held();
         }
@@ -168,20 +169,20 @@ impl State {
         outcome.map_or(Ok(false), |outcome| outcome.map(|_| true))
     }
 
-    fn cancel(&self, desk: &Desk<'_>) -> bool {
+    fn cancel(&self, desk: &ScopeOps<'_>) -> bool {
         matches!(self, State::Open(place) if desk.cancel(place))
     }
 
     #[inline]
     fn take(&mut self) -> Self {
-        std::mem::replace(self, State::Ended)
+        std::mem::replace(self, State::Complete)
     }
 }
 
 /// A send that borrows its buffer.
 #[derive(Debug)]
 pub struct ScopedSend<'scope> {
-    desk: &'scope Desk<'scope>,
+    desk: &'scope ScopeOps<'scope>,
     state: State,
 }
 
@@ -209,7 +210,7 @@ impl Drop for ScopedSend<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if let State::Open(place) = self.state.take() {
-            self.desk.give_up(place);
+            self.desk.detach(place);
         }
     }
 }
@@ -221,8 +222,8 @@ impl Waitable for ScopedSend<'_> {
         ScopedSend::wait(self)
     }
 
-    fn watch(&self) -> Watch<'_> {
-        Watch::scoped(self.desk, &self.state)
+    fn watch(&self) -> RequestRef<'_> {
+        RequestRef::scoped(self.desk, &self.state)
     }
 }
 
@@ -230,7 +231,7 @@ impl Waitable for ScopedSend<'_> {
 #[derive(Debug)]
 #[must_use = "a receive that is dropped before it matches is taken back"]
 pub struct ScopedRecv<'scope, B: ?Sized> {
-    desk: &'scope Desk<'scope>,
+    desk: &'scope ScopeOps<'scope>,
     state: State,
     buf: *mut B,
     borrow: PhantomData<&'scope mut B>,
@@ -272,8 +273,8 @@ impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
         ScopedRecv::wait(self)
     }
 
-    fn watch(&self) -> Watch<'_> {
-        Watch::scoped(self.desk, &self.state)
+    fn watch(&self) -> RequestRef<'_> {
+        RequestRef::scoped(self.desk, &self.state)
     }
 }
 
@@ -281,7 +282,7 @@ impl<B: ?Sized> Drop for ScopedRecv<'_, B> {
     #[inline(always)]
     fn drop(&mut self) {
         if let State::Open(place) = self.state.take() {
-            self.desk.take_back(place);
+            self.desk.cancel_and_detach(place);
         }
     }
 }

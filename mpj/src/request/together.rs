@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use mpj_devices::{Channel, Engine};
 
-use super::desk::Desk;
+use super::desk::ScopeOps;
 use super::scope::State;
 use crate::error::Result;
-use crate::raw::{self, About, Operation, look, until, until_all};
+use crate::raw::{self, OpInfo, PendingOp, look, until, until_all};
 use crate::status::Status;
 
 /// An operation that can be waited for together with others: a [`Request`](crate::Request), a
-/// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), a [`Running`](crate::Running) call of a prepared
-/// collective, or a [`Watch`] of any of these.
+/// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), a [`ActiveRequest`](crate::ActiveRequest) call of a prepared
+/// collective, or a [`RequestRef`] of any of these.
 ///
 /// Operations of one type go in one vector. Those of different types, with different buffers, are waited for by their
 /// watches, and each then gives its own buffer back at once:
@@ -44,39 +44,39 @@ pub trait Waitable {
     fn wait(self) -> Self::Outcome;
 
     /// Returns a view of it that can be waited for and leaves the operation where it is.
-    fn watch(&self) -> Watch<'_>;
+    fn watch(&self) -> RequestRef<'_>;
 }
 
 /// A view of an operation under way, whatever its buffer: see [`Waitable`].
 #[derive(Clone, Copy)]
-pub struct Watch<'r>(Watched<'r>);
+pub struct RequestRef<'r>(Watched<'r>);
 
 #[derive(Clone, Copy)]
 enum Watched<'r> {
     Owned(&'r raw::Request),
-    Scoped(&'r Desk<'r>, &'r State),
-    Prepared(&'r raw::Prepared),
+    Scoped(&'r ScopeOps<'r>, &'r State),
+    Prepared(&'r raw::PersistentCollective),
     /// Waited for already.
     Spent,
 }
 
-impl fmt::Debug for Watch<'_> {
+impl fmt::Debug for RequestRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Watch({})", if self.outcome().is_some() { "ended" } else { "under way" })
     }
 }
 
-impl<'r> Watch<'r> {
+impl<'r> RequestRef<'r> {
     pub(super) fn owned(request: Option<&'r raw::Request>) -> Self {
-        Watch(request.map_or(Watched::Spent, Watched::Owned))
+        RequestRef(request.map_or(Watched::Spent, Watched::Owned))
     }
 
-    pub(super) fn scoped(desk: &'r Desk<'r>, state: &'r State) -> Self {
-        Watch(Watched::Scoped(desk, state))
+    pub(super) fn scoped(desk: &'r ScopeOps<'r>, state: &'r State) -> Self {
+        RequestRef(Watched::Scoped(desk, state))
     }
 
-    pub(super) fn prepared(prepared: &'r raw::Prepared) -> Self {
-        Watch(Watched::Prepared(prepared))
+    pub(super) fn prepared(prepared: &'r raw::PersistentCollective) -> Self {
+        RequestRef(Watched::Prepared(prepared))
     }
 
     fn outcome(self) -> Option<Result<Status>> {
@@ -98,37 +98,37 @@ impl<'r> Watch<'r> {
     }
 
     /// What makes progress for it, and what it waits for; nothing does once it has ended.
-    fn open(self) -> Option<(&'r Arc<Engine>, About, &'r Arc<Channel>)> {
+    fn open(self) -> Option<(&'r Arc<Engine>, OpInfo, &'r Arc<Channel>)> {
         match self.0 {
             Watched::Owned(request) => request.open(),
-            Watched::Prepared(prepared) => Some(About::collective(prepared.task())),
+            Watched::Prepared(prepared) => Some(OpInfo::collective(prepared.task())),
             Watched::Scoped(desk, State::Open(place)) => {
                 let comm = desk.comm().as_raw();
                 Some((comm.engine(), desk.about(place)?, comm.p2p()))
             }
-            Watched::Scoped(_, State::Ended | State::Held) | Watched::Spent => None,
+            Watched::Scoped(_, State::Complete | State::Held) | Watched::Spent => None,
         }
     }
 }
 
-impl<O: Waitable> Operation for O {
+impl<O: Waitable> PendingOp for O {
     fn has_ended(&self) -> bool {
         self.watch().outcome().is_some()
     }
 
-    fn open(&self) -> Option<(&Arc<Engine>, About, &Arc<Channel>)> {
+    fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
         self.watch().open()
     }
 }
 
-impl Waitable for Watch<'_> {
+impl Waitable for RequestRef<'_> {
     type Outcome = Result<Status>;
 
     fn wait(self) -> Self::Outcome {
         until(&[self], false, || self.outcome())
     }
 
-    fn watch(&self) -> Watch<'_> {
+    fn watch(&self) -> RequestRef<'_> {
         *self
     }
 }

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 
-use super::tell;
+use super::print_error;
 use super::watch::Watch;
 
 /// The ranks that run now.
@@ -49,7 +49,7 @@ fn act(signal: i32) {
     let watch = NOW.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
     let what = if signal == SIGINT { "interrupted" } else { "SIGQUIT" };
     if let Some(watch) = watch.filter(|watch| !watch.is_plain()) {
-        tell(&format_args!("{what}; what the ranks wait for:{}", watch.table()));
+        print_error(&format_args!("{what}; what the ranks wait for:{}", watch.table()));
     }
     if signal == SIGINT {
         // It does not return.

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_devices::{End, Event, Registry};
+use mpj_devices::{Exit, ExitEvent, Registry};
 
 use super::threads::{self, JobError, prepare};
-use super::{Caller, Traced};
-use crate::boot::{Boot, Faces, Local, detect};
-use crate::error::{Class, Error};
+use super::{Caller, TraceGuard};
+use crate::boot::{Boot, LocalRanks, ThreadBoot, detect};
+use crate::error::{Error, ErrorClass};
 use crate::world::World;
 
 /// Runs the ranks of this process; returns the first that failed.
-pub(super) fn host<E, F>(faces: Faces, registry: &Registry, f: &F) -> Option<JobError>
+pub(super) fn run_ranks<E, F>(faces: LocalRanks, registry: &Registry, f: &F) -> Option<JobError>
 where
     F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
     E: fmt::Display,
@@ -39,15 +39,15 @@ where
     };
     let mut failures: Vec<JobError> = ranks.into_iter().zip(results).filter_map(failed).collect();
     let followers = |rank: u32| failures.iter().filter(|failure| failure.rank() != rank as usize).count();
-    if let (Some(code), Some(Event { rank, end: End::Died(cause) })) =
-        (first.aborted(), first.deaths().first_death())
+    if let (Some(code), Some(ExitEvent { rank, exit: Exit::Died(cause) })) =
+        (first.abort_code(), first.roster().first_death())
     {
         // Whatever became of the others, and of the rank itself.
         let mut error = JobError::new(rank as usize, cause.to_string(), false);
         (error.aborted, error.followers, error.is_told) = (Some(code), followers(rank), is_told);
         return Some(error);
     }
-    let order: Vec<u32> = first.deaths().since(0).into_iter().map(|event| event.rank).collect();
+    let order: Vec<u32> = first.roster().since(0).into_iter().map(|event| event.rank).collect();
     failures.sort_by_key(|failure| order.iter().position(|rank| *rank as usize == failure.rank()));
     let followers = failures.len().saturating_sub(1);
     let mut error = failures.into_iter().next();
@@ -69,14 +69,14 @@ where
 /// # Ok::<(), mpj::Error>(())
 /// ```
 pub fn init() -> Result<World, Error> {
-    let refuse = |why: String| Error::new(Class::Other, "init", why);
+    let refuse = |why: String| Error::new(ErrorClass::Other, "init", why);
     match detect().map_err(refuse)? {
-        None => join(Arc::new(Local::alone())),
+        None => join(Arc::new(ThreadBoot::singleton())),
         Some(mut faces) if faces.len() == 1 => join(faces.remove(0)),
         Some(faces) => {
             let why = format!("this process hosts {} ranks, and init serves one: call mpj::run", faces.len());
             for face in &faces {
-                face.deaths().report(face.rank(), End::Died(why.as_str().into()));
+                face.roster().report(face.rank(), Exit::Died(why.as_str().into()));
             }
             Err(refuse(why))
         }
@@ -85,12 +85,12 @@ pub fn init() -> Result<World, Error> {
 
 fn join(face: Arc<dyn Boot>) -> Result<World, Error> {
     let faces = std::slice::from_ref(&face);
-    let (rank, roster) = (face.rank(), face.deaths());
+    let (rank, roster) = (face.rank(), face.roster());
     let prepared = prepare(faces, &face.registry());
-    let (mut config, registry) = prepared.map_err(|why| Error::new(Class::Other, "init", why))?;
-    let traced = Traced::begin(faces, &mut config);
+    let (mut config, registry) = prepared.map_err(|why| Error::new(ErrorClass::Other, "init", why))?;
+    let traced = TraceGuard::begin(faces, &mut config);
     let joined = World::join(face, &registry, &config);
     joined.map(|world| world.leaving_on_drop(traced)).inspect_err(|e| {
-        roster.report(rank, End::Died(format!("could not start: {}", e.why()).into()));
+        roster.report(rank, Exit::Died(format!("could not start: {}", e.why()).into()));
     })
 }

@@ -17,9 +17,9 @@ use mpj_devices::{Registry, Roster};
 pub use launched::init;
 pub use threads::{JobError, threads};
 pub use timeout::{TIMEOUT, timeout};
-pub(crate) use traced::Traced;
+pub(crate) use traced::TraceGuard;
 
-use crate::boot::{Faces, detect};
+use crate::boot::{LocalRanks, detect};
 use crate::world::World;
 
 /// How ranks are started when no launcher has done so.
@@ -110,7 +110,7 @@ where
     end(f, |f| match detect()? {
         Some(faces) => {
             let registry = faces.first().map(|face| face.registry()).unwrap_or_default();
-            Ok(launched::host(faces, &registry, f))
+            Ok(launched::run_ranks(faces, &registry, f))
         }
         None => Ok(threads::run(launch.ranks, f, Caller::Program).err()),
     })
@@ -120,12 +120,12 @@ where
 /// others.
 /// ```no_run
 /// # use std::process::ExitCode;
-/// use mpj::boot::{Local, detect};
+/// use mpj::boot::{ThreadBoot, detect};
 ///
 /// # fn with_mine(registry: mpj::devices::Registry) -> mpj::devices::Registry { registry }
 /// fn main() -> ExitCode {
 ///     let faces = match detect() {
-///         Ok(faces) => faces.unwrap_or_else(|| Local::job(4)),
+///         Ok(faces) => faces.unwrap_or_else(|| ThreadBoot::ranks(4)),
 ///         Err(why) => {
 ///             eprintln!("{why}");
 ///             return ExitCode::FAILURE;
@@ -136,12 +136,12 @@ where
 /// }
 /// ```
 /// `examples/own-device` of the repository is a whole program with a device of its own.
-pub fn run_on<E, F>(faces: Faces, registry: &Registry, f: F) -> ExitCode
+pub fn run_on<E, F>(faces: LocalRanks, registry: &Registry, f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
-    end(f, |f| Ok(launched::host(faces, registry, f)))
+    end(f, |f| Ok(launched::run_ranks(faces, registry, f)))
 }
 
 /// Has ranks run by `host`, and says how they ended.
@@ -151,26 +151,26 @@ where
     E: fmt::Display,
     H: FnOnce(&RankBody<'_, E>) -> Result<Option<JobError>, String>,
 {
-    keep_consequences_quiet();
+    install_panic_filter();
     let rank_body = |world: World| {
-        let _here = Here::begin(world.boot().deaths());
+        let _here = RosterGuard::begin(world.boot().roster());
         f(world)
     };
     match host(&rank_body) {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(first)) => {
-            first.summary().iter().for_each(|summary| tell(summary));
+            first.summary().iter().for_each(|summary| print_error(summary));
             ExitCode::from(first.exit_code())
         }
         Err(why) => {
-            tell(&why);
+            print_error(&why);
             ExitCode::FAILURE
         }
     }
 }
 
 #[expect(clippy::print_stderr, reason = "the program's entry: policy, not library")]
-pub(crate) fn tell(what: &dyn fmt::Display) {
+pub(crate) fn print_error(what: &dyn fmt::Display) {
     eprintln!("mpj: {what}");
 }
 
@@ -178,20 +178,20 @@ thread_local! {
     /// What the rank that runs on this thread knows of the ends of ranks.
     static ROSTER: RefCell<Option<Arc<Roster>>> = const { RefCell::new(None) };
     /// The last panic that was not told.
-    static QUIET: RefCell<Option<String>> = const { RefCell::new(None) };
+    static SUPPRESSED_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// A rank runs on this thread, until it is dropped.
-struct Here(());
+struct RosterGuard(());
 
-impl Here {
+impl RosterGuard {
     fn begin(roster: Arc<Roster>) -> Self {
         ROSTER.set(Some(roster));
-        Here(())
+        RosterGuard(())
     }
 }
 
-impl Drop for Here {
+impl Drop for RosterGuard {
     fn drop(&mut self) {
         ROSTER.set(None);
     }
@@ -199,13 +199,13 @@ impl Drop for Here {
 
 /// The first rank that fails is the cause; that others then panic over the errors they get is no news, unless the process ends
 /// by it.
-fn keep_consequences_quiet() {
+fn install_panic_filter() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if has_job_failed() {
-                let _ = QUIET.try_with(|quiet| quiet.replace(Some(info.to_string())));
+                let _ = SUPPRESSED_PANIC.try_with(|quiet| quiet.replace(Some(info.to_string())));
             } else {
                 usual(info);
             }
@@ -216,8 +216,8 @@ fn keep_consequences_quiet() {
 /// Says which panic this thread was quiet about last, as the process ends by it.
 #[cold]
 pub(crate) fn tell_quiet() {
-    if let Ok(Some(panic)) = QUIET.try_with(|quiet| quiet.try_borrow_mut().ok()?.take()) {
-        tell(&panic);
+    if let Ok(Some(panic)) = SUPPRESSED_PANIC.try_with(|quiet| quiet.try_borrow_mut().ok()?.take()) {
+        print_error(&panic);
     }
 }
 

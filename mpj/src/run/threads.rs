@@ -5,13 +5,13 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-use mpj_devices::{End, Event, Registry, Roster, let_go_of_panic};
+use mpj_devices::{Exit, ExitEvent, Registry, Roster, drop_panic_payload};
 
 use super::timeout::{LATE, Timer};
 use super::watch::{Place, Watch};
-use super::{Caller, Traced, interrupt, tell};
+use super::{Caller, TraceGuard, interrupt, print_error};
 use crate::boot::wire::exit_code;
-use crate::boot::{Boot, Faces, Local};
+use crate::boot::{Boot, LocalRanks, ThreadBoot};
 use crate::config::{self, Config};
 use crate::error;
 use crate::world::World;
@@ -136,7 +136,7 @@ where
     let (faces, config, registry) = job(n)?;
     let first = Arc::clone(&faces[0]);
     let results = host(faces, &registry, &config, &f, caller)?;
-    collect(results, &first.deaths()).map_err(|error| JobError { aborted: first.aborted(), ..error })
+    collect(results, &first.roster()).map_err(|error| JobError { aborted: first.abort_code(), ..error })
 }
 
 /// Runs ranks as [`threads`] does, and lets them be watched; nothing but the watcher ends them.
@@ -148,13 +148,13 @@ where
 {
     let (faces, mut config, registry) = job(n)?;
     let first = Arc::clone(&faces[0]);
-    let _traced = Traced::begin(&faces, &mut config);
+    let _traced = TraceGuard::begin(&faces, &mut config);
     let results = host_all(faces, &registry, &config, watch, &f);
-    collect(results, &first.deaths())
+    collect(results, &first.roster())
 }
 
 /// Makes a job of thread ranks.
-fn job(n: usize) -> Result<(Faces, Config, Registry), JobError> {
+fn job(n: usize) -> Result<(LocalRanks, Config, Registry), JobError> {
     let size = match u32::try_from(n) {
         Ok(size) if (1..=1 << 16).contains(&size) => size,
         _ => {
@@ -165,7 +165,7 @@ fn job(n: usize) -> Result<(Faces, Config, Registry), JobError> {
             ));
         }
     };
-    let job = Local::job(size);
+    let job = ThreadBoot::ranks(size);
     let prepared = prepare(&job, &job[0].registry());
     let (config, registry) =
         prepared.map_err(|why| JobError::new(0, format!("could not start: {why}"), false))?;
@@ -178,12 +178,12 @@ pub(super) fn prepare(faces: &[Arc<dyn Boot>], registry: &Registry) -> Result<(C
     let config = config::from_env().map_err(|e| e.to_string());
     let prepared = config.and_then(|config| {
         let names = faces.first().and_then(|face| face.devices(&config));
-        let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().only(&names));
+        let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().select(&names));
         Ok((config, registry.map_err(|e| format!("{e} (devices are chosen by MPJ_DEV or mpjrun --dev)"))?))
     });
     prepared.inspect_err(|why| {
         let cause = format!("could not start: {why}");
-        faces.iter().for_each(|face| face.deaths().report(face.rank(), End::Died(cause.as_str().into())));
+        faces.iter().for_each(|face| face.roster().report(face.rank(), Exit::Died(cause.as_str().into())));
     })
 }
 
@@ -192,7 +192,7 @@ pub(super) fn prepare(faces: &[Arc<dyn Boot>], registry: &Registry) -> Result<(C
 /// # Errors
 /// The job ran out of time.
 pub(super) fn host<R, E, F>(
-    faces: Faces,
+    faces: LocalRanks,
     registry: &Registry,
     config: &Config,
     f: &F,
@@ -204,7 +204,7 @@ where
     E: fmt::Display,
 {
     let mut config = config.clone();
-    let _traced = Traced::begin(&faces, &mut config);
+    let _traced = TraceGuard::begin(&faces, &mut config);
     let watch = Watch::new(faces.iter().map(|face| face.rank()));
     // A launcher does it for all ranks of a job.
     let is_ours = !faces.first().is_some_and(|face| face.has_launcher());
@@ -214,7 +214,7 @@ where
     let timer = if is_ours { Timer::start(&config, &watch, caller) } else { None };
     let results = host_all(faces, registry, &config, &watch, f);
     if let Some(stats) = watch.stats().filter(|_| caller == Caller::Program) {
-        tell(&stats);
+        print_error(&stats);
     }
     match timer.and_then(Timer::stop) {
         Some(report) => Err(JobError::late(report)),
@@ -223,7 +223,7 @@ where
 }
 
 fn host_all<R, E, F>(
-    faces: Faces,
+    faces: LocalRanks,
     registry: &Registry,
     config: &Config,
     watch: &Watch,
@@ -239,12 +239,12 @@ where
     }
     std::thread::scope(|scope| {
         let spawn = |face: Arc<dyn Boot>| {
-            let (rank, roster) = (face.rank(), face.deaths());
+            let (rank, roster) = (face.rank(), face.roster());
             let body = move || rank_main(face, registry, config, watch, f);
             let spawned = std::thread::Builder::new().name(format!("rank {rank}")).spawn_scoped(scope, body);
             spawned.map_err(|e| {
                 let cause = format!("could not be started: {e}");
-                roster.report(rank, End::Died(cause.as_str().into()));
+                roster.report(rank, Exit::Died(cause.as_str().into()));
                 Failure { cause, panicked: false }
             })
         };
@@ -284,11 +284,11 @@ where
     F: Fn(World) -> Result<R, E> + ?Sized,
     E: fmt::Display,
 {
-    let roster = boot.deaths();
+    let roster = boot.roster();
     let rank = boot.rank();
     let world = World::join(boot, registry, config).map_err(|e| {
         let cause = format!("could not start: {}", e.why());
-        roster.report(rank, End::Died(cause.as_str().into()));
+        roster.report(rank, Exit::Died(cause.as_str().into()));
         Failure { cause, panicked: false }
     })?;
     let engine = Arc::downgrade(world.engine());
@@ -299,12 +299,12 @@ where
     watch.note(rank, Place::Returned(engine));
     let tell_cause = |cause: &str| {
         if let Some(first) = error::followed(cause).filter(|first| *first != rank) {
-            roster.told(rank, first);
+            roster.report_cause(rank, first);
         }
     };
     let (failure, thrown) = match outcome {
         Ok(Ok(value)) => {
-            if let Some(stats) = world.leave() {
+            if let Some(stats) = world.finalize() {
                 watch.keep(rank, stats);
             }
             return Ok(value);
@@ -313,8 +313,8 @@ where
         Err(panic) => (Failure::panicked(panic.as_ref()), Some(panic)),
     };
     tell_cause(&failure.cause);
-    world.die(&failure.cause);
-    thrown.into_iter().for_each(let_go_of_panic);
+    world.report_death(&failure.cause);
+    thrown.into_iter().for_each(drop_panic_payload);
     Err(failure)
 }
 
@@ -329,7 +329,7 @@ fn collect<R>(results: Vec<Result<R, Failure>>, roster: &Roster) -> Result<Vec<R
             Err(failure) => failures.push((rank, failure)),
         }
     }
-    if let Some(Event { rank, end: End::Died(cause) }) = first {
+    if let Some(ExitEvent { rank, exit: Exit::Died(cause) }) = first {
         // In the words the others were told: a rank that aborts the job may go on, and fail in another way or not.
         let rank = rank as usize;
         let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::watch::Watch;
-use super::{Caller, tell};
+use super::{Caller, print_error};
 use crate::config::{Config, Text};
 
 /// How long a job may run.
@@ -67,7 +67,7 @@ fn end(limit: Duration, watch: &Watch, caller: Caller, ended: &mpsc::Receiver<()
     let report =
         format!("the job was ended, since it still ran after {} s:{}", limit.as_secs_f64(), watch.table());
     if caller == Caller::Program {
-        tell(&report);
+        print_error(&report);
     }
     watch.end("ran out of time (MPJ_TIMEOUT)");
     if caller == Caller::Program && ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {

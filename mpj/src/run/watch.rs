@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mpj_devices::{End, Engine};
+use mpj_devices::{Engine, Exit};
 
 use crate::report::{RankStats, RankWaits, State, stats_table, table};
 
@@ -87,8 +87,8 @@ impl Watch {
         for (rank, place) in &self.places {
             let engine = lock(place).engine();
             if let Some(engine) = engine {
-                engine.roster().report(*rank, End::Died(cause.into()));
-                engine.end_all(cause);
+                engine.roster().report(*rank, Exit::Died(cause.into()));
+                engine.fail_all(cause);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;
-use mpj_pool::{RawBuffer, Written};
+use mpj_pool::{FilledBlock, RawBuffer};
 
 use super::{RecvBuf, SendBuf};
 use crate::raw::{Buf, ChainSegment};
@@ -23,14 +23,14 @@ unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
 }
 
 // SAFETY: what is written is initialised. It lies in a block that does not move with the handle, and changes only by it.
-unsafe impl<B: RawBuffer> SendBuf for Written<B> {
+unsafe impl<B: RawBuffer> SendBuf for FilledBlock<B> {
     fn send_buf(&self) -> Buf {
         Buf::slice(self.as_ref()).in_region(self.registrable())
     }
 }
 
 // SAFETY: any byte may be stored there, and nobody else has the block.
-unsafe impl<B: RawBuffer> RecvBuf for Written<B> {
+unsafe impl<B: RawBuffer> RecvBuf for FilledBlock<B> {
     fn recv_buf(&mut self) -> Buf {
         let buf = Buf::slice_mut(self.as_mut());
         buf.in_region(self.registrable())

@@ -9,10 +9,10 @@ use mpj_devices::RankPool;
 use mpj_pool::{Pool, RawBuffer};
 
 use super::{RecvBuf, SendBuf};
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::raw::Buf;
 
-/// A slice in a block of [`World::pool`](crate::World::pool), made by [`World::slice`](crate::World::slice). Sent by
+/// A slice in a block of [`World::pool`](crate::World::pool), made by [`World::alloc_slice`](crate::World::alloc_slice). Sent by
 /// [`isend`](crate::Intracomm::isend) it is received without a copy by
 /// [`recv_block`](crate::Intracomm::recv_block), where that can be.
 ///
@@ -30,15 +30,15 @@ impl<T: Equivalent> PoolSlice<T> {
         const CALL: &str = "slice";
         let bytes = len.checked_mul(size_of::<T>());
         let bytes = bytes.ok_or_else(|| {
-            Error::new(Class::Count, CALL, format!("{len} items are more bytes than can be counted"))
+            Error::new(ErrorClass::Count, CALL, format!("{len} items are more bytes than can be counted"))
         })?;
         // A block is aligned to the largest power of two that is no longer than it is, up to a page.
         let block = pool.alloc(bytes.max(align_of::<T>()));
-        let block = block.map_err(|error| Error::new(Class::NoMem, CALL, error.to_string()))?;
+        let block = block.map_err(|error| Error::new(ErrorClass::NoMem, CALL, error.to_string()))?;
         let first = block.as_ptr().cast::<T>();
         if !first.is_aligned() || block.capacity() < bytes {
             let why = format!("blocks do not begin at multiples of {}", align_of::<T>());
-            return Err(Error::new(Class::Type, CALL, why));
+            return Err(Error::new(ErrorClass::Type, CALL, why));
         }
         // Values without bytes are there already.
         for at in 0..if bytes == 0 { 0 } else { len } {
@@ -76,7 +76,7 @@ unsafe impl<T: Sync> Sync for PoolSlice<T> {}
 // SAFETY: the items are values. They lie in a block, and do not move with the handle.
 unsafe impl<T: Equivalent> SendBuf for PoolSlice<T> {
     fn send_buf(&self) -> Buf {
-        Buf::slice(self).in_region(self.block.registrable())
+        Buf::slice(self).in_region(self.block.region())
     }
 }
 
@@ -84,7 +84,7 @@ unsafe impl<T: Equivalent> SendBuf for PoolSlice<T> {
 unsafe impl<T: Receivable> RecvBuf for PoolSlice<T> {
     fn recv_buf(&mut self) -> Buf {
         let buf = Buf::slice_mut(self);
-        buf.in_region(self.block.registrable())
+        buf.in_region(self.block.region())
     }
 }
 

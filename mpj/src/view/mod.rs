@@ -5,7 +5,7 @@ mod slices;
 
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 
-pub use pieces::{Piece, PieceError, PieceId, Pieces};
+pub use pieces::{SplitViews, SplitViewsError, ViewId, ViewSpec};
 pub use slices::Slices;
 
 use crate::raw::Buf;
@@ -61,7 +61,7 @@ pub struct View<'a> {
     datatype: &'a Datatype,
 }
 
-/// Items of a derived type inside a slice, to receive into. [`Pieces`] makes several of one slice.
+/// Items of a derived type inside a slice, to receive into. [`SplitViews`] makes several of one slice.
 ///
 /// # Invariants
 /// 1. As of [`View`], and nobody else reads or writes the items meanwhile; if their bits are checked, each is a whole
@@ -76,7 +76,7 @@ pub struct ViewMut<'a> {
 /// A derived type that reaches outside its slice, or is not made of its elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct OutOfSlice {
+pub struct ViewError {
     /// The lowest byte and one past the highest byte the items touch, relative to the slice.
     pub bounds: (i64, i64),
     /// The length of the slice in bytes.
@@ -85,7 +85,7 @@ pub struct OutOfSlice {
     pub mismatch: bool,
 }
 
-impl std::fmt::Display for OutOfSlice {
+impl std::fmt::Display for ViewError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.mismatch {
             return write!(
@@ -98,7 +98,7 @@ impl std::fmt::Display for OutOfSlice {
     }
 }
 
-impl std::error::Error for OutOfSlice {}
+impl std::error::Error for ViewError {}
 
 /// Checks that `count` items from element `offset` on lie in a slice of `len` elements and are made of them.
 fn check<T: Equivalent>(
@@ -106,10 +106,10 @@ fn check<T: Equivalent>(
     offset: usize,
     datatype: &Datatype,
     count: usize,
-) -> Result<(), OutOfSlice> {
+) -> Result<(), ViewError> {
     let bytes = len.saturating_mul(size_of::<T>());
-    let refuse = |bounds, mismatch| OutOfSlice { bounds, len: bytes, mismatch };
-    let bounds = datatype.bounds(count).map_err(|_| refuse((i64::MIN, i64::MAX), false))?;
+    let refuse = |bounds, mismatch| ViewError { bounds, len: bytes, mismatch };
+    let bounds = datatype.byte_bounds(count).map_err(|_| refuse((i64::MIN, i64::MAX), false))?;
     let shift = offset.checked_mul(size_of::<T>()).and_then(|s| i64::try_from(s).ok());
     let reach = shift.and_then(|s| Some((bounds.0.checked_add(s)?, bounds.1.checked_add(s)?)));
     let (low, high) = reach.ok_or(refuse(bounds, false))?;
@@ -117,7 +117,7 @@ fn check<T: Equivalent>(
     // items lie in the slice, and whole ones a multiple of their size from its start, each is one of its elements. Into
     // whatever they name is for `raw`, where the caller vouches for padding and bit patterns.
     let made_of_elements = match T::PRIMITIVE {
-        Some(primitive) => datatype.homogeneous() == Some(primitive),
+        Some(primitive) => datatype.single_primitive() == Some(primitive),
         None => datatype.is_made_of(&T::datatype()),
     };
     if datatype.size() > 0 && !made_of_elements {
@@ -136,7 +136,7 @@ fn check_mut<T: Receivable>(
     offset: usize,
     datatype: &Datatype,
     count: usize,
-) -> Result<(), OutOfSlice> {
+) -> Result<(), ViewError> {
     check::<T>(len, offset, datatype, count)?;
     // A char that straddles two elements would leave both unchecked; whole structures and arrays do not.
     let straddles = |primitive: Primitive| {
@@ -149,7 +149,7 @@ fn check_mut<T: Receivable>(
         runs.by_ref().take(len).any(|run| run.offset % size != 0) || runs.next().is_some()
     };
     if T::PRIMITIVE.is_some_and(straddles) {
-        return Err(OutOfSlice { bounds: (0, 0), len: len.saturating_mul(size_of::<T>()), mismatch: true });
+        return Err(ViewError { bounds: (0, 0), len: len.saturating_mul(size_of::<T>()), mismatch: true });
     }
     Ok(())
 }
@@ -170,7 +170,7 @@ impl<'a> View<'a> {
         offset: usize,
         datatype: &'a Datatype,
         count: usize,
-    ) -> Result<Self, OutOfSlice> {
+    ) -> Result<Self, ViewError> {
         check::<T>(slice.len(), offset, datatype, count)?;
         Ok(View { base: origin(slice.as_ptr().cast_mut(), offset), count, datatype })
     }
@@ -186,7 +186,7 @@ impl<'a> ViewMut<'a> {
         offset: usize,
         datatype: &'a Datatype,
         count: usize,
-    ) -> Result<Self, OutOfSlice> {
+    ) -> Result<Self, ViewError> {
         check_mut::<T>(slice.len(), offset, datatype, count)?;
         Ok(ViewMut { base: origin(slice.as_mut_ptr(), offset), count, datatype })
     }

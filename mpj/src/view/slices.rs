@@ -48,7 +48,7 @@ impl<'a> Slices<'a> {
     }
 
     /// Takes slices of bytes as [`Write::write_vectored`](std::io::Write::write_vectored) does.
-    pub fn of_bytes(slices: &'a [IoSlice<'_>]) -> Self {
+    pub fn from_io_slices(slices: &'a [IoSlice<'_>]) -> Self {
         let segments = slices.iter().map(|slice| ChainSegment::from(&**slice));
         Slices { buf: Buf::chain(segments, Primitive::U8), borrow: PhantomData }
     }

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use mpj::{Class, Datatype, Op};
+use mpj::{Datatype, ErrorClass, Op};
 
 macro_rules! field {
     (0) => {
@@ -74,6 +74,6 @@ fn a_function_of_the_users_is_given_no_items_of_another_type(world: mpj::World) 
     let mut got = sent;
     let op = Op::user(true, |a: &Other, _: &Other| *a);
     let refused = world.allreduce(&sent, &mut got, op).expect_err("items of another type");
-    assert_eq!(refused.class(), Class::Op);
+    assert_eq!(refused.class(), ErrorClass::Op);
     world.allreduce(&sent, &mut got, Op::user(true, |a: &One, _: &One| *a))
 }

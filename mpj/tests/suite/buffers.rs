@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::pass;
-use mpj::{Class, Datatype, RecvBuf, SendBuf, View, ViewMut, World};
+use mpj::{Datatype, ErrorClass, RecvBuf, SendBuf, View, ViewMut, World};
 
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug, Datatype)]
@@ -75,21 +75,21 @@ fn what_types_and_views_refuse_is_an_error_of_mpj(world: World) -> mpj::Result<(
         let column = Datatype::of::<f64>().vector(usize::MAX, 1, 4)?;
         world.send(&View::new(&[0.0], 0, &column, 1)?, me, 0)
     };
-    assert_eq!(bad_type().unwrap_err().class(), Class::Type);
+    assert_eq!(bad_type().unwrap_err().class(), ErrorClass::Type);
     let bad_view = || -> mpj::Result<()> {
         let two = Datatype::of::<u32>().vector(2, 1, 4)?;
         world.recv(&mut ViewMut::new(&mut [0u32; 4], 0, &two, 1)?, me, 0).map(|_| ())
     };
     let error = bad_view().unwrap_err();
-    assert_eq!((error.class(), error.call()), (Class::Buffer, "view"));
+    assert_eq!((error.class(), error.call()), (ErrorClass::Buffer, "view"));
     let bad_pack = || -> mpj::Result<usize> {
         Ok(mpj::Packer::new(&Datatype::of::<u32>(), &[0u8; 3], 0, 1)?.fill_bytes(&mut [0; 4]))
     };
-    assert_eq!(bad_pack().unwrap_err().class(), Class::Buffer);
+    assert_eq!(bad_pack().unwrap_err().class(), ErrorClass::Buffer);
     let no_room = || -> mpj::Result<()> {
         mpj::pool::Pool::alloc(mpj::pool::global(), usize::MAX)?;
         Ok(())
     };
-    assert_eq!(no_room().unwrap_err().class(), Class::NoMem);
+    assert_eq!(no_room().unwrap_err().class(), ErrorClass::NoMem);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::common::{COUNTS, LONG, RANKS, Sample, blanks, job, ranks, samples};
-use mpj::{Class, Datatype, Intracomm, Op, SendBuf, View, ViewMut, World};
+use mpj::{Datatype, ErrorClass, Intracomm, Op, SendBuf, View, ViewMut, World};
 
 type Collective = fn(&Intracomm, usize, usize) -> mpj::Result<()>;
 
@@ -254,51 +254,57 @@ fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
     let (me, mut two, mut all) = (world.rank(), [0u8; 2], [0u8; 6]);
     let class = |result: mpj::Result<()>| result.expect_err("refused").class();
     for root in [3, usize::MAX] {
-        assert_eq!(class(world.bcast(&mut two, root)), Class::Root);
-        assert_eq!(class(world.gather(&[0u8; 2], &mut all, root)), Class::Root);
-        assert_eq!(class(world.scatter(&all.clone(), &mut two, root)), Class::Root);
-        assert_eq!(class(world.reduce(&[0u8; 2], &mut two, mpj::Op::Sum, root)), Class::Root);
+        assert_eq!(class(world.bcast(&mut two, root)), ErrorClass::Root);
+        assert_eq!(class(world.gather(&[0u8; 2], &mut all, root)), ErrorClass::Root);
+        assert_eq!(class(world.scatter(&all.clone(), &mut two, root)), ErrorClass::Root);
+        assert_eq!(class(world.reduce(&[0u8; 2], &mut two, mpj::Op::Sum, root)), ErrorClass::Root);
     }
     // Not evenly; not as many as are sent; of another type than is sent to oneself.
-    assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), Class::Count);
+    assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), ErrorClass::Count);
     let wider = world.gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
     assert!(wider.to_string().contains("2 × u8 to send, 2 × u16 to receive"), "{wider}");
-    assert_eq!(class(world.gather(&[0u8; 3], &mut all, me)), Class::Count);
-    assert_eq!(class(world.scatter(&[0u8; 5], &mut two, me)), Class::Count);
-    assert_eq!(class(world.allgather(&[0u8; 2], &mut [0u8; 9])), Class::Count);
-    assert_eq!(class(world.alltoall(&[0u8; 6], &mut [0u8; 3])), Class::Count);
-    assert_eq!(class(world.allreduce(&[0u8; 6], &mut [0u8; 3], mpj::Op::Sum)), Class::Count);
-    assert_eq!(class(world.scan(&[0u8; 2], &mut [0u8; 3], mpj::Op::Sum)), Class::Count);
-    assert_eq!(class(world.allgather(&[2u8; 2], &mut [true; 6])), Class::Type);
-    assert_eq!(class(world.gather(&[2u8; 2], &mut [true; 6], me)), Class::Type);
-    assert_eq!(class(world.scatter(&[2u8; 6], &mut [true; 2], me)), Class::Type);
-    assert_eq!(class(world.alltoall(&[2u8; 6], &mut [true; 6])), Class::Type);
-    assert_eq!(class(world.allreduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor)), Class::Type);
-    assert_eq!(class(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum)), Class::Type);
-    assert_eq!(class(world.reduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor, me)), Class::Type);
+    assert_eq!(class(world.gather(&[0u8; 3], &mut all, me)), ErrorClass::Count);
+    assert_eq!(class(world.scatter(&[0u8; 5], &mut two, me)), ErrorClass::Count);
+    assert_eq!(class(world.allgather(&[0u8; 2], &mut [0u8; 9])), ErrorClass::Count);
+    assert_eq!(class(world.alltoall(&[0u8; 6], &mut [0u8; 3])), ErrorClass::Count);
+    assert_eq!(class(world.allreduce(&[0u8; 6], &mut [0u8; 3], mpj::Op::Sum)), ErrorClass::Count);
+    assert_eq!(class(world.scan(&[0u8; 2], &mut [0u8; 3], mpj::Op::Sum)), ErrorClass::Count);
+    assert_eq!(class(world.allgather(&[2u8; 2], &mut [true; 6])), ErrorClass::Type);
+    assert_eq!(class(world.gather(&[2u8; 2], &mut [true; 6], me)), ErrorClass::Type);
+    assert_eq!(class(world.scatter(&[2u8; 6], &mut [true; 2], me)), ErrorClass::Type);
+    assert_eq!(class(world.alltoall(&[2u8; 6], &mut [true; 6])), ErrorClass::Type);
+    assert_eq!(class(world.allreduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor)), ErrorClass::Type);
+    assert_eq!(class(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum)), ErrorClass::Type);
+    assert_eq!(class(world.reduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor, me)), ErrorClass::Type);
     // Parts that leave the buffer, or of another number than ranks.
-    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 2], &[0, 2, 4], me)), Class::Arg);
-    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, 5], me)), Class::Count);
-    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me)), Class::Count);
-    assert_eq!(class(world.scatterv(&all.clone(), &[3; 3], &[0, 2, 4], &mut two, me)), Class::Count);
-    assert_eq!(class(world.allgatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2])), Class::Arg);
+    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 2], &[0, 2, 4], me)), ErrorClass::Arg);
+    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, 5], me)), ErrorClass::Count);
+    assert_eq!(
+        class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me)),
+        ErrorClass::Count
+    );
+    assert_eq!(class(world.scatterv(&all.clone(), &[3; 3], &[0, 2, 4], &mut two, me)), ErrorClass::Count);
+    assert_eq!(class(world.allgatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2])), ErrorClass::Arg);
     let even: (&[usize], &[usize]) = (&[2; 3], &[0, 2, 4]);
-    assert_eq!(class(world.alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))), Class::Count);
+    assert_eq!(
+        class(world.alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))),
+        ErrorClass::Count
+    );
     let told = |result: mpj::Result<()>| result.expect_err("refused").to_string();
     let text = told(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
     assert_eq!(text, "gatherv: 2 items of rank 2 at displacement 18446744073709551615, room for 6");
     let text = told(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
     assert_eq!(text, "scan: 6 × f64 to send, and 6 × i64 to receive");
     // Parts that overlap where they are received; parts that are sent may.
-    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), Class::Arg);
-    assert_eq!(class(world.allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), Class::Arg);
+    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), ErrorClass::Arg);
+    assert_eq!(class(world.allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), ErrorClass::Arg);
     let error = world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[0, 4, 3]));
     let why = "alltoallv: the parts of ranks 2 and 1 overlap where they are received";
     assert_eq!(error.expect_err("refused").to_string(), why);
     world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[4, 0, 2]))?;
     world.scatterv(&[7u8; 2], &[2; 3], &[0; 3], &mut two, 1)?;
     assert_eq!((all, two), ([7; 6], [7; 2]));
-    assert_eq!(class(world.allgather_in_place(&mut [0u8; 7])), Class::Count);
+    assert_eq!(class(world.allgather_in_place(&mut [0u8; 7])), ErrorClass::Count);
     world.bcast(&mut two, 2)?;
     world.barrier()
 }
@@ -332,7 +338,7 @@ fn invalid_values_of_a_ranks_own_fail_the_collective() {
                 };
                 assert!(got.iter().all(is_valid), "{outcome:?} {got:?}");
                 failed.update(|failed| {
-                    failed + usize::from(outcome.is_err_and(|error| error.class() == Class::Type))
+                    failed + usize::from(outcome.is_err_and(|error| error.class() == ErrorClass::Type))
                 });
                 Ok::<_, mpj::Error>(())
             };

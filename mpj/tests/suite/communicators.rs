@@ -3,7 +3,7 @@
 use std::thread;
 
 use crate::common::{blanks, job, ranks, samples};
-use mpj::{ANY_SOURCE, ANY_TAG, Class, Intracomm, Op, World};
+use mpj::{ANY_SOURCE, ANY_TAG, ErrorClass, Intracomm, Op, World};
 
 #[mpj::test(ranks = 3)]
 fn the_messages_of_two_communicators_do_not_mix(world: World) -> mpj::Result<()> {
@@ -25,7 +25,7 @@ fn the_messages_of_two_communicators_do_not_mix(world: World) -> mpj::Result<()>
         } else {
             comms[at].recv(&mut got, ANY_SOURCE, ANY_TAG)?
         };
-        assert_eq!((got, status.rank(), status.tag()), ([at, left], left, 5));
+        assert_eq!((got, status.source_rank(), status.tag()), ([at, left], left, 5));
     }
     assert!(mpj::wait_all(sends).into_iter().all(|sent| sent.is_ok()));
     // A collective does not take a message, nor the other way round.
@@ -54,7 +54,7 @@ fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
         // Ranks are those of the part.
         let status =
             part.sendrecv(&[me], (part.rank() + 1) % part.size(), 0, &mut all[..1], ANY_SOURCE, 0)?;
-        assert_eq!(members[status.rank()], all[0]);
+        assert_eq!(members[status.source_rank()], all[0]);
         // A split of a split; everybody alone.
         let half = part.split(Some((part.rank() / 2) as u32), 0)?.expect("has a color");
         let mut sum = [0usize];
@@ -67,7 +67,7 @@ fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
     }
     assert!(world.split(None, 0)?.is_none(), "nobody takes part");
     let refused = world.split(Some(1 << 31), 0).expect_err("no color");
-    assert_eq!(refused.class(), Class::Arg);
+    assert_eq!(refused.class(), ErrorClass::Arg);
     world.barrier()
 }
 
@@ -118,12 +118,12 @@ fn a_freed_communicator_refuses_every_call(world: World) -> mpj::Result<()> {
         ("alltoallv", c.alltoallv(&[1u8; 2], even, &mut two, even)),
     ];
     for (call, result) in calls {
-        assert_eq!(result.expect_err(call).class(), Class::Comm, "{call}");
+        assert_eq!(result.expect_err(call).class(), ErrorClass::Comm, "{call}");
     }
     let refused = world.free().expect_err("the world stays");
     assert_eq!(
         (refused.class(), refused.to_string().as_str()),
-        (Class::Comm, "free: the world cannot be freed")
+        (ErrorClass::Comm, "free: the world cannot be freed")
     );
     world.barrier()
 }
@@ -222,7 +222,10 @@ fn threads_that_share_a_communicator() {
                                 status
                             }
                         };
-                        assert_eq!((status.rank(), status.tag(), status.bytes()), (other, tag, 8 * len));
+                        assert_eq!(
+                            (status.source_rank(), status.tag(), status.bytes()),
+                            (other, tag, 8 * len)
+                        );
                         assert_eq!(got, samples::<u64>(other, round, len));
                         send.wait()?;
                     }
@@ -304,7 +307,7 @@ fn pending_operations_of_a_freed_communicator_complete(world: World) -> mpj::Res
                 drop(receives);
             }
             assert!(never.cancel(), "a receive of a freed communicator can be cancelled");
-            assert_eq!(never.wait().expect_err("cancelled").error().class(), Class::Request);
+            assert_eq!(never.wait().expect_err("cancelled").error().class(), ErrorClass::Request);
             drop(handle);
         }
     }

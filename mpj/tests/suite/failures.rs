@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{alive, job, ranks};
-use mpj::{ANY_SOURCE, ANY_TAG, Class, Error, Op, World};
+use mpj::{ANY_SOURCE, ANY_TAG, Error, ErrorClass, Op, World};
 
 /// One way to wait for the others.
 type Wait = fn(&World) -> mpj::Result<()>;
@@ -64,7 +64,7 @@ fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
         }
         thread::sleep(Duration::from_millis(2 * world.rank() as u64));
         let error = wait(&world).expect_err("rank 2 does not take part");
-        assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(2)), "{error}");
+        assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(2)), "{error}");
         assert!(error.to_string().contains("rank 2 has died: "), "{error}");
         // And from now on everything fails at once, also between those who live.
         let again = world.barrier().expect_err("a dead member");
@@ -120,7 +120,7 @@ fn a_rank_that_has_left_is_named_too() {
                 return Ok(()); // as long as anybody is left, anybody may send
             }
             match wait(&world) {
-                Err(error) if error.class() == Class::ProcAborted => Ok(()),
+                Err(error) if error.class() == ErrorClass::ProcAborted => Ok(()),
                 other => Err(format!("{name}: {other:?}")),
             }
         });
@@ -154,7 +154,7 @@ fn what_is_not_received_is_an_error() {
                 sent.and_then(|sent| sent.wait().map(drop).map_err(Error::from))
             };
             let error = sent.expect_err("nobody has received it");
-            assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(2)), "{error}");
+            assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(2)), "{error}");
             if frees { world.send(&[0u8], 2, 9) } else { Ok(()) }
         });
         assert!(outcome.is_ok(), "{late} {frees} {outcome:?}");
@@ -174,7 +174,7 @@ fn what_a_leaving_rank_has_sent_arrives() {
         world.recv(&mut big, 0, 1)?;
         assert!(big.iter().all(|b| *b == 5) && small == [6; 100]);
         let error = world.recv(&mut small, 0, 0).expect_err("nothing more will come");
-        assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(0)));
+        assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(0)));
         assert!(error.to_string().contains("rank 0 has left the job"), "{error}");
         Ok(())
     });
@@ -242,7 +242,7 @@ fn messages_that_do_not_fit(world: World) -> mpj::Result<()> {
             world.barrier()?;
             let late = |_| world.irecv(vec![9u32; len - 1], other, 0);
             let failed = posted.map_or_else(|| late(()), Ok)?.wait().expect_err("too short");
-            assert_eq!(short(failed.error()), (Class::Truncate, "irecv"));
+            assert_eq!(short(failed.error()), (ErrorClass::Truncate, "irecv"));
             let why = format!(
                 "irecv: message truncated: rank {other} sent {} bytes with tag 0, the receive buffer holds {}",
                 4 * len,
@@ -252,7 +252,7 @@ fn messages_that_do_not_fit(world: World) -> mpj::Result<()> {
             assert_eq!(failed.into_parts().1, Some(vec![9u32; len - 1]), "nothing was written");
             let late = |_| world.irecv(vec![9i32; len], other, 1);
             let failed = wrong.map_or_else(|| late(()), Ok)?.wait().expect_err("another type");
-            assert_eq!(failed.error().class(), Class::Type);
+            assert_eq!(failed.error().class(), ErrorClass::Type);
             let why = format!(
                 "irecv: type mismatch: rank {other} sent {len} × u32 with tag 1, the receive expects {len} × i32"
             );
@@ -262,14 +262,17 @@ fn messages_that_do_not_fit(world: World) -> mpj::Result<()> {
             let mut room = vec![0u32; len - 1];
             assert_eq!(
                 short(&world.recv(&mut room, other, 2).expect_err("short")),
-                (Class::Truncate, "recv")
+                (ErrorClass::Truncate, "recv")
             );
             let error = world.sendrecv(&[1u8], other, 9, &mut room, other, 3).expect_err("short");
-            assert_eq!(short(&error), (Class::Truncate, "sendrecv"));
+            assert_eq!(short(&error), (ErrorClass::Truncate, "sendrecv"));
             world.recv(&mut [0u8], other, 9)?; // the sending half took place
-            assert_eq!(world.mprobe(other, 4)?.recv(&mut room).expect_err("short").class(), Class::Truncate);
+            assert_eq!(
+                world.mprobe(other, 4)?.recv(&mut room).expect_err("short").class(),
+                ErrorClass::Truncate
+            );
             let error = world.scope(|s| s.irecv(&mut room, other, 5)?.wait().map(|_| ())).expect_err("short");
-            assert_eq!(error.class(), Class::Truncate);
+            assert_eq!(error.class(), ErrorClass::Truncate);
             assert!(room.iter().all(|x| *x == 0), "nothing was written");
             assert!(mpj::wait_all(sends).iter().all(Result::is_ok));
             world.barrier()?;
@@ -297,24 +300,24 @@ fn taken_messages_may_be_dropped() {
 fn arguments_outside_their_range(world: World) {
     let class = |result: mpj::Result<()>| result.expect_err("refused").class();
     for tag in [-1, -2, i32::MIN] {
-        assert_eq!(class(world.send(&[1u8], 1, tag)), Class::Tag);
-        assert_eq!(class(world.isend([1u8], 1, tag).map(|_| ())), Class::Tag);
-        assert_eq!(class(world.sendrecv(&[1u8], 1, tag, &mut [0u8], 1, 0).map(|_| ())), Class::Tag);
-        assert_eq!(class(world.send_object(&1, 1, tag)), Class::Tag);
+        assert_eq!(class(world.send(&[1u8], 1, tag)), ErrorClass::Tag);
+        assert_eq!(class(world.isend([1u8], 1, tag).map(|_| ())), ErrorClass::Tag);
+        assert_eq!(class(world.sendrecv(&[1u8], 1, tag, &mut [0u8], 1, 0).map(|_| ())), ErrorClass::Tag);
+        assert_eq!(class(world.send_object(&1, 1, tag)), ErrorClass::Tag);
     }
     for tag in [-1, -3, i32::MIN] {
-        assert_eq!(class(world.recv(&mut [1u8], 1, tag).map(|_| ())), Class::Tag);
-        assert_eq!(class(world.probe(1, tag).map(|_| ())), Class::Tag);
-        assert_eq!(class(world.sendrecv(&[1u8], 1, 0, &mut [0u8], 1, tag).map(|_| ())), Class::Tag);
+        assert_eq!(class(world.recv(&mut [1u8], 1, tag).map(|_| ())), ErrorClass::Tag);
+        assert_eq!(class(world.probe(1, tag).map(|_| ())), ErrorClass::Tag);
+        assert_eq!(class(world.sendrecv(&[1u8], 1, 0, &mut [0u8], 1, tag).map(|_| ())), ErrorClass::Tag);
     }
     for rank in [2, 1 << 31, usize::MAX] {
-        assert_eq!(class(world.send(&[1u8], rank, 0)), Class::Rank);
-        assert_eq!(class(world.ssend(&[1u8], rank, 0)), Class::Rank);
-        assert_eq!(class(world.recv(&mut [1u8], rank, 0).map(|_| ())), Class::Rank);
-        assert_eq!(class(world.irecv([1u8], rank, 0).map(|_| ())), Class::Rank);
-        assert_eq!(class(world.iprobe(rank, 0).map(|_| ())), Class::Rank);
-        assert_eq!(class(world.mprobe(rank, 0).map(|_| ())), Class::Rank);
-        assert_eq!(class(world.sendrecv(&[1u8], rank, 0, &mut [0u8], 0, 0).map(|_| ())), Class::Rank);
+        assert_eq!(class(world.send(&[1u8], rank, 0)), ErrorClass::Rank);
+        assert_eq!(class(world.ssend(&[1u8], rank, 0)), ErrorClass::Rank);
+        assert_eq!(class(world.recv(&mut [1u8], rank, 0).map(|_| ())), ErrorClass::Rank);
+        assert_eq!(class(world.irecv([1u8], rank, 0).map(|_| ())), ErrorClass::Rank);
+        assert_eq!(class(world.iprobe(rank, 0).map(|_| ())), ErrorClass::Rank);
+        assert_eq!(class(world.mprobe(rank, 0).map(|_| ())), ErrorClass::Rank);
+        assert_eq!(class(world.sendrecv(&[1u8], rank, 0, &mut [0u8], 0, 0).map(|_| ())), ErrorClass::Rank);
     }
     let error = world.send(&[1u8], usize::MAX, 0).expect_err("refused");
     assert_eq!(
@@ -324,7 +327,7 @@ fn arguments_outside_their_range(world: World) {
     let error = world.mprobe(mpj::PROC_NULL, 0).expect_err("refused");
     assert_eq!(
         (error.class(), error.to_string().as_str()),
-        (Class::Rank, "mprobe: nobody (PROC_NULL) is no rank here")
+        (ErrorClass::Rank, "mprobe: nobody (PROC_NULL) is no rank here")
     );
     let error = world.send(&[1u8], 2, 0).expect_err("refused");
     assert_eq!(error.to_string(), "send: rank 2 is outside the communicator of 2 ranks");

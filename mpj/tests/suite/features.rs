@@ -19,7 +19,7 @@ fn halves_travel(world: World) -> mpj::Result<()> {
     world.sendrecv(&[f16::from_f32(world.rank() as f32); 5], other, 1, &mut many, other, 1)?;
     assert_eq!((one.to_f32(), many[4].to_f32()), (other as f32 + 0.5, other as f32));
     let mismatch = world.sendrecv(&[f16::ONE], other, 2, &mut [bf16::ZERO], other, 2);
-    assert_eq!(mismatch.expect_err("another format").class(), mpj::Class::Type);
+    assert_eq!(mismatch.expect_err("another format").class(), mpj::ErrorClass::Type);
     let mut buffer = mpj::buffer::Buffer::with_capacity(256)?;
     buffer.write(&[f16::ONE]).expect("room");
     Ok(())
@@ -42,7 +42,7 @@ fn complex_numbers_travel(world: World) -> mpj::Result<()> {
 #[cfg(feature = "bytemuck")]
 #[mpj::test(ranks = 2)]
 fn structures_of_other_crates_travel(world: World) -> mpj::Result<()> {
-    use mpj::{Datatype, Pod};
+    use mpj::{Datatype, PodElement};
 
     #[repr(C)]
     #[derive(Clone, Copy, PartialEq, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
@@ -54,26 +54,26 @@ fn structures_of_other_crates_travel(world: World) -> mpj::Result<()> {
     #[derive(Clone, Copy, PartialEq, Debug, Default, Datatype)]
     struct Own {
         alive: bool,
-        foreign: Pod<Foreign>,
+        foreign: PodElement<Foreign>,
     }
     let of = |rank: usize, id: u32| Foreign { at: [rank as f32; 3], id };
     let (me, other) = (world.rank(), 1 - world.rank());
     let mut many = [Foreign::default(); 4];
     let sent = [0, 1, 2, 3].map(|id| of(me, id));
-    world.sendrecv(Pod::of(&sent), other, 0, Pod::of_mut(&mut many), other, 0)?;
+    world.sendrecv(PodElement::wrap_slice(&sent), other, 0, PodElement::of_mut(&mut many), other, 0)?;
     assert_eq!(many, [0, 1, 2, 3].map(|id| of(other, id)));
-    let mut one = Pod(Foreign::default());
-    world.sendrecv(&Pod(of(me, 9)), other, 1, &mut one, other, 1)?;
+    let mut one = PodElement(Foreign::default());
+    world.sendrecv(&PodElement(of(me, 9)), other, 1, &mut one, other, 1)?;
     assert_eq!(one.0, of(other, 9));
     let mut own = Own::default();
-    world.sendrecv(&Own { alive: true, foreign: Pod(of(me, 5)) }, other, 2, &mut own, other, 2)?;
-    assert_eq!(own, Own { alive: true, foreign: Pod(of(other, 5)) });
+    world.sendrecv(&Own { alive: true, foreign: PodElement(of(me, 5)) }, other, 2, &mut own, other, 2)?;
+    assert_eq!(own, Own { alive: true, foreign: PodElement(of(other, 5)) });
     Ok(())
 }
 
 #[cfg(feature = "ndarray")]
 mod arrays {
-    use mpj::Class;
+    use mpj::ErrorClass;
     use ndarray::{Array1, Array2, Array3, ArrayD, s};
 
     use super::World;
@@ -136,7 +136,7 @@ mod arrays {
         let comm = world.dup()?;
         let mut wide = [0u128];
         let refused = world.scatterv(&endless, &[1, 1], &[0, 1 << 40], &mut wide, 0).expect_err("no u128");
-        assert_eq!((refused.class(), wide), (Class::Count, [0]));
+        assert_eq!((refused.class(), wide), (ErrorClass::Count, [0]));
         let mut mine = [0u64];
         comm.scatterv(&endless, &[1, 1], &[0, 1 << 40], &mut mine, 0)?;
         assert_eq!(mine, [7]);
@@ -147,7 +147,10 @@ mod arrays {
     fn views_of_any_shape_travel_or_are_refused(world: World) -> mpj::Result<()> {
         let one = Array1::from_elem(1, 7u64);
         let endless = one.broadcast(isize::MAX as usize).expect("one element, often");
-        assert_eq!(world.send(&endless, 1 - world.rank(), 0).expect_err("too much").class(), Class::Count);
+        assert_eq!(
+            world.send(&endless, 1 - world.rank(), 0).expect_err("too much").class(),
+            ErrorClass::Count
+        );
         let (none, deep) = (ArrayD::<u8>::zeros(vec![0; 300]), ArrayD::from_elem(vec![1; 300], 5u8));
         let (mut nothing, mut single) = (none.clone(), ArrayD::<u8>::zeros(vec![1; 300]));
         let other = 1 - world.rank();

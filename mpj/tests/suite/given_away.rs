@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mpj::raw::Buf;
-use mpj::{Class, Intracomm, Op, SendBuf};
+use mpj::{ErrorClass, Intracomm, Op, SendBuf};
 
 /// Waits for a message of rank 1 when it is dropped.
 struct Waits(Vec<u8>, Intracomm);
@@ -166,7 +166,7 @@ fn what_an_operation_throws_may_panic_when_it_is_dropped(world: mpj::World) -> m
     let apart = world.dup()?;
     let op = Op::user(true, |_: &u32, _: &u32| -> u32 { std::panic::panic_any(Bomb(&THROWN)) });
     let failed = apart.iallreduce(vec![1u32], vec![0u32], op)?.wait().expect_err("its operation panics");
-    assert_eq!(failed.error().class(), Class::Other, "{failed}");
+    assert_eq!(failed.error().class(), ErrorClass::Other, "{failed}");
     world.barrier()?;
     assert!(THROWN.load(Ordering::Relaxed) > 0);
     Ok(())
@@ -206,7 +206,11 @@ fn a_rank_that_ends_in_an_odd_way_has_ended() {
                     _ => (),
                 }
                 let error = world.recv(&mut [0u8], 1, 0).expect_err("rank 1 sends nothing");
-                assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(1)), "{error}");
+                assert_eq!(
+                    (error.class(), error.failed_rank()),
+                    (ErrorClass::ProcAborted, Some(1)),
+                    "{error}"
+                );
                 Ok(())
             })
         });

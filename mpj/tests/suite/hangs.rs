@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use mpj::testing::{Outcome, limit, run};
+use mpj::testing::{TestResult, parse_timeout, run};
 use mpj::{ANY_SOURCE, ANY_TAG, Waitable, World};
 
 /// The message of a test that must fail, whose ranks sleep long before the limit.
-fn failure<O: Outcome>(ranks: usize, test: impl Fn(World) -> O + Send + Sync + 'static) -> String {
+fn failure<O: TestResult>(ranks: usize, test: impl Fn(World) -> O + Send + Sync + 'static) -> String {
     let outcome = catch_unwind(AssertUnwindSafe(|| run(ranks, Duration::from_secs(2), test)));
     let panic = outcome.expect_err("it hangs");
     panic.downcast_ref::<String>().expect("a message").clone()
@@ -133,9 +133,9 @@ fn the_attribute_takes_a_time(world: World) -> mpj::Result<()> {
 fn times_have_a_number_and_a_unit() {
     let times = [("500ms", 500), ("10s", 10_000), ("2min", 120_000), ("999999999ms", 999_999_999)];
     for (text, millis) in times {
-        assert_eq!(limit(text), Duration::from_millis(millis), "{text}");
+        assert_eq!(parse_timeout(text), Duration::from_millis(millis), "{text}");
     }
     for text in ["", "10", "s", "0s", "-1s", "1.5s", "10 s", "1h", "9999999999s", "soon"] {
-        assert!(catch_unwind(|| limit(text)).is_err(), "{text:?}");
+        assert!(catch_unwind(|| parse_timeout(text)).is_err(), "{text:?}");
     }
 }

@@ -36,19 +36,19 @@ fn what_is_looked_at_outlives_its_sender_and_its_job() {
     });
     outcome.unwrap();
     let lent = kept.into_inner().unwrap().expect("rank 1 has kept it");
-    assert!(lent.is_lent() && programs::is_whole(&lent));
+    assert!(lent.is_zero_copy() && programs::is_whole(&lent));
 }
 
 /// A block that is looked at and never dropped stops nobody but who waits for it, and that one until the looker leaves.
 #[mpj::test(ranks = 2)]
 fn who_waits_for_a_block_hears_that_its_receiver_has_left(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
-        let sending = world.isend(world.slice(1u8, 1 << 20)?, 1, 0)?;
+        let sending = world.isend(world.alloc_slice(1u8, 1 << 20)?, 1, 0)?;
         let failed = sending.wait().expect_err("it never comes home");
         assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
         assert!(failed.into_parts().1.is_none(), "its receiver looks at it");
         // The next ones are other blocks.
-        assert!(world.slice(2u8, 1 << 20)?.iter().all(|byte| *byte == 2));
+        assert!(world.alloc_slice(2u8, 1 << 20)?.iter().all(|byte| *byte == 2));
     } else {
         forget(world.recv_block(0, 0)?.0);
     }
@@ -58,14 +58,14 @@ fn who_waits_for_a_block_hears_that_its_receiver_has_left(world: mpj::World) -> 
 #[mpj::test(ranks = 2)]
 fn what_comes_from_nobody_is_empty(world: mpj::World) -> mpj::Result<()> {
     let (lent, status) = world.recv_block(None, 0)?;
-    assert!(lent.is_empty() && !lent.is_lent() && status.source().is_none());
-    assert_eq!(lent.view::<f64>()?, [0.0; 0]);
-    assert!(lent.into_buffer().expect_err("it is none").to_string().contains("nobody"));
+    assert!(lent.is_empty() && !lent.is_zero_copy() && status.source().is_none());
+    assert_eq!(lent.try_as_slice::<f64>()?, [0.0; 0]);
+    assert!(lent.try_into_buffer().expect_err("it is none").to_string().contains("nobody"));
     for (message, status) in
         [world.recv_buffer(None, 0)?, world.recv_buffer_in(mpj::pool::global(), 0, mpj::PROC_NULL, 0)?]
     {
         assert!(status.source().is_none() && message.sections().next().is_none());
     }
-    assert_eq!(world.recv_object::<u8>(None, 0).unwrap_err().class(), mpj::Class::Rank);
+    assert_eq!(world.recv_object::<u8>(None, 0).unwrap_err().class(), mpj::ErrorClass::Rank);
     Ok(())
 }

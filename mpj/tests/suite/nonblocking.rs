@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{forget, job, ranks, samples};
-use mpj::raw::{self, Buf, Collective, Layout};
-use mpj::{Class, Intracomm, Op, Waitable, World};
+use mpj::raw::{self, BlockLayout, Buf, Collective};
+use mpj::{ErrorClass, Intracomm, Op, Waitable, World};
 
 const SIZES: [usize; 3] = [2, 3, 5];
 /// Eager, and long enough for the ring.
@@ -49,9 +49,9 @@ fn start_all(
     let (me, size, comm, op) = (world.rank(), world.size(), world.as_raw(), Op::Sum);
     let counts = vec![2usize; size];
     let displacements: Vec<usize> = (0..size).map(|r| 2 * (size - 1 - r)).collect();
-    let even = Layout::Dealt;
+    let even = BlockLayout::EvenSplit;
     let layout =
-        if layouts { Layout::Varying { counts: &counts, displacements: &displacements } } else { even };
+        if layouts { BlockLayout::Varying { counts: &counts, displacements: &displacements } } else { even };
     let part = |of: usize| if layouts { 2 * (size - 1 - of) } else { 2 * of };
     let mine = samples::<u64>(me, 0, 2 * size);
     let whole = Buf::slice(&mine);
@@ -168,7 +168,7 @@ fn a_rank_that_tests_drives_them() {
     ranks(3, |world| {
         let mut sum = world.iallreduce(vec![1u64; 10_000], vec![0u64; 10_000], Op::Sum)?;
         let ((_, sums), _) = loop {
-            match sum.test() {
+            match sum.try_wait() {
                 Ok(outcome) => break outcome?,
                 Err(open) => sum = open,
             }
@@ -301,7 +301,7 @@ fn what_one_rank_is_refused_is_told_to_all() {
             let root = if world.rank() == 1 { size } else { 0 };
             world.ibcast([0u8; 4], root)?.wait().map(drop).map_err(mpj::Error::from)
         });
-        assert_eq!(errors[1].class(), Class::Root);
+        assert_eq!(errors[1].class(), ErrorClass::Root);
         for error in errors {
             assert!(error.to_string().contains("ibcast: root"), "{error}");
         }
@@ -312,7 +312,7 @@ fn what_one_rank_is_refused_is_told_to_all() {
 fn what_all_ranks_are_refused_leaves_them_in_step() {
     ranks(3, |world| {
         for _ in 0..3 {
-            assert_eq!(world.ibcast([0u8], 7).expect_err("a bad root").class(), Class::Root);
+            assert_eq!(world.ibcast([0u8], 7).expect_err("a bad root").class(), ErrorClass::Root);
             world.ibarrier()?.wait()?;
         }
         Ok(())
@@ -468,10 +468,13 @@ fn prepared_ones_run_again_and_again_with_new_data() {
             let (send, recv, items) =
                 (Buf::slice_mut(&mut mine), Buf::slice_mut(&mut sum), Buf::slice_mut(&mut shared));
             let comm = world.as_raw();
-            let mut reduced =
-                raw::prepare(comm, Collective::Allreduce { send: &send, recv: &recv, op: &op }, None)?;
-            let mut spread = raw::prepare(comm, Collective::Bcast { items: &items, root: 1 }, None)?;
-            let mut barrier = raw::prepare(comm, Collective::Barrier, None)?;
+            let mut reduced = raw::collective_init(
+                comm,
+                Collective::Allreduce { send: &send, recv: &recv, op: &op },
+                None,
+            )?;
+            let mut spread = raw::collective_init(comm, Collective::Bcast { items: &items, root: 1 }, None)?;
+            let mut barrier = raw::collective_init(comm, Collective::Barrier, None)?;
             reduced.wait()?;
             for round in 0..100 {
                 mine.copy_from_slice(&samples::<u64>(me, round, len));
@@ -484,7 +487,7 @@ fn prepared_ones_run_again_and_again_with_new_data() {
                 unsafe { barrier.start()? };
                 // SAFETY: as above.
                 let twice = unsafe { barrier.start() };
-                assert_eq!(twice.expect_err("it is under way").class(), Class::Request);
+                assert_eq!(twice.expect_err("it is under way").class(), ErrorClass::Request);
                 if (me + round) % 2 == 0 {
                     reduced.wait()?;
                     spread.wait()?;
@@ -508,7 +511,7 @@ fn what_one_rank_cannot_prepare_is_told_to_all() {
             let mut items = [0u8];
             let root = if world.rank() == 0 { -1 } else { 0 };
             let items = Buf::slice_mut(&mut items);
-            raw::prepare(world.as_raw(), Collective::Bcast { items: &items, root }, None).map(drop)
+            raw::collective_init(world.as_raw(), Collective::Bcast { items: &items, root }, None).map(drop)
         });
         for error in errors {
             assert!(error.to_string().contains("bcast_init: root -1"), "{error}");
@@ -526,7 +529,7 @@ fn what_is_dropped_has_given_its_memory_back_at_the_end() {
             let barrier = unsafe { raw::start(world.as_raw(), Collective::Barrier, Some(kept.clone()))? };
             drop(barrier);
         }
-        drop(raw::prepare(world.as_raw(), Collective::Barrier, Some(kept.clone()))?);
+        drop(raw::collective_init(world.as_raw(), Collective::Barrier, Some(kept.clone()))?);
         world.barrier()?;
         Ok(())
     });

@@ -4,7 +4,7 @@ use std::any::type_name;
 use std::collections::BTreeMap;
 
 use crate::common::{job, ranks};
-use mpj::{ANY_SOURCE, ANY_TAG, Class, World};
+use mpj::{ANY_SOURCE, ANY_TAG, ErrorClass, World};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
@@ -36,7 +36,7 @@ fn values_go_around(world: World) -> mpj::Result<()> {
     world.send_object(&(), right, 6)?;
     world.send_object(&Vec::<u64>::new(), right, 7)?;
     let (empty, status) = world.recv_object::<Vec<u64>>(left, 7)?;
-    assert_eq!((empty, status.rank(), status.tag()), (vec![], left, 7));
+    assert_eq!((empty, status.source_rank(), status.tag()), (vec![], left, 7));
     world.recv_object::<()>(ANY_SOURCE, 6)?;
     assert_eq!(world.recv_object::<Shape>(left, ANY_TAG)?.0, shape(left));
     assert_eq!(world.recv_object::<String>(left, ANY_TAG)?.0, "text");
@@ -67,7 +67,7 @@ fn everybody_gets_the_value_of_the_root() {
                 let long = if world.rank() == root { vec![root; 200_000] } else { Vec::new() };
                 assert_eq!(world.bcast_object(long, root)?, vec![root; 200_000]);
             }
-            assert_eq!(world.bcast_object((), size).expect_err("no such root").class(), Class::Root);
+            assert_eq!(world.bcast_object((), size).expect_err("no such root").class(), ErrorClass::Root);
             world.barrier()
         });
     }
@@ -86,16 +86,16 @@ fn a_value_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
     }
     let error = world.recv_object::<BTreeMap<u16, String>>(0, 0).expect_err("a vector");
     let text = format!("recv_object: what rank 0 sent is no {}: ", type_name::<BTreeMap<u16, String>>());
-    assert!(error.class() == Class::Buffer && error.to_string().starts_with(&text), "{error}");
+    assert!(error.class() == ErrorClass::Buffer && error.to_string().starts_with(&text), "{error}");
     assert!(matches!(
         world.recv_object::<[f64; 3]>(0, 0).expect_err("numbers").class(),
-        Class::Buffer | Class::Type
+        ErrorClass::Buffer | ErrorClass::Type
     ));
-    assert_eq!(world.recv_object::<u8>(0, 0).expect_err("an empty message").class(), Class::Buffer);
+    assert_eq!(world.recv_object::<u8>(0, 0).expect_err("an empty message").class(), ErrorClass::Buffer);
     assert_eq!(world.recv_object::<String>(0, 0)?.0, "still here");
     // And an object is no slice of numbers: too long, or bytes that mean nothing; never a hang.
     let truncated = world.recv(&mut [0u8; 1], 0, 1).expect_err("longer");
-    assert_eq!(truncated.class(), Class::Truncate);
+    assert_eq!(truncated.class(), ErrorClass::Truncate);
     world.barrier()
 }
 
@@ -110,7 +110,7 @@ fn values_that_cannot_be_serialized() {
     }
     let outcome = job(2, |world| {
         let refused = world.send_object(&Never, 1 - world.rank(), 0).expect_err("cannot be serialized");
-        assert_eq!(refused.class(), Class::Buffer);
+        assert_eq!(refused.class(), ErrorClass::Buffer);
         let refused = world.recv_object::<u8>(9, 0).expect_err("no such rank");
         assert_eq!(refused.to_string(), "recv_object: rank 9 is outside the communicator of 2 ranks");
         world.barrier()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::mismatch::{Program, lengths, operations, play, refusals, roots};
 use crate::common::{job, ranks};
-use mpj::{Class, Op, World};
+use mpj::{ErrorClass, Op, World};
 
 /// Plays programs one after the other on 2, 3 and 5 ranks.
 #[track_caller]
@@ -191,7 +191,7 @@ fn a_rank_that_ends_instead_of_being_refused() {
                 _ => world.bcast(&mut [0u8], 7).expect_err("no such root"),
             };
             let error = world.barrier().expect_err("rank 2 takes no part");
-            assert_eq!((error.class(), error.failed_rank()), (Class::ProcAborted, Some(2)), "{error}");
+            assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(2)), "{error}");
             Ok(())
         });
         assert_eq!(outcome.is_err(), dies, "{outcome:?}");

@@ -15,12 +15,12 @@ fn kinds<T: Sample>(world: &World) -> mpj::Result<()> {
         let sent = samples::<T>(0, 0, len);
         let mut got = blanks::<T>(len + 3);
         if let Some(status) = pass(world, &sent, &mut got, tag as i32)? {
-            assert_eq!((status.rank(), status.tag()), (0, tag as i32));
+            assert_eq!((status.source_rank(), status.tag()), (0, tag as i32));
             assert_eq!(status.bytes(), len * size_of::<T>());
             assert_eq!(status.count(&Datatype::of::<T>()), Some(len));
             assert_eq!(got[..len], sent);
             assert_eq!(got[len..], blanks::<T>(3), "nothing is written behind the message");
-            let primitive = Datatype::of::<T>().homogeneous().filter(|_| len > 0);
+            let primitive = Datatype::of::<T>().single_primitive().filter(|_| len > 0);
             assert!(len == 0 || status.primitive() == primitive);
         }
     }
@@ -122,9 +122,9 @@ fn wildcards_keep_each_senders_order(world: World) -> mpj::Result<()> {
     for _ in 0..3 * EACH {
         let mut got = [0u32; 2];
         let status = world.recv(&mut got, ANY_SOURCE, ANY_TAG)?;
-        assert_eq!((status.rank(), status.tag()), (got[0] as usize, (got[1] % 7) as i32));
-        assert_eq!(got[1], next[status.rank()], "messages of one sender do not overtake each other");
-        next[status.rank()] += 1;
+        assert_eq!((status.source_rank(), status.tag()), (got[0] as usize, (got[1] % 7) as i32));
+        assert_eq!(got[1], next[status.source_rank()], "messages of one sender do not overtake each other");
+        next[status.source_rank()] += 1;
     }
     assert_eq!(next, [0, EACH, EACH, EACH]);
     Ok(())
@@ -156,7 +156,7 @@ fn probes_look_and_matched_probes_take(world: World) -> mpj::Result<()> {
         return world.barrier();
     }
     let status = world.probe(0, ANY_TAG)?;
-    assert_eq!((status.rank(), status.tag(), status.bytes()), (0, 3, 6));
+    assert_eq!((status.source_rank(), status.tag(), status.bytes()), (0, 3, 6));
     assert_eq!(world.probe(ANY_SOURCE, 3)?, status, "a probe leaves the message");
     let taken = world.mprobe(0, 3)?;
     assert_eq!(taken.status(), status);

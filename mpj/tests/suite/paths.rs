@@ -4,12 +4,12 @@
 use crate::common::SIZES;
 use mpj::pool::Pool;
 use mpj::raw::{self, Buf, Mode};
-use mpj::{Class, Datatype, Path, View, ViewMut, World};
+use mpj::{DataPath, Datatype, ErrorClass, View, ViewMut, World};
 
-const PATHS: [Path; 3] = [Path::Auto, Path::Buffered, Path::ZeroCopy];
+const PATHS: [DataPath; 3] = [DataPath::Auto, DataPath::Buffered, DataPath::ZeroCopy];
 
 /// Every pair of a sender's and a receiver's path.
-fn pairs() -> impl Iterator<Item = (Path, Path)> {
+fn pairs() -> impl Iterator<Item = (DataPath, DataPath)> {
     PATHS.into_iter().flat_map(|sender| PATHS.map(|receiver| (sender, receiver)))
 }
 
@@ -26,15 +26,15 @@ fn messages_arrive_as_they_were_sent(world: World) -> mpj::Result<()> {
             let mut room = vec![0u32; len + 1];
             // In turn: expected, and early.
             let status = if (round + len) % 2 == 0 {
-                let receive = world.by_path(receiver).irecv(vec![0u32; len + 1], left, 0)?;
-                world.by_path(sender).send(&sent, right, 0)?;
+                let receive = world.with_path(receiver).irecv(vec![0u32; len + 1], left, 0)?;
+                world.with_path(sender).send(&sent, right, 0)?;
                 let (came, status) = receive.wait()?;
                 room = came;
                 status
             } else {
-                let send = world.by_path(sender).isend(sent, right, 0)?;
+                let send = world.with_path(sender).isend(sent, right, 0)?;
                 world.probe(left, 0)?;
-                let status = world.by_path(receiver).recv(&mut room, left, 0)?;
+                let status = world.with_path(receiver).recv(&mut room, left, 0)?;
                 send.wait()?;
                 status
             };
@@ -53,15 +53,15 @@ fn layouts_need_not_be_alike(world: World) -> mpj::Result<()> {
     for (round, (sender, receiver)) in pairs().enumerate() {
         let table = numbers(0, round, 3 * ROWS);
         if world.rank() == 0 {
-            world.by_path(sender).send(&View::new(&table, 1, &column, 1).unwrap(), 1, 0)?;
-            world.by_path(sender).send(&table[..ROWS], 1, 1)?;
+            world.with_path(sender).send(&View::new(&table, 1, &column, 1).unwrap(), 1, 0)?;
+            world.with_path(sender).send(&table[..ROWS], 1, 1)?;
         } else {
             let mut packed = [0u32; ROWS];
-            world.by_path(receiver).recv(&mut packed, 0, 0)?;
+            world.with_path(receiver).recv(&mut packed, 0, 0)?;
             let wanted: Vec<u32> = table.iter().skip(1).step_by(3).copied().collect();
             assert_eq!(packed[..], wanted, "{sender:?} {receiver:?}");
             let mut spread = vec![0u32; 3 * ROWS];
-            world.by_path(receiver).recv(&mut ViewMut::new(&mut spread, 2, &column, 1).unwrap(), 0, 1)?;
+            world.with_path(receiver).recv(&mut ViewMut::new(&mut spread, 2, &column, 1).unwrap(), 0, 1)?;
             for (at, number) in spread.into_iter().enumerate() {
                 assert_eq!(number, if at % 3 == 2 { table[at / 3] } else { 0 }, "{sender:?} {receiver:?}");
             }
@@ -76,16 +76,16 @@ fn what_a_receive_refuses_is_not_written(world: World) -> mpj::Result<()> {
         for len in [10, 300_000] {
             if world.rank() == 0 {
                 // Whether it was refused is the receiver's affair.
-                world.by_path(sender).send(&vec![1.5f32; len], 1, 0)?;
-                world.by_path(sender).send(&vec![7u32; len], 1, 0)?;
-                world.by_path(sender).send(&vec![9u32; len], 1, 0)?;
+                world.with_path(sender).send(&vec![1.5f32; len], 1, 0)?;
+                world.with_path(sender).send(&vec![7u32; len], 1, 0)?;
+                world.with_path(sender).send(&vec![9u32; len], 1, 0)?;
             } else {
                 let mut room = vec![3u32; len];
-                let mistyped = world.by_path(receiver).recv(&mut room, 0, 0).unwrap_err();
-                let too_long = world.by_path(receiver).recv(&mut room[1..], 0, 0).unwrap_err();
-                assert_eq!((mistyped.class(), too_long.class()), (Class::Type, Class::Truncate));
+                let mistyped = world.with_path(receiver).recv(&mut room, 0, 0).unwrap_err();
+                let too_long = world.with_path(receiver).recv(&mut room[1..], 0, 0).unwrap_err();
+                assert_eq!((mistyped.class(), too_long.class()), (ErrorClass::Type, ErrorClass::Truncate));
                 assert!(room.iter().all(|number| *number == 3), "{sender:?} {receiver:?}");
-                world.by_path(receiver).recv(&mut room, 0, 0)?;
+                world.with_path(receiver).recv(&mut room, 0, 0)?;
                 assert!(room.iter().all(|number| *number == 9), "{sender:?} {receiver:?}");
             }
         }
@@ -101,10 +101,10 @@ fn bytes_that_are_no_values_become_errors(world: World) -> mpj::Result<()> {
                 let twos = vec![2u8; len];
                 let flags = Buf::read_only(twos.as_ptr(), len, Datatype::of::<bool>());
                 // SAFETY: the bytes stay as they are, and it is the receiver that finds them to be no flags.
-                unsafe { raw::send(world.by_path(sender).as_raw(), flags, 1, 0, Mode::Standard) }?;
+                unsafe { raw::send(world.with_path(sender).as_raw(), flags, 1, 0, Mode::Standard) }?;
             } else {
                 let mut room = vec![true; len];
-                let error = world.by_path(receiver).recv(&mut room, 0, 0).unwrap_err();
+                let error = world.with_path(receiver).recv(&mut room, 0, 0).unwrap_err();
                 assert_eq!(error.to_string(), "recv: rank 0 sent a bool or char with tag 0 that is none");
                 assert!(room.iter().all(|value| !value), "{sender:?} {receiver:?}");
             }
@@ -120,8 +120,8 @@ fn a_message_without_copies_is_moved_by_the_device(world: World) -> mpj::Result<
     let before = copies();
     for bytes in [1usize, 64, 5000, 1 << 20] {
         match world.rank() {
-            0 => world.by_path(Path::ZeroCopy).send(&vec![1u8; bytes], 1, 0)?,
-            _ => drop(world.by_path(Path::ZeroCopy).recv(&mut vec![0u8; bytes], 0, 0)?),
+            0 => world.with_path(DataPath::ZeroCopy).send(&vec![1u8; bytes], 1, 0)?,
+            _ => drop(world.with_path(DataPath::ZeroCopy).recv(&mut vec![0u8; bytes], 0, 0)?),
         }
     }
     assert_eq!(copies(), before);
@@ -140,14 +140,14 @@ fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -
                 if !early {
                     world.barrier()?;
                 }
-                let send = world.by_path(sender).isend(vec![len as u8 + 5; len], 1, 0)?;
+                let send = world.with_path(sender).isend(vec![len as u8 + 5; len], 1, 0)?;
                 if early {
                     world.barrier()?;
                 }
                 send.wait()?;
                 continue;
             }
-            let buffered = world.by_path(Path::Buffered);
+            let buffered = world.with_path(DataPath::Buffered);
             if early {
                 world.probe(0, 0)?;
                 world.barrier()?;
@@ -170,8 +170,8 @@ fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -
 
 #[mpj::test(ranks = 2)]
 fn a_communicator_keeps_the_path_of_the_handle_it_was_made_from(world: World) -> mpj::Result<()> {
-    let straight = world.by_path(Path::ZeroCopy).dup()?;
-    assert_eq!(straight.as_raw().path(), Some(Path::ZeroCopy));
+    let straight = world.with_path(DataPath::ZeroCopy).dup()?;
+    assert_eq!(straight.as_raw().path(), Some(DataPath::ZeroCopy));
     assert_eq!(world.comm().as_raw().path(), None);
     Ok(())
 }

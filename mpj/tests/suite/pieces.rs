@@ -1,6 +1,6 @@
 //! Pieces of one slice, read and written at once: what is refused, and that each message touches its own bytes alone.
 
-use mpj::{Datatype, Piece, PieceError, PieceId, Pieces, ViewMut, World};
+use mpj::{Datatype, SplitViews, SplitViewsError, ViewId, ViewMut, ViewSpec, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -17,10 +17,10 @@ struct Spec {
 }
 
 impl Spec {
-    fn piece(self) -> Piece {
+    fn piece(self) -> ViewSpec {
         let inner = Datatype::of::<u16>().vector(self.count, self.block, self.stride);
         let outer = inner.and_then(|inner| inner.hvector(self.rounds, 1, self.step));
-        Piece::new(self.offset, &outer.expect("small numbers"), 1)
+        ViewSpec::new(self.offset, &outer.expect("small numbers"), 1)
     }
 
     /// The bytes in the order of the message.
@@ -76,7 +76,7 @@ proptest! {
     #[test]
     fn as_a_map_of_bytes_says(written in vec(spec(), 0..3), read in vec(spec(), 0..3)) {
         let pieces = |specs: &[Spec]| specs.iter().map(|spec| spec.piece()).collect::<Vec<_>>();
-        let described = Pieces::<u16>::new(LEN, &pieces(&written), &pieces(&read));
+        let described = SplitViews::<u16>::new(LEN, &pieces(&written), &pieces(&read));
         prop_assert_eq!(described.is_ok(), judge(&written, &read), "{:?}", described.err());
         let Ok(described) = described else { return Ok(()) };
         mpj::threads(1, |world| exchange(&world, &described, &written, &read)).expect("all sizes fit");
@@ -84,7 +84,7 @@ proptest! {
 }
 
 /// Sends every piece to read and receives new bytes into every piece to write, all under way at once.
-fn exchange(world: &World, pieces: &Pieces<u16>, written: &[Spec], read: &[Spec]) -> mpj::Result<()> {
+fn exchange(world: &World, pieces: &SplitViews<u16>, written: &[Spec], read: &[Spec]) -> mpj::Result<()> {
     let mut slice: Vec<u16> = (0..LEN as u16).map(|i| 0x0101 * i).collect();
     let before: Vec<u8> = slice.iter().flat_map(|x| x.to_ne_bytes()).collect();
     let mut expected = before.clone();
@@ -98,7 +98,7 @@ fn exchange(world: &World, pieces: &Pieces<u16>, written: &[Spec], read: &[Spec]
         }
     }
     let mut got: Vec<Vec<u16>> = read.iter().map(|spec| vec![0; spec.bytes().len() / 2]).collect();
-    let (mut into, from) = pieces.of(&mut slice)?;
+    let (mut into, from) = pieces.split(&mut slice)?;
     world.scope(|s| {
         let mut receives = Vec::new();
         for (view, tag) in into.iter_mut().zip(0..) {
@@ -127,26 +127,27 @@ fn exchange(world: &World, pieces: &Pieces<u16>, written: &[Spec], read: &[Spec]
 fn the_error_names_the_pieces_and_where_they_meet() {
     let column = Datatype::of::<f64>().vector(3, 1, 4).expect("a column");
     let row = Datatype::of::<f64>().contiguous(4).expect("a row");
-    let at = |offset, datatype| Piece::new(offset, datatype, 1);
-    let meet = Pieces::<f64>::new(12, &[at(0, &row), at(1, &column)], &[]).unwrap_err();
+    let at = |offset, datatype| ViewSpec::new(offset, datatype, 1);
+    let meet = SplitViews::<f64>::new(12, &[at(0, &row), at(1, &column)], &[]).unwrap_err();
     assert_eq!(meet.to_string(), "piece 0 to write and piece 1 to write both touch element 1");
-    let meet = Pieces::<f64>::new(12, &[at(0, &column)], &[at(1, &column), at(8, &row)]).unwrap_err();
+    let meet = SplitViews::<f64>::new(12, &[at(0, &column)], &[at(1, &column), at(8, &row)]).unwrap_err();
     assert_eq!(meet.to_string(), "piece 0 to write and piece 1 to read both touch element 8");
-    let shared = Pieces::<f64>::new(12, &[], &[at(0, &column), at(8, &row)]);
+    let shared = SplitViews::<f64>::new(12, &[], &[at(0, &column), at(8, &row)]);
     assert!(shared.is_ok(), "to read, they may share an element");
     let twice = Datatype::of::<f64>().vector(3, 1, 0).expect("one element three times");
-    let own = Pieces::<f64>::new(12, &[], &[at(3, &twice)]).unwrap_err();
+    let own = SplitViews::<f64>::new(12, &[], &[at(3, &twice)]).unwrap_err();
     assert_eq!(own.to_string(), "piece 0 to read names element 3 more than once");
-    let outside = Pieces::<f64>::new(11, &[at(0, &column)], &[at(3, &column)]).unwrap_err();
-    assert!(matches!(outside, PieceError::OutOfSlice { piece: PieceId::Read(0), .. }));
+    let outside = SplitViews::<f64>::new(11, &[at(0, &column)], &[at(3, &column)]).unwrap_err();
+    assert!(matches!(outside, SplitViewsError::OutOfSlice { piece: ViewId::Read(0), .. }));
     assert_eq!(outside.to_string(), "piece 0 to read: the items touch bytes 24..96 of a slice of 88 bytes");
-    let other = Pieces::<f32>::new(12, &[at(0, &column)], &[]).unwrap_err().to_string();
+    let other = SplitViews::<f32>::new(12, &[at(0, &column)], &[]).unwrap_err().to_string();
     assert_eq!(
         other,
         "piece 0 to write: the datatype is not made of the slice's elements: of primitives, or of whole structures or arrays"
     );
-    let fits = Pieces::<f64>::new(12, &[at(0, &column)], &[at(1, &column)]).expect("columns side by side");
-    let short = fits.of(&mut [0.0; 11]).unwrap_err();
+    let fits =
+        SplitViews::<f64>::new(12, &[at(0, &column)], &[at(1, &column)]).expect("columns side by side");
+    let short = fits.split(&mut [0.0; 11]).unwrap_err();
     assert_eq!(short.to_string(), "the items touch bytes 0..96 of a slice of 88 bytes");
 }
 
@@ -154,10 +155,10 @@ fn the_error_names_the_pieces_and_where_they_meet() {
 fn pieces_of_nothing_touch_nobody() {
     let nothing = Datatype::of::<i32>().contiguous(0).expect("no elements");
     let all = Datatype::of::<i32>().contiguous(3).expect("three elements");
-    let none = Piece::new(1, &nothing, 1);
-    let pieces =
-        Pieces::<i32>::new(3, &[Piece::new(0, &all, 1), none.clone()], &[none]).expect("nothing meets");
-    let (written, read) = pieces.of(&mut [0; 3]).map(|(w, r)| (w.len(), r.len())).expect("long enough");
+    let none = ViewSpec::new(1, &nothing, 1);
+    let pieces = SplitViews::<i32>::new(3, &[ViewSpec::new(0, &all, 1), none.clone()], &[none])
+        .expect("nothing meets");
+    let (written, read) = pieces.split(&mut [0; 3]).map(|(w, r)| (w.len(), r.len())).expect("long enough");
     assert_eq!((written, read), (2, 1));
 }
 
@@ -165,22 +166,22 @@ fn pieces_of_nothing_touch_nobody() {
 fn hostile_numbers_are_refused_in_bounded_time() {
     let endless = Datatype::of::<u8>().hvector(1 << 60, 1, 0).expect("one byte, for ever");
     for (written, read) in
-        [(&[Piece::new(0, &endless, 1)][..], &[][..]), (&[], &[Piece::new(0, &endless, 1)])]
+        [(&[ViewSpec::new(0, &endless, 1)][..], &[][..]), (&[], &[ViewSpec::new(0, &endless, 1)])]
     {
-        let refused = Pieces::<u8>::new(1, written, read).unwrap_err();
-        assert!(matches!(refused, PieceError::Overlap { element: 0, .. }));
+        let refused = SplitViews::<u8>::new(1, written, read).unwrap_err();
+        assert!(matches!(refused, SplitViewsError::Overlap { element: 0, .. }));
     }
     let byte = Datatype::of::<u8>();
-    assert!(Pieces::<u8>::new(10, &[Piece::new(usize::MAX, &byte, 1)], &[]).is_err());
-    assert!(Pieces::<u8>::new(10, &[Piece::new(0, &byte, usize::MAX)], &[]).is_err());
+    assert!(SplitViews::<u8>::new(10, &[ViewSpec::new(usize::MAX, &byte, 1)], &[]).is_err());
+    assert!(SplitViews::<u8>::new(10, &[ViewSpec::new(0, &byte, usize::MAX)], &[]).is_err());
     let endless = Datatype::of::<char>().hvector(1 << 60, 1, 0).expect("one char, for ever");
     let astray = endless.hindexed(&[(1, 2)]).and_then(|astray| astray.hindexed(&[(1, 2)])).expect("fits");
     assert!(ViewMut::new(&mut ['a'; 2], 0, &endless, 1).is_ok());
     assert!(ViewMut::new(&mut ['a'; 2], 0, &astray, 1).is_err());
-    assert!(Pieces::<u64>::new(usize::MAX, &[Piece::new(5, &Datatype::of::<u64>(), 1)], &[]).is_ok());
+    assert!(SplitViews::<u64>::new(usize::MAX, &[ViewSpec::new(5, &Datatype::of::<u64>(), 1)], &[]).is_ok());
     // A char across two chars could be none.
     let across = Datatype::of::<char>().hvector(1, 1, 0).and_then(|c| Datatype::hindexed(&c, &[(1, 2)]));
     let across = across.expect("two bytes on");
-    assert!(Pieces::<char>::new(4, &[], &[Piece::new(0, &across, 1)]).is_ok());
-    assert!(Pieces::<char>::new(4, &[Piece::new(0, &across, 1)], &[]).is_err());
+    assert!(SplitViews::<char>::new(4, &[], &[ViewSpec::new(0, &across, 1)]).is_ok());
+    assert!(SplitViews::<char>::new(4, &[ViewSpec::new(0, &across, 1)], &[]).is_err());
 }

@@ -1,7 +1,7 @@
 //! Collectives that are prepared once and started many times, typed, with other data at each start.
 
 use crate::common::{job, ranks, samples};
-use mpj::{Class, Op, wait_all};
+use mpj::{ErrorClass, Op, wait_all};
 
 const SIZES: [usize; 5] = [1, 2, 3, 4, 5];
 /// Eager, announced, and long enough for the ring.
@@ -36,11 +36,11 @@ fn reductions_and_broadcasts_give_each_start_its_own() {
                 let mut dealt = world.reduce_scatter_init(new(), part, &counts, Op::Sum)?;
                 for start in 0..STARTS {
                     let mine = mine(me, start, len);
-                    news.buffers().clone_from(&mine);
+                    news.buffers_mut().clone_from(&mine);
                     for reduction in [&mut at_root, &mut everywhere, &mut upto] {
-                        *reduction.buffers() = (mine.clone(), vec![9; len]);
+                        *reduction.buffers_mut() = (mine.clone(), vec![9; len]);
                     }
-                    dealt.buffers().0.copy_from_slice(&mine);
+                    dealt.buffers_mut().0.copy_from_slice(&mine);
                     // All are under way at once, and are waited for in another order.
                     let met = barrier.start()?;
                     let told = news.start()?;
@@ -86,15 +86,15 @@ fn parts_go_where_the_layouts_say_at_each_start() {
                 for start in 0..STARTS {
                     let mine = mine(me, start, len);
                     let to = |rank: usize| self::mine(me + 10 * rank, start, len);
-                    gather.buffers().0.clone_from(&mine);
-                    gatherv.buffers().0.clone_from(&mine);
-                    allgather.buffers().0.clone_from(&mine);
-                    allgatherv.buffers().0.clone_from(&mine);
+                    gather.buffers_mut().0.clone_from(&mine);
+                    gatherv.buffers_mut().0.clone_from(&mine);
+                    allgather.buffers_mut().0.clone_from(&mine);
+                    allgatherv.buffers_mut().0.clone_from(&mine);
                     for rank in 0..size {
-                        scatter.buffers().0[even(rank)].copy_from_slice(&to(rank));
-                        scatterv.buffers().0[placed(rank)].copy_from_slice(&to(rank));
-                        alltoall.buffers().0[even(rank)].copy_from_slice(&to(rank));
-                        alltoallv.buffers().0[placed(rank)].copy_from_slice(&to(rank));
+                        scatter.buffers_mut().0[even(rank)].copy_from_slice(&to(rank));
+                        scatterv.buffers_mut().0[placed(rank)].copy_from_slice(&to(rank));
+                        alltoall.buffers_mut().0[even(rank)].copy_from_slice(&to(rank));
+                        alltoallv.buffers_mut().0[placed(rank)].copy_from_slice(&to(rank));
                     }
                     let running = vec![
                         gather.start()?,
@@ -140,7 +140,7 @@ fn buffers_may_move_and_starts_may_be_dropped() {
         ranks(size, |world| {
             let mut total = world.allreduce_init(vec![0u64; 1000], vec![0u64; 1000], Op::Sum)?;
             for start in 0..10 {
-                *total.buffers() = (mine(world.rank(), start, 1000), vec![0; 1000]);
+                *total.buffers_mut() = (mine(world.rank(), start, 1000), vec![0; 1000]);
                 let running = total.start()?;
                 if (start + world.rank()) % 3 == 0 {
                     drop(running);
@@ -150,7 +150,7 @@ fn buffers_may_move_and_starts_may_be_dropped() {
                         running = still;
                     }
                 }
-                assert_eq!(total.buffers().1, sum(size, start, 1000));
+                assert_eq!(total.buffers_mut().1, sum(size, start, 1000));
             }
             drop(total.start()?);
             drop(total);
@@ -176,7 +176,7 @@ fn a_start_that_does_not_match_is_an_error_on_each_rank() {
             let mut sum = world.dup()?.allreduce_init(vec![1u32; 4], vec![0u32; 4], Op::Sum)?;
             sum.start()?.wait()?;
             if world.rank() == 0 {
-                sum.buffers().1.push(0);
+                sum.buffers_mut().1.push(0);
             }
             let grown = match sum.start() {
                 Ok(running) => running.wait().map(drop),
@@ -187,9 +187,9 @@ fn a_start_that_does_not_match_is_an_error_on_each_rank() {
             Ok::<_, mpj::Error>((mismatch, grown.expect_err("a rank has one more")))
         });
         for (mismatch, grown) in errors.expect("each rank goes on") {
-            assert!(matches!(mismatch.class(), Class::Count | Class::Truncate), "{mismatch}");
+            assert!(matches!(mismatch.class(), ErrorClass::Count | ErrorClass::Truncate), "{mismatch}");
             let why = "it was prepared for 4 × u32, and is started with 5 × u32";
-            assert!(grown.class() == Class::Buffer && grown.to_string().contains(why), "{grown}");
+            assert!(grown.class() == ErrorClass::Buffer && grown.to_string().contains(why), "{grown}");
         }
     }
 }

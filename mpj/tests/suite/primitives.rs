@@ -1,7 +1,7 @@
 //! Every primitive has all its rows: a type that is sent and received alone, and a kind of buffer section of the same name.
 //! Who adds one is led here by the compiler: the matches have no arm for the rest.
 
-use mpj::buffer::{Element, Kind};
+use mpj::buffer::{Element, ElementKind};
 use mpj::{Equivalent, Primitive, RecvBuf, SendBuf, World};
 
 /// Sends and receives one value of the primitive's type, as a single value and in a slice.
@@ -22,7 +22,7 @@ fn has_kind<T: Element + Equivalent>() {
     let primitive = T::PRIMITIVE.expect("a primitive");
     assert_eq!(T::KIND.to_string(), primitive.name());
     assert_eq!(T::KIND.size(), primitive.size());
-    assert!(Kind::ALL.contains(&T::KIND));
+    assert!(ElementKind::ALL.contains(&T::KIND));
 }
 
 macro_rules! row {
@@ -78,11 +78,11 @@ fn every_primitive_has_all_its_rows(world: World) -> mpj::Result<()> {
 
 #[test]
 fn every_kind_is_a_primitive_of_the_same_name_or_an_object() {
-    for kind in Kind::ALL {
+    for kind in ElementKind::ALL {
         let primitive = Primitive::ALL.into_iter().find(|primitive| primitive.name() == kind.to_string());
         match primitive {
             Some(primitive) => assert_eq!(primitive.size(), kind.size()),
-            None => assert_eq!(kind, Kind::Object),
+            None => assert_eq!(kind, ElementKind::Object),
         }
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::common::samples;
-use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Buf, ChainSegment, Comm, Layout, Mode, PROC_NULL, UNDEFINED};
-use mpj::{Class, Datatype, Op, Primitive, SendBuf, World};
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BlockLayout, Buf, ChainSegment, Comm, Mode, PROC_NULL, UNDEFINED};
+use mpj::{Datatype, ErrorClass, Op, Primitive, SendBuf, World};
 
 /// A struct with padding that is never named: { u8, pad, f64, u16, pad }.
 #[repr(C)]
@@ -54,7 +54,7 @@ fn messages(world: World) -> mpj::Result<()> {
                 unsafe { raw::send(comm, from(&mine, &mixed), 1, 3, mode) }?;
                 // SAFETY: `got` has room for `len` items and is ours.
                 let status = unsafe { raw::recv(comm, to(&mut got, &mixed), 1, ANY_TAG) }?;
-                assert_eq!((status.rank(), status.tag(), status.bytes()), (1, 4, 11 * len));
+                assert_eq!((status.source_rank(), status.tag(), status.bytes()), (1, 4, 11 * len));
                 assert_eq!((status.primitive(), status.count(&mixed)), (None, Some(len)));
             } else {
                 // SAFETY: as above.
@@ -68,7 +68,7 @@ fn messages(world: World) -> mpj::Result<()> {
         let (send, recv) = (from(&mine, &mixed), to(&mut got, &mixed));
         // SAFETY: two buffers of `len` items that do not overlap.
         let status = unsafe { raw::sendrecv(comm, send, other, 7, recv, ANY_SOURCE, 7) }?;
-        assert_eq!((status.rank() as i32, &got), (other, &mixes(other, len)));
+        assert_eq!((status.source_rank() as i32, &got), (other, &mixes(other, len)));
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ fn requests(world: World) -> mpj::Result<()> {
     // An operation may own what it needs, and lets go of it when it has ended.
     let owned: Arc<[u8]> = vec![me as u8; 70_000].into();
     let bytes = Datatype::of::<u8>();
-    let (keep, base): (raw::Keep, _) = (Arc::new(Arc::clone(&owned)), owned.as_ptr());
+    let (keep, base): (raw::KeepAlive, _) = (Arc::new(Arc::clone(&owned)), owned.as_ptr());
     // SAFETY: `keep` holds the bytes.
     let sending = unsafe {
         raw::isend(comm, Buf::read_only(base, 70_000, &bytes), other, 1, Mode::Synchronous, Some(keep))
@@ -111,7 +111,7 @@ fn requests(world: World) -> mpj::Result<()> {
     // SAFETY: `room` is ours until the request has ended.
     let taken_back = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 1, &bytes), other, 2, None) }?;
     assert!(taken_back.test()?.is_none() && taken_back.cancel());
-    assert_eq!(taken_back.wait().expect_err("cancelled").class(), Class::Request);
+    assert_eq!(taken_back.wait().expect_err("cancelled").class(), ErrorClass::Request);
     // SAFETY: nobody writes to the pointer: there is no such message.
     let nobody =
         unsafe { raw::irecv(comm, Buf::new(std::ptr::null_mut(), 4, &bytes), PROC_NULL, ANY_TAG, None) }?;
@@ -144,7 +144,7 @@ fn probes(world: World) -> mpj::Result<()> {
     // SAFETY: room for one.
     let error =
         unsafe { raw::mrecv(comm, Buf::new(into(&mut got), 1, &of), message) }.expect_err("too short");
-    assert_eq!((error.class(), got), (Class::Truncate, [1, 2, 3]));
+    assert_eq!((error.class(), got), (ErrorClass::Truncate, [1, 2, 3]));
     // SAFETY: room for three.
     unsafe { raw::recv(comm, Buf::new(into(&mut got), 3, &of), 0, 2) }?;
     assert_eq!(
@@ -168,21 +168,31 @@ fn collectives(world: World) -> mpj::Result<()> {
         assert_eq!(one, of(1));
         let mut all = vec![blank; len * size];
         // SAFETY: two buffers that do not overlap.
-        unsafe { raw::gather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), Layout::Even(len), 2) }?;
+        unsafe {
+            raw::gather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), BlockLayout::Uniform(len), 2)
+        }?;
         let everything: Vec<Mixed> = (0..size).flat_map(of).collect();
         assert!(me != 2 || all == everything);
         // SAFETY: as above.
-        unsafe { raw::scatter(comm, &from(&all, &mixed), Layout::Even(len), &to(&mut one, &mixed), 2) }?;
+        unsafe {
+            raw::scatter(comm, &from(&all, &mixed), BlockLayout::Uniform(len), &to(&mut one, &mixed), 2)
+        }?;
         assert_eq!(one, of(me));
         let (counts, reversed) = (vec![len; size], (0..size).rev().map(|r| r * len).collect::<Vec<_>>());
-        let layout = Layout::Varying { counts: &counts, displacements: &reversed };
+        let layout = BlockLayout::Varying { counts: &counts, displacements: &reversed };
         // SAFETY: as above.
         unsafe { raw::allgather(comm, &from(&of(me), &mixed), &to(&mut all, &mixed), layout) }?;
         assert_eq!(all, (0..size).rev().flat_map(of).collect::<Vec<_>>());
         let mut back = vec![blank; len * size];
         // SAFETY: as above.
         unsafe {
-            raw::alltoall(comm, &from(&all, &mixed), layout, &to(&mut back, &mixed), Layout::Even(len))
+            raw::alltoall(
+                comm,
+                &from(&all, &mixed),
+                layout,
+                &to(&mut back, &mixed),
+                BlockLayout::Uniform(len),
+            )
         }?;
         assert_eq!(back, of(me).repeat(size), "everybody has part {me} of the same");
     }
@@ -190,7 +200,7 @@ fn collectives(world: World) -> mpj::Result<()> {
     let (mine, mut sum) = (mixes(0, 1), mixes(0, 1));
     // SAFETY: as above.
     let refused = unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut sum, &mixed), &Op::Sum) };
-    assert_eq!(refused.expect_err("not defined").class(), Class::Op);
+    assert_eq!(refused.expect_err("not defined").class(), ErrorClass::Op);
     raw::barrier(comm)
 }
 
@@ -215,7 +225,7 @@ fn reductions(world: World) -> mpj::Result<()> {
     assert_eq!(got, [7, 0xF0]);
     // SAFETY: as above.
     let refused = unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Sum) };
-    assert_eq!(refused.expect_err("not defined").class(), Class::Op);
+    assert_eq!(refused.expect_err("not defined").class(), ErrorClass::Op);
     Ok(())
 }
 
@@ -230,26 +240,27 @@ fn buffers_that_overlap(world: World) -> mpj::Result<()> {
     let part = items(me as usize, 1);
     let (low, high) = (items(0, 2), items(1, 2));
     // SAFETY: all items lie in the array, and what overlaps is refused; also below.
-    assert_eq!(class(unsafe { raw::scan(comm, &low, &high, &Op::Sum) }), Class::Buffer);
+    assert_eq!(class(unsafe { raw::scan(comm, &low, &high, &Op::Sum) }), ErrorClass::Buffer);
     // SAFETY: as above.
-    assert_eq!(class(unsafe { raw::scan(comm, &high, &low, &Op::Sum) }), Class::Buffer);
+    assert_eq!(class(unsafe { raw::scan(comm, &high, &low, &Op::Sum) }), ErrorClass::Buffer);
     // SAFETY: as above.
-    let refused = unsafe { raw::allgather(comm, &part, &items(0, 3), Layout::Dealt) };
-    assert_eq!(class(refused), Class::Buffer);
+    let refused = unsafe { raw::allgather(comm, &part, &items(0, 3), BlockLayout::EvenSplit) };
+    assert_eq!(class(refused), ErrorClass::Buffer);
     let (out, back) = (items(0, 3), items(2, 3));
     // SAFETY: as above.
-    let refused = unsafe { raw::alltoall(comm, &out, Layout::Dealt, &back, Layout::Dealt) };
-    assert_eq!(class(refused), Class::Buffer);
+    let refused = unsafe { raw::alltoall(comm, &out, BlockLayout::EvenSplit, &back, BlockLayout::EvenSplit) };
+    assert_eq!(class(refused), ErrorClass::Buffer);
     // SAFETY: as above; side by side.
     unsafe { raw::allreduce(comm, &items(0, 2), &items(2, 2), &Op::Sum) }?;
     // SAFETY: as above.
-    unsafe { raw::allgather(comm, &Buf::in_place(), &items(5, 3), Layout::Even(1)) }?;
+    unsafe { raw::allgather(comm, &Buf::in_place(), &items(5, 3), BlockLayout::Uniform(1)) }?;
     assert_eq!(memory, [me + 1, me + 1, 6, 6, me + 1, 1, 2, 3]);
     // Only a root has its items in place.
     // SAFETY: as above.
-    let refused =
-        unsafe { raw::gather(comm, &Buf::in_place(), &items(0, 3), Layout::Dealt, (me as i32 + 1) % 3) };
-    assert_eq!(class(refused), Class::Buffer);
+    let refused = unsafe {
+        raw::gather(comm, &Buf::in_place(), &items(0, 3), BlockLayout::EvenSplit, (me as i32 + 1) % 3)
+    };
+    assert_eq!(class(refused), ErrorClass::Buffer);
     raw::barrier(comm)
 }
 
@@ -264,11 +275,11 @@ fn communicators(world: World) -> mpj::Result<()> {
         pair.as_ref().map(|p| (p.rank(), p.size(), p.group().size())),
         [None, Some((1, 2, 2)), Some((0, 2, 2))][twin.rank() as usize]
     );
-    assert_eq!(twin.split(-1, 0).expect_err("no color").class(), Class::Arg);
+    assert_eq!(twin.split(-1, 0).expect_err("no color").class(), ErrorClass::Arg);
     twin.free()?;
-    assert_eq!(twin.free().expect_err("twice").class(), Class::Comm);
-    assert_eq!(raw::barrier(&twin).expect_err("freed").class(), Class::Comm);
-    assert_eq!(comm.free().expect_err("the world").class(), Class::Comm);
+    assert_eq!(twin.free().expect_err("twice").class(), ErrorClass::Comm);
+    assert_eq!(raw::barrier(&twin).expect_err("freed").class(), ErrorClass::Comm);
+    assert_eq!(comm.free().expect_err("the world").class(), ErrorClass::Comm);
     if let Some(pair) = pair {
         raw::barrier(&pair)?; // it lives on
     }
@@ -323,10 +334,10 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
         let (mut flags, mut chars) = (vec![false; len], vec!['x'; len]);
         let error = world.recv(&mut flags, 0, 0).expect_err("2 is no bool");
         assert_eq!(error.to_string(), "recv: rank 0 sent a bool or char with tag 0 that is none");
-        assert_eq!(error.class(), Class::Type);
+        assert_eq!(error.class(), ErrorClass::Type);
         assert!(flags.iter().enumerate().all(|(at, flag)| *flag == (at != len - 2)));
         let failed = world.irecv(chars, 0, 0)?.wait().expect_err("a surrogate");
-        assert_eq!(failed.error().class(), Class::Type);
+        assert_eq!(failed.error().class(), ErrorClass::Type);
         chars = failed.into_parts().1.expect("the buffer comes back");
         assert!(chars.iter().enumerate().all(|(at, c)| *c == if at == 1 { '\0' } else { 'a' }));
     }
@@ -345,18 +356,20 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     let error =
         unsafe { raw::recv(comm, Buf::new(into(&mut got), 1, &twice), 0, 1) }.expect_err("an overlap");
     let text = "recv: the type names byte 1 more than once: it cannot be received into";
-    assert_eq!((error.class(), error.to_string().as_str(), got), (Class::Type, text, [7; 4]));
+    assert_eq!((error.class(), error.to_string().as_str(), got), (ErrorClass::Type, text, [7; 4]));
     let mine = Buf::read_only(out(&[1u8, 2, 3, 4]), 1, &twice);
     let room = Buf::new(into(&mut got), 1, &twice);
     for (call, outcome) in [
         // SAFETY: all that the type names lies in the arrays, also below.
-        ("allgather", unsafe { raw::allgather(comm, &mine, &room, Layout::Even(1)) }),
+        ("allgather", unsafe { raw::allgather(comm, &mine, &room, BlockLayout::Uniform(1)) }),
         // SAFETY: as above.
-        ("alltoall", unsafe { raw::alltoall(comm, &mine, Layout::Even(1), &room, Layout::Even(1)) }),
+        ("alltoall", unsafe {
+            raw::alltoall(comm, &mine, BlockLayout::Uniform(1), &room, BlockLayout::Uniform(1))
+        }),
         // SAFETY: as above.
-        ("gather", unsafe { raw::gather(comm, &mine, &room, Layout::Even(1), 0) }),
+        ("gather", unsafe { raw::gather(comm, &mine, &room, BlockLayout::Uniform(1), 0) }),
         // SAFETY: as above.
-        ("scatter", unsafe { raw::scatter(comm, &mine, Layout::Even(1), &room, 0) }),
+        ("scatter", unsafe { raw::scatter(comm, &mine, BlockLayout::Uniform(1), &room, 0) }),
         // SAFETY: as above.
         ("reduce", unsafe { raw::reduce(comm, &mine, &room, &Op::Sum, 0) }),
         // SAFETY: as above.
@@ -384,7 +397,7 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
 fn operations_that_are_told_the_type(world: World) -> mpj::Result<()> {
     let (comm, me, mixed) = (world.as_raw(), world.rank() as i32, mixed());
     // Of two affine maps, the second after the first: associative, and not commutative.
-    let then = Op::from_fn(false, move |first, second, len, datatype| {
+    let then = Op::from_raw_fn(false, move |first, second, len, datatype| {
         assert_eq!(datatype.extent() as usize, size_of::<Mixed>());
         for at in 0..len {
             let (a, b) = (first.cast::<Mixed>().wrapping_add(at), second.cast::<Mixed>().wrapping_add(at));
@@ -419,10 +432,10 @@ fn chains_in_collectives(world: World) -> mpj::Result<()> {
     unsafe { raw::bcast(comm, &if me == 1 { chain.clone() } else { to(&mut got, &of) }, 1) }?;
     assert!(me == 1 || got.iter().copied().eq(whole(1)));
     // SAFETY: as above.
-    unsafe { raw::allgather(comm, &chain, &to(&mut all, &of), Layout::Even(3000)) }?;
+    unsafe { raw::allgather(comm, &chain, &to(&mut all, &of), BlockLayout::Uniform(3000)) }?;
     assert!(all.iter().copied().eq((0..3).flat_map(whole)));
     // SAFETY: as above.
-    unsafe { raw::scatter(comm, &chain, Layout::Even(1000), &to(&mut got[..1000], &of), 2) }?;
+    unsafe { raw::scatter(comm, &chain, BlockLayout::Uniform(1000), &to(&mut got[..1000], &of), 2) }?;
     assert!(got[..1000].iter().copied().eq(whole(2).skip(1000 * me as usize).take(1000)));
     for root in 0..3 {
         // SAFETY: as above.
@@ -433,8 +446,8 @@ fn chains_in_collectives(world: World) -> mpj::Result<()> {
     unsafe { raw::allreduce(comm, &chain, &to(&mut got, &of), &Op::Max) }?;
     assert!(got.iter().copied().eq(whole(2)));
     // SAFETY: nothing is received into a chain.
-    let refused = unsafe { raw::allgather(comm, &to(&mut got, &of), &chain, Layout::Even(1000)) };
-    assert_eq!(refused.expect_err("a chain").class(), Class::Buffer);
+    let refused = unsafe { raw::allgather(comm, &to(&mut got, &of), &chain, BlockLayout::Uniform(1000)) };
+    assert_eq!(refused.expect_err("a chain").class(), ErrorClass::Buffer);
     Ok(())
 }
 
@@ -451,32 +464,33 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     }
     let text = format!("send: {} items are more bytes than can be counted", usize::MAX / 4);
     let error = world.send(&Huge, 0, 0).expect_err("too large");
-    assert_eq!((error.class(), error.to_string()), (Class::Count, text));
-    assert_eq!(world.isend(Huge, 0, 0).expect_err("too large").class(), Class::Count);
+    assert_eq!((error.class(), error.to_string()), (ErrorClass::Count, text));
+    assert_eq!(world.isend(Huge, 0, 0).expect_err("too large").class(), ErrorClass::Count);
     let (comm, bytes) = (world.as_raw(), [1u8; 7]);
     let ragged = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
     // SAFETY: initialised bytes, and nothing is written; also below.
     let error = unsafe { raw::send(comm, ragged, 0, 0, Mode::Standard) }.expect_err("7 bytes");
     let text = "send: the chain has 7 bytes, which are no whole number of items of 4 bytes";
-    assert_eq!((error.class(), error.to_string().as_str()), (Class::Count, text));
+    assert_eq!((error.class(), error.to_string().as_str()), (ErrorClass::Count, text));
     let endless = Buf::chain([ChainSegment { base: bytes.as_ptr(), len: usize::MAX }; 3], Primitive::U8);
     // SAFETY: it is refused before anything is read.
     let error = unsafe { raw::send(comm, endless, 0, 0, Mode::Standard) }.expect_err("endless");
-    assert_eq!(error.class(), Class::Count);
+    assert_eq!(error.class(), ErrorClass::Count);
     // SAFETY: as above.
     let error = unsafe { raw::send(comm, Buf::in_place(), 0, 0, Mode::Standard) }.expect_err("no other");
-    assert_eq!(error.class(), Class::Buffer);
+    assert_eq!(error.class(), ErrorClass::Buffer);
     let chain = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U8);
     // SAFETY: it is refused before anything is written.
     let error = unsafe { raw::recv(comm, chain, 0, 0) }.expect_err("a chain");
-    assert_eq!(error.class(), Class::Buffer);
+    assert_eq!(error.class(), ErrorClass::Buffer);
     // The parts of others are looked at as one's own is.
     let (mut got, everywhere) = ([0u64], Datatype::of::<u64>().resized(0, 0).expect("no extent"));
     let endless = Buf::read_only(bytes.as_ptr(), 1 << 62, everywhere);
-    let varying = Layout::Varying { counts: &[1 << 61], displacements: &[1] };
-    for (send, layout, class) in
-        [(endless, varying, Class::Count), (Buf::in_place(), Layout::Even(0), Class::Buffer)]
-    {
+    let varying = BlockLayout::Varying { counts: &[1 << 61], displacements: &[1] };
+    for (send, layout, class) in [
+        (endless, varying, ErrorClass::Count),
+        (Buf::in_place(), BlockLayout::Uniform(0), ErrorClass::Buffer),
+    ] {
         // SAFETY: it is refused before anything is read; also below.
         let refused = unsafe { raw::scatter(comm, &send, layout, &Buf::in_place(), 0) };
         assert_eq!(refused.expect_err("nothing to send").class(), class);
@@ -484,17 +498,18 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     let ragged = || Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
     let into = Buf::slice_mut(&mut got);
     // SAFETY: as above.
-    let refused = unsafe { raw::alltoall(comm, &ragged(), Layout::Even(0), &into, Layout::Even(0)) };
-    assert_eq!(refused.expect_err("7 bytes").class(), Class::Count);
+    let refused =
+        unsafe { raw::alltoall(comm, &ragged(), BlockLayout::Uniform(0), &into, BlockLayout::Uniform(0)) };
+    assert_eq!(refused.expect_err("7 bytes").class(), ErrorClass::Count);
     // SAFETY: as above.
     let refused =
         unsafe { raw::reduce_scatter(comm, &ragged(), &Buf::slice_mut(&mut [0u32; 0]), &[0], &Op::Sum) };
-    assert_eq!(refused.expect_err("7 bytes").class(), Class::Count);
+    assert_eq!(refused.expect_err("7 bytes").class(), ErrorClass::Count);
     let beyond = Buf::new(into.base(), 1 << 61, Primitive::U64);
-    let varying = Layout::Varying { counts: &[1 << 61], displacements: &[0] };
+    let varying = BlockLayout::Varying { counts: &[1 << 61], displacements: &[0] };
     // SAFETY: as above.
     let refused = unsafe { raw::gather(comm, &Buf::in_place(), &beyond, varying, 0) };
-    assert_eq!(refused.expect_err("too large").class(), Class::Count);
+    assert_eq!(refused.expect_err("too large").class(), ErrorClass::Count);
     // Displacements that are addresses.
     let (mine, mut got) = ([5u16, 6], [0u16; 2]);
     let at = mine.as_ptr().expose_provenance() as i64;

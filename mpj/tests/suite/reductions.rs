@@ -2,7 +2,7 @@
 
 use crate::common::reduction::{check, fold};
 use crate::common::{COUNTS, LONG, RANKS, blanks, ranks, samples};
-use mpj::{Class, Datatype, Intracomm, Op, View, ViewMut};
+use mpj::{Datatype, ErrorClass, Intracomm, Op, View, ViewMut};
 
 fn predefined() -> [Op; 10] {
     use Op::{Band, Bor, Bxor, Land, Lor, Lxor, Max, Min, Prod, Sum};
@@ -97,7 +97,7 @@ fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
                 comm.scan(&mine, &mut got, op.clone()),
                 comm.reduce_scatter(&mine, &mut [] as &mut [T; 0], &vec![0; comm.size()], op.clone()),
             ];
-            assert!(refused.into_iter().all(|r| r.is_err_and(|e| e.class() == Class::Op)), "{op:?}");
+            assert!(refused.into_iter().all(|r| r.is_err_and(|e| e.class() == ErrorClass::Op)), "{op:?}");
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{SIZES, alive, blanks, forget, job, samples};
-use mpj::{ANY_SOURCE, ANY_TAG, Class, Request, World, wait_all, wait_any};
+use mpj::{ANY_SOURCE, ANY_TAG, ErrorClass, Request, World, wait_all, wait_any};
 
 #[mpj::test(ranks = 2)]
 fn owned_requests_give_the_buffer_back(world: World) -> mpj::Result<()> {
@@ -14,7 +14,7 @@ fn owned_requests_give_the_buffer_back(world: World) -> mpj::Result<()> {
         let sending = world.isend(samples::<f64>(me, len, len), other, 1)?;
         let synchronous = world.issend(samples::<f64>(me, 0, len).into_boxed_slice(), other, 2)?;
         let (got, status) = receiving.wait()?;
-        assert_eq!((status.rank(), status.tag(), status.bytes()), (other, 1, 8 * len));
+        assert_eq!((status.source_rank(), status.tag(), status.bytes()), (other, 1, 8 * len));
         assert_eq!(got, samples::<f64>(other, len, len));
         let mut again = blanks::<f64>(len);
         world.recv(&mut again, other, 2)?;
@@ -34,11 +34,11 @@ fn a_test_gives_the_request_back_until_the_end(world: World) -> mpj::Result<()> 
     }
     let mut receiving = world.irecv(vec![0u32; 9], 1, 0)?;
     for _ in 0..100 {
-        receiving = receiving.test().expect_err("nothing was sent yet");
+        receiving = receiving.try_wait().expect_err("nothing was sent yet");
     }
     world.send(&[0u8; 0], 1, 1)?;
     let (got, status) = loop {
-        match receiving.test() {
+        match receiving.try_wait() {
             Ok(outcome) => break outcome?,
             Err(open) => receiving = open,
         }
@@ -92,7 +92,7 @@ fn wait_any_serves_every_sender(world: World) -> mpj::Result<()> {
     let mut count = [0usize; 4];
     while let Some((_, outcome)) = wait_any(&mut open) {
         let ([from, at], status) = outcome?;
-        assert_eq!((status.rank(), count[from]), (from, at));
+        assert_eq!((status.source_rank(), count[from]), (from, at));
         count[from] += 1;
         if count[from] < EACH {
             open.push(world.irecv([0usize; 2], from, 0)?);
@@ -110,7 +110,7 @@ fn cancelled_and_dropped_receives_take_no_message(world: World) -> mpj::Result<(
     assert!(taken_back.cancel());
     assert!(!taken_back.cancel(), "only once");
     let failed = taken_back.wait().expect_err("cancelled");
-    assert_eq!(failed.error().class(), Class::Request);
+    assert_eq!(failed.error().class(), ErrorClass::Request);
     assert_eq!(failed.into_parts().1, Some(vec![7u8; 100]), "the buffer comes back untouched");
     drop(world.irecv([0u8; 100], ANY_SOURCE, ANY_TAG)?);
     world.barrier()?;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::{SIZES, alive, blanks, ranks, samples};
-use mpj::{ANY_SOURCE, Class, World};
+use mpj::{ANY_SOURCE, ErrorClass, World};
 
 #[mpj::test(ranks = 2)]
 fn scopes_lend_buffers_and_give_them_back(world: World) -> mpj::Result<()> {
@@ -59,7 +59,7 @@ fn scoped_receives_are_taken_back_by_drop_and_cancel(world: World) -> mpj::Resul
         drop(s.irecv(&mut dropped, other, 0)?);
         let back = s.irecv(&mut cancelled, other, 0)?;
         assert!(back.cancel());
-        assert_eq!(back.wait().expect_err("cancelled").class(), Class::Request);
+        assert_eq!(back.wait().expect_err("cancelled").class(), ErrorClass::Request);
         let stays = s.irecv(&mut kept, other, 0)?;
         s.isend(&[7u8], other, 0)?;
         stays.wait().map(|_| ())

@@ -1,10 +1,10 @@
 //! What a rank says it has moved is what it has moved, by the way it went.
 
 use mpj::buffer::Buffer;
-use mpj::{Class, Datatype, Op, Stats, View, World};
+use mpj::{Datatype, ErrorClass, Op, Stats, View, World};
 
 /// What one device of a job of threads has moved, and the rest.
-fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::Local) {
+fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::LocalTraffic) {
     let Stats { devices, local, .. } = world.stats();
     let moved = devices.iter().find(|(_, traffic)| *traffic != Default::default());
     (moved.or(devices.first()).expect("there is a device").1, local)
@@ -62,8 +62,8 @@ fn what_came_before_its_receive_is_copied_twice(world: World) -> mpj::Result<()>
     let before = now(&world).1;
     world.recv(&mut [0u8; 500], 0, 0)?;
     let after = now(&world).1;
-    assert_eq!(after.early.number - before.early.number, 1);
-    assert_eq!(after.early.bytes - before.early.bytes, 500);
+    assert_eq!(after.unexpected.number - before.unexpected.number, 1);
+    assert_eq!(after.unexpected.bytes - before.unexpected.bytes, 500);
     world.barrier()
 }
 
@@ -88,7 +88,13 @@ fn what_was_taken_before_its_communicator_was_freed_counts_when_it_is_received(
     assert_eq!(now(&world).1, before, "its block was taken over");
     second.recv(&mut [0u8; 300])?;
     let after = now(&world).1;
-    assert_eq!((after.early.number - before.early.number, after.early.bytes - before.early.bytes), (1, 300));
+    assert_eq!(
+        (
+            after.unexpected.number - before.unexpected.number,
+            after.unexpected.bytes - before.unexpected.bytes
+        ),
+        (1, 300)
+    );
     Ok(world.barrier()?)
 }
 
@@ -102,13 +108,15 @@ fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::e
     for _ in 0..3 {
         // There is no memory for it to wait in: nothing was moved.
         let error = world.send(&endless, world.rank(), 0).expect_err("too long");
-        assert_eq!(error.class(), Class::NoMem);
+        assert_eq!(error.class(), ErrorClass::NoMem);
         match world.rank() {
             0 => world.send(&endless, 1, 0)?,
-            _ => assert_eq!(world.recv(&mut [0u8], 0, 0).expect_err("too long").class(), Class::Truncate),
+            _ => {
+                assert_eq!(world.recv(&mut [0u8], 0, 0).expect_err("too long").class(), ErrorClass::Truncate)
+            }
         }
     }
-    assert_eq!(world.stats().local.own, before.local.own);
+    assert_eq!(world.stats().local.to_self, before.local.to_self);
     if world.rank() == 0 {
         assert_eq!(now(&world).0.announced.bytes, u64::MAX, "it stays there");
     }
@@ -122,7 +130,7 @@ fn a_message_to_oneself_has_no_device(world: World) -> mpj::Result<()> {
     world.sendrecv(&[3u32; 25], 0, 0, &mut got, 0, 0)?;
     let after = world.stats();
     assert_eq!(after.devices, before.devices);
-    assert_eq!(after.local.own.bytes - before.local.own.bytes, 100);
+    assert_eq!(after.local.to_self.bytes - before.local.to_self.bytes, 100);
     assert!(after.copies().bytes > before.copies().bytes);
     Ok(())
 }
@@ -130,13 +138,13 @@ fn a_message_to_oneself_has_no_device(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 3)]
 fn what_a_freed_communicator_moved_still_counts(world: World) -> mpj::Result<()> {
     let other = world.dup()?;
-    let before = world.stats().local.own;
+    let before = world.stats().local.to_self;
     other.sendrecv(&[1u8; 64], other.rank(), 0, &mut [0u8; 64], other.rank(), 0)?;
     let mut sum = [0u64];
     other.allreduce(&[1u64], &mut sum, Op::Sum)?;
     other.free()?;
     drop(other);
-    assert_eq!(world.stats().local.own.bytes - before.bytes, 64);
+    assert_eq!(world.stats().local.to_self.bytes - before.bytes, 64);
     assert!(world.stats().to_string().contains("copies in all"));
     world.barrier()
 }

@@ -61,7 +61,7 @@ fn some_come_at_once_and_keep_their_places(world: World) -> mpj::Result<()> {
             for (place, outcome) in looked.iter_mut().rev().map(|(place, outcome)| (*place, outcome)) {
                 let at = names.remove(place);
                 let (buffer, status) = outcome.as_mut().expect("arrives");
-                assert_eq!((**buffer, status.rank()), ([1 + at % 2, at / 2], 1 + at % 2));
+                assert_eq!((**buffer, status.source_rank()), ([1 + at % 2, at / 2], 1 + at % 2));
             }
             assert_eq!(names.len(), open.len());
             looked = wait_some(&mut open);
@@ -95,7 +95,7 @@ fn looking_takes_nothing_that_has_not_ended(world: World) -> mpj::Result<()> {
     };
     assert_eq!(all.into_iter().map(|outcome| outcome.map(|o| o.0)).collect::<Result<Vec<_>, _>>()?, [[10]]);
     assert!(test_any::<mpj::Request<u8>>(&mut Vec::new()).is_none());
-    assert!(wait_some::<mpj::Watch<'_>>(&mut Vec::new()).is_empty());
+    assert!(wait_some::<mpj::RequestRef<'_>>(&mut Vec::new()).is_empty());
     assert!(test_all(Vec::<mpj::ScopedSend<'_>>::new()).is_ok_and(|all| all.is_empty()));
     Ok(())
 }
@@ -108,11 +108,11 @@ fn failures_are_told_in_their_places(world: World) -> mpj::Result<()> {
     assert!(taken_back.cancel());
     world.send(&[5u8; 4], other, 1)?;
     world.send(&[6u8; 4], other, 2)?;
-    let classes = |watch: mpj::Watch<'_>| watch.wait().map_err(|e| e.class());
-    assert_eq!(classes(taken_back.watch()), Err(mpj::Class::Request));
+    let classes = |watch: mpj::RequestRef<'_>| watch.wait().map_err(|e| e.class());
+    assert_eq!(classes(taken_back.watch()), Err(mpj::ErrorClass::Request));
     let outcomes: Vec<_> = wait_all(receives.iter().map(Waitable::watch).collect());
     assert_eq!(outcomes[0].as_ref().map(|s| s.bytes()).ok(), Some(4));
-    assert_eq!(outcomes[1].as_ref().unwrap_err().class(), mpj::Class::Truncate);
+    assert_eq!(outcomes[1].as_ref().unwrap_err().class(), mpj::ErrorClass::Truncate);
     Ok(())
 }
 

@@ -108,7 +108,7 @@ fn a_message_that_is_refused_ends_there() {
                 world.recv(&mut [0u8], 0, 3)?;
                 for tag in [1, 2] {
                     let refused = world.recv(&mut short, 0, tag).unwrap_err();
-                    assert_eq!(refused.class(), mpj::Class::Truncate);
+                    assert_eq!(refused.class(), mpj::ErrorClass::Truncate);
                 }
                 world.barrier()?;
             }

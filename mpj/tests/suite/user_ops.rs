@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::reduction::check;
 use crate::common::{COUNTS, LONG, RANKS, ranks, samples};
 use mpj::pool::{Pool, RawBuffer};
-use mpj::{Class, Datatype, Equivalent, Op, ViewMut};
+use mpj::{Datatype, Equivalent, ErrorClass, Op, ViewMut};
 
 /// Maps x → a·x + b; one after the other is associative and not commutative.
 type Affine = [u64; 2];
@@ -56,7 +56,7 @@ fn operations_of_the_user_that_commute() {
             }
             let (mine, mut other) = ([1.5f32; 4], [0f32; 4]);
             let refused = world.allreduce(&mine, &mut other, op).expect_err("an operation on other items");
-            assert_eq!(refused.class(), Class::Op);
+            assert_eq!(refused.class(), ErrorClass::Op);
             Ok(())
         });
     }
@@ -70,8 +70,8 @@ fn user_operations_refuse_views_of_other_places(world: mpj::World) {
     let (mine, mut got) = ([1u32, 2], [0u32; 2]);
     let op = || Op::user(true, |a: &[u32; 2], b: &[u32; 2]| [a[0] + b[0], a[1] + b[1]]);
     let mut outside = ViewMut::new(&mut got, 2, &swapped, 1).expect("inside");
-    assert_eq!(world.allreduce(&mine, &mut outside, op()).expect_err("refused").class(), Class::Op);
-    assert_eq!(world.scan(&mine, &mut outside, op()).expect_err("refused").class(), Class::Op);
+    assert_eq!(world.allreduce(&mine, &mut outside, op()).expect_err("refused").class(), ErrorClass::Op);
+    assert_eq!(world.scan(&mine, &mut outside, op()).expect_err("refused").class(), ErrorClass::Op);
     assert_eq!(world.allreduce(&[mine], &mut [mine], op()).map_err(|e| e.class()), Ok(()));
 }
 

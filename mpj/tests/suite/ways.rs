@@ -38,7 +38,7 @@ fn borrowed_and_owned_messages_arrive() {
 fn lent_blocks_come_home() {
     pair(|world, other| {
         if world.rank() == 0 {
-            let mut samples = world.slice(0u8, 20 << 10)?;
+            let mut samples = world.alloc_slice(0u8, 20 << 10)?;
             samples.fill(7);
             let (samples, _) = world.isend(samples, other, 0)?.wait()?;
             assert_eq!(samples[9], 7);
@@ -48,9 +48,9 @@ fn lent_blocks_come_home() {
             world.isend(message.commit(), other, 1)?.wait()?;
         } else {
             let (lent, _) = world.recv_block(other, 0)?;
-            assert_eq!((lent.is_lent(), lent.view::<u8>()?[19 << 10]), (true, 7));
+            assert_eq!((lent.is_zero_copy(), lent.try_as_slice::<u8>()?[19 << 10]), (true, 7));
             drop(lent);
-            let mut message = world.recv_block(other, 1)?.0.into_buffer()?;
+            let mut message = world.recv_block(other, 1)?.0.try_into_buffer()?;
             assert_eq!(message.view::<u64>()?[2199], 1);
             assert_eq!(message.read_object::<String>()?, "a word");
         }
@@ -85,9 +85,9 @@ fn collectives_and_objects_have_their_results() {
         assert_eq!(words.len(), 2);
         let mut prepared = world.allreduce_init([1u32; 4], [0u32; 4], Op::Max)?;
         for round in 0..2 {
-            prepared.buffers().0[3] = (world.rank() + 10 * round) as u32;
+            prepared.buffers_mut().0[3] = (world.rank() + 10 * round) as u32;
             prepared.start()?.wait()?;
-            assert_eq!(prepared.buffers().1[3], 1 + 10 * round as u32);
+            assert_eq!(prepared.buffers_mut().1[3], 1 + 10 * round as u32);
         }
         let half = world.split(Some(world.rank() as u32), 0)?;
         assert!(half.is_some_and(|half| half.size() == 1));

@@ -4,13 +4,13 @@ use core::ptr::NonNull;
 
 use super::Region;
 use crate::buddy::{Leaf, Map};
-use crate::cache::{self, Home};
+use crate::cache::{self, RegionTag};
 use crate::class::Class;
 use crate::{MIN_BLOCK, Storage};
 
 /// Where a block that comes back lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct BlockLocation {
     pub(super) slot: usize,
     pub(super) base: NonNull<u8>,
     /// None for a whole region.
@@ -19,7 +19,7 @@ pub(super) struct Place {
 
 /// Counters of what the regions have given out, whether it lives or is kept for the next request.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct RegionCounters {
     pub(super) blocks: u64,
     pub(super) bytes: usize,
     pub(super) peak: usize,
@@ -76,9 +76,9 @@ impl<S: Storage> Owned<S> {
 
     /// Returns where blocks of a class, or one without, in this region are at home.
     #[inline]
-    pub(super) fn home(&self, class: Option<Class>) -> Home {
-        // SAFETY: it is a region, whose alignment is `Home::ALIGN`, and a size is a multiple of an alignment.
-        unsafe { Home::new(self.0.cast(), class) }
+    pub(super) fn home(&self, class: Option<Class>) -> RegionTag {
+        // SAFETY: it is a region, whose alignment is `RegionTag::ALIGN`, and a size is a multiple of an alignment.
+        unsafe { RegionTag::new(self.0.cast(), class) }
     }
 }
 
@@ -104,8 +104,8 @@ impl<S: Storage> Entry<S> {
         &mut self,
         offset: usize,
         class: Option<Class>,
-        tally: &mut Tally,
-    ) -> cache::RawBlock {
+        tally: &mut RegionCounters,
+    ) -> cache::BlockPtr {
         let capacity = class.map_or_else(|| self.size(), Class::bytes);
         self.live += 1;
         tally.blocks += 1;
@@ -116,11 +116,11 @@ impl<S: Storage> Entry<S> {
         let base = self.region.get().storage.base();
         // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
         let base = unsafe { base.add(offset) };
-        cache::RawBlock { base, home: self.region.home(class) }
+        cache::BlockPtr { base, home: self.region.home(class) }
     }
 
     #[inline]
-    pub(super) fn take(&mut self, class: Class, tally: &mut Tally) -> Option<cache::RawBlock> {
+    pub(super) fn take(&mut self, class: Class, tally: &mut RegionCounters) -> Option<cache::BlockPtr> {
         let Division::Split(map) = &mut self.division else { return None };
         let Leaf(leaf) = map.alloc_class(class)?;
         Some(self.count(leaf as usize * MIN_BLOCK, Some(class), tally))

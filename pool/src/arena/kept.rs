@@ -3,9 +3,9 @@
 use core::ptr::NonNull;
 
 use super::state::State;
-use super::{Arena, Keeping, Region};
+use super::{Arena, CacheShared, Region};
 use crate::block::Block;
-use crate::cache::{self, Budget, Local, PLAIN, RawBlock, Remains, Teardown};
+use crate::cache::{self, BlockPtr, Budget, DeferredFree, PLAIN, Teardown, ThreadCache};
 use crate::class::Class;
 use crate::{AllocError, Storage};
 
@@ -17,7 +17,7 @@ impl<S: Storage> Arena<S> {
     ///
     /// `id` is that of this arena: who asks has it at hand, while the arena may not be in the cache.
     #[inline(always)]
-    pub(crate) fn alloc_kept(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
+    pub(crate) fn alloc_cached(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
         if let Some(Some(block)) = cache::with_last(id, |local| local.pop(class, len)) {
             // SAFETY: the thread kept a free block of this arena, and has just counted it as live.
@@ -35,7 +35,7 @@ impl<S: Storage> Arena<S> {
     fn fetch(&self, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
         if let Some(Some(block)) = cache::with_other(id, |local| local.pop(class, len)) {
-            // SAFETY: as in `alloc_kept`.
+            // SAFETY: as in `alloc_cached`.
             return Ok(unsafe { Block::new(block) });
         }
         self.fetch_slowly(len)
@@ -46,7 +46,7 @@ impl<S: Storage> Arena<S> {
     fn fetch_slowly(&self, len: usize) -> Result<Block<S>, AllocError> {
         if let Some(keeping) = &self.keeping
             && let Some(class) = self.class(len)
-            && self.adopt(keeping)
+            && self.attach_thread(keeping)
             && let Some(Some(block)) = cache::with_local(keeping.id, |local| {
                 // Only now are the magazines at hand those of this pool: they may have a block after all.
                 let near = local.near(class);
@@ -67,7 +67,7 @@ impl<S: Storage> Arena<S> {
                         && !local.enlarge(class, &keeping.large)
                         && local.should_rebalance()
                     {
-                        self.rob(keeping, local, class);
+                        self.steal_budget(keeping, local, class);
                     }
                     let is_stocked = self.restock(keeping, local, class);
                     let from = if is_stocked { class } else { near? };
@@ -77,14 +77,14 @@ impl<S: Storage> Arena<S> {
                 Some(block)
             })
         {
-            // SAFETY: as in `alloc_kept`.
+            // SAFETY: as in `alloc_cached`.
             return Ok(unsafe { Block::new(block) });
         }
         self.alloc(len)
     }
 
     /// Fills an empty magazine from the depot, or else from a region; returns whether it got something.
-    fn restock(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
+    fn restock(&self, keeping: &CacheShared, local: &ThreadCache, class: Class) -> bool {
         if keeping.depot.restock(local, class) > 0 {
             return true;
         }
@@ -102,7 +102,7 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// As for `give`.
     #[inline]
-    pub(crate) unsafe fn keep(block: RawBlock) {
+    pub(crate) unsafe fn free_to_cache(block: BlockPtr) {
         let region: NonNull<Region<S>> = block.home.region().cast();
         // SAFETY: the block is live, so its region lives (invariant 2 of Arena).
         let id = unsafe { (*region.as_ptr()).id };
@@ -119,13 +119,13 @@ impl<S: Storage> Arena<S> {
     /// As for `give`.
     #[cold]
     #[inline(never)]
-    unsafe fn keep_elsewhere(block: RawBlock) {
+    unsafe fn keep_elsewhere(block: BlockPtr) {
         let region: NonNull<Region<S>> = block.home.region().cast();
         // SAFETY: the block is live, so its region lives (invariant 2 of Arena).
         let id = unsafe { (*region.as_ptr()).id };
         if id == PLAIN {
             // SAFETY: the caller's promise.
-            return unsafe { Self::give(block) };
+            return unsafe { Self::free_to_region(block) };
         }
         if cache::with_other(id, |local| local.push(block)) != Some(true) {
             // SAFETY: the caller's promise; the block was not taken back above.
@@ -136,14 +136,14 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// As for `give`.
     #[cold]
-    unsafe fn keep_slowly(block: RawBlock) {
+    unsafe fn keep_slowly(block: BlockPtr) {
         // SAFETY: the caller's promise.
         let (arena, place) = unsafe { Self::place_of(block) };
         // SAFETY: the block is live, so the arena lives (invariant 1), until it is pushed below at least.
         let shared = unsafe { &*arena.as_ptr() };
         if let Some(keeping) = &shared.keeping
             && let Some(class) = place.class
-            && shared.adopt(keeping)
+            && shared.attach_thread(keeping)
         {
             // Captures a pointer, not a reference: a thread that sees the push of the last block may free the arena at once.
             let kept = cache::with_local(keeping.id, |local| {
@@ -162,11 +162,11 @@ impl<S: Storage> Arena<S> {
             }
         }
         // SAFETY: the caller's promise; the block was not taken back above.
-        unsafe { Self::give(block) }
+        unsafe { Self::free_to_region(block) }
     }
 
     /// Takes the budget of another class's magazine, which it empties, for that of `class`; returns whether that has grown.
-    fn rob(&self, keeping: &Keeping, local: &Local, class: Class) -> bool {
+    fn steal_budget(&self, keeping: &CacheShared, local: &ThreadCache, class: Class) -> bool {
         let Some(victim) = local.victim(class) else { return false };
         self.unload(local, victim, local.len(victim));
         local.shut(victim, &keeping.large);
@@ -174,13 +174,13 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Makes the magazine of `class` larger, or else puts what is too much elsewhere.
-    fn make_room(&self, local: &Local, class: Class) {
+    fn make_room(&self, local: &ThreadCache, class: Class) {
         let Some(keeping) = &self.keeping else { return };
         if local.enlarge(class, &keeping.large) {
             return;
         }
         let should_rebalance = local.should_rebalance();
-        if should_rebalance && self.rob(keeping, local, class) {
+        if should_rebalance && self.steal_budget(keeping, local, class) {
             return;
         }
         let count = local.overflow(class);
@@ -198,7 +198,7 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Gives `count` blocks that a thread keeps back to their regions.
-    fn unload(&self, local: &Local, class: Class, count: usize) {
+    fn unload(&self, local: &ThreadCache, class: Class, count: usize) {
         if count > 0 {
             let mut state = self.lock.lock();
             let blocks = core::iter::from_fn(|| local.unstock(class)).take(count);
@@ -206,7 +206,7 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    fn untake(state: &mut State<S>, block: RawBlock) {
+    fn untake(state: &mut State<S>, block: BlockPtr) {
         // SAFETY: a block that is kept was taken from its region, which is not removed before it comes back.
         let (_, place) = unsafe { Self::place_of(block) };
         state.untake(place);
@@ -237,11 +237,11 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Makes sure that the calling thread has its magazines at hand; returns false if it is ending.
-    fn adopt(&self, keeping: &Keeping) -> bool {
+    fn attach_thread(&self, keeping: &CacheShared) -> bool {
         if cache::with_local(keeping.id, |_| ()).is_some() {
             return true;
         }
-        let make = || Local::new(keeping.budget);
+        let make = || ThreadCache::new(keeping.budget);
         let register = |local| self.lock.lock().register(local);
         // SAFETY: `detach` closes what is registered before it frees the arena, and `retire` is of this type.
         unsafe { cache::adopt(keeping.id, self.this.cast(), Self::retire, make, register) }
@@ -252,7 +252,11 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// `pool` is an arena of this type, which lives, and `local` is registered with it; its thread, which calls this,
     /// does not use it again.
-    unsafe fn retire(pool: NonNull<()>, local: &Local, teardown: &mut Teardown) -> Option<Remains> {
+    unsafe fn retire(
+        pool: NonNull<()>,
+        local: &ThreadCache,
+        teardown: &mut Teardown,
+    ) -> Option<DeferredFree> {
         let arena: NonNull<Arena<S>> = pool.cast();
         // SAFETY: the caller's promise: it lives, and who detaches it waits for the `Teardown`.
         let shared = unsafe { &*arena.as_ptr() };

@@ -2,23 +2,23 @@
 
 use core::ptr::NonNull;
 
-use super::entry::{Division, Entry, Owned, Place, Tally};
+use super::entry::{BlockLocation, Division, Entry, Owned, RegionCounters};
 use super::{Arena, Region};
 use crate::buddy::Leaf;
-use crate::cache::{self, Ledger, Local};
+use crate::cache::{self, AllocCounters, ThreadCache};
 use crate::class::Class;
-use crate::registration::Known;
+use crate::registration::RegisteredStorage;
 use crate::{MIN_BLOCK, PoolStats, Storage};
 
 /// The regions of an arena, and its counters.
 #[derive(Debug)]
 pub(super) struct State<S: Storage> {
     slots: Vec<Option<Entry<S>>>,
-    tally: Tally,
+    tally: RegionCounters,
     /// The most bytes that regions of many blocks had at one time.
     most_bytes: usize,
     /// What was handed out and taken back under the lock, and by threads that have ended.
-    ledger: Ledger,
+    ledger: AllocCounters,
     locals: Vec<Registered>,
     /// The pool is gone.
     orphaned: bool,
@@ -32,13 +32,13 @@ pub(super) struct State<S: Storage> {
 /// 1. They live as long as they are in `State::locals`: their thread unregisters them before it frees them, unless they
 ///    were closed, and who closes them forgets them.
 #[derive(Debug)]
-struct Registered(NonNull<Local>);
+struct Registered(NonNull<ThreadCache>);
 
 // SAFETY: only counts are read and flags raised through it, all atomic.
 unsafe impl Send for Registered {}
 
 impl Registered {
-    fn get(&self) -> &Local {
+    fn get(&self) -> &ThreadCache {
         // SAFETY: invariant 1.
         unsafe { self.0.as_ref() }
     }
@@ -51,9 +51,9 @@ impl<S: Storage> State<S> {
     pub(super) fn new() -> State<S> {
         State {
             slots: Vec::new(),
-            tally: Tally::default(),
+            tally: RegionCounters::default(),
             most_bytes: 0,
-            ledger: Ledger::default(),
+            ledger: AllocCounters::default(),
             locals: Vec::new(),
             orphaned: false,
             buried: false,
@@ -73,7 +73,7 @@ impl<S: Storage> State<S> {
         if free.is_none() {
             self.slots.push(None);
         }
-        let region = Owned::new(Region { storage: Known::new(storage), arena, id, slot });
+        let region = Owned::new(Region { storage: RegisteredStorage::new(storage), arena, id, slot });
         self.slots[slot] = Some(Entry { region, division, live: 0, idle_since: 0 });
         let more = self.split().map(Entry::size).sum::<usize>().saturating_sub(self.most_bytes);
         self.most_bytes += more;
@@ -90,7 +90,7 @@ impl<S: Storage> State<S> {
 
     /// Takes a block of a class out of any region that has one, and counts it as live.
     #[inline]
-    pub(super) fn grant(&mut self, class: Class, requested: usize) -> Option<cache::RawBlock> {
+    pub(super) fn grant(&mut self, class: Class, requested: usize) -> Option<cache::BlockPtr> {
         let entry = self.take(class)?;
         self.hand_out(class.bytes(), requested);
         Some(entry)
@@ -98,7 +98,7 @@ impl<S: Storage> State<S> {
 
     /// Takes a block of a class out of the first region that has one, so that the last ones fall idle.
     #[inline]
-    pub(super) fn take(&mut self, class: Class) -> Option<cache::RawBlock> {
+    pub(super) fn take(&mut self, class: Class) -> Option<cache::BlockPtr> {
         // A loop: `flatten` takes as long as the rest.
         for slot in &mut self.slots {
             if let Some(entry) = slot
@@ -111,7 +111,7 @@ impl<S: Storage> State<S> {
     }
 
     /// Hands out the smallest idle region of one block that holds `len` bytes, and at most twice as many.
-    pub(super) fn grant_whole(&mut self, len: usize) -> Option<cache::RawBlock> {
+    pub(super) fn grant_whole(&mut self, len: usize) -> Option<cache::BlockPtr> {
         let fits = |entry: &&mut Entry<S>| {
             matches!(entry.division, Division::Whole { taken: false })
                 && (len..=len.saturating_mul(2)).contains(&entry.size())
@@ -126,7 +126,7 @@ impl<S: Storage> State<S> {
 
     /// Takes a live block back. Returns a region that has been idle for long, to be dropped with the lock open.
     #[inline]
-    pub(super) fn take_back(&mut self, place: Place) -> Option<Entry<S>> {
+    pub(super) fn free_block(&mut self, place: BlockLocation) -> Option<Entry<S>> {
         self.ledger.frees += 1;
         self.ledger.returned += self.untake(place) as u64;
         if place.class.is_some() {
@@ -151,7 +151,7 @@ impl<S: Storage> State<S> {
     /// Makes a live block larger where it is, for `len` bytes; returns false if what it takes is not free.
     ///
     /// It counts as one more request, and as a block that comes back, but for the number of blocks.
-    pub(super) fn grow(&mut self, place: Place, to: Class, len: usize) -> Option<cache::RawBlock> {
+    pub(super) fn grow(&mut self, place: BlockLocation, to: Class, len: usize) -> Option<cache::BlockPtr> {
         let from = place.class?;
         let entry = self.slots.get_mut(place.slot)?.as_mut()?;
         let Division::Split(map) = &mut entry.division else { return None };
@@ -164,12 +164,12 @@ impl<S: Storage> State<S> {
         self.ledger.asked += len as u64;
         self.ledger.granted += to.bytes() as u64;
         self.ledger.returned += from.bytes() as u64;
-        Some(cache::RawBlock { base: place.base, home: entry.region.home(Some(to)) })
+        Some(cache::BlockPtr { base: place.base, home: entry.region.home(Some(to)) })
     }
 
     /// Gives a block back to its region; returns how many bytes it had.
     #[inline]
-    pub(super) fn untake(&mut self, Place { slot, base, class }: Place) -> usize {
+    pub(super) fn untake(&mut self, BlockLocation { slot, base, class }: BlockLocation) -> usize {
         let Some(Some(entry)) = self.slots.get_mut(slot) else {
             self.tally.strays += 1;
             return 0;
@@ -192,7 +192,7 @@ impl<S: Storage> State<S> {
     }
 
     /// Knows the magazines of one more thread.
-    pub(super) fn register(&mut self, local: NonNull<Local>) {
+    pub(super) fn register(&mut self, local: NonNull<ThreadCache>) {
         let local = Registered(local);
         // A thread may meet the pool by freeing a block of it, after the pool is gone.
         if self.orphaned {
@@ -202,7 +202,7 @@ impl<S: Storage> State<S> {
     }
 
     /// Forgets the magazines of a thread, but not what they have counted.
-    pub(super) fn unregister(&mut self, local: &Local) {
+    pub(super) fn unregister(&mut self, local: &ThreadCache) {
         self.locals.retain(|known| !core::ptr::eq(known.0.as_ptr(), local));
         self.ledger.add(&local.ledger());
     }
@@ -231,7 +231,7 @@ impl<S: Storage> State<S> {
     }
 
     /// Returns what was handed out and taken back in all places.
-    pub(super) fn ledger(&self) -> Ledger {
+    pub(super) fn ledger(&self) -> AllocCounters {
         let mut sum = self.ledger;
         self.locals.iter().for_each(|local| sum.add(&local.get().ledger()));
         sum
@@ -277,11 +277,11 @@ impl<S: Storage> State<S> {
         let ledger = self.ledger();
         let mut stats = PoolStats {
             live_blocks: ledger.live_blocks(),
-            live_granted: ledger.live_granted(),
+            live_bytes: ledger.live_granted(),
             peak_granted: tally.peak as u64,
-            kept: (tally.bytes as u64).saturating_sub(ledger.live_granted()),
+            cached_bytes: (tally.bytes as u64).saturating_sub(ledger.live_granted()),
             region_bytes: self.region_bytes() as u64,
-            requested: ledger.asked,
+            requested_bytes: ledger.asked,
             granted: ledger.granted,
             allocs: ledger.allocs,
             frees: ledger.frees,
@@ -321,7 +321,7 @@ impl<S: Storage> State<S> {
             }
             granted += used;
         }
-        let Tally { blocks, bytes, strays, .. } = self.tally;
+        let RegionCounters { blocks, bytes, strays, .. } = self.tally;
         if strays != 0 {
             return Err(format!("{strays} blocks came back that were not live"));
         }

@@ -15,7 +15,7 @@ impl Word {
         Word((1 << count) - 1)
     }
 
-    /// Returns the bits of the `count` neighbours from `at`; `count` is 1 to 63.
+    /// Returns the bits of the `count` neighbours from `ptr_at`; `count` is 1 to 63.
     #[inline]
     pub(super) const fn run(at: u32, count: u32) -> Word {
         Word(((1 << count) - 1) << at)
@@ -57,7 +57,7 @@ impl Word {
         len
     }
 
-    /// Returns the length of the run of set bits that the `count` set bits at `at` are part of, not all 64.
+    /// Returns the length of the run of set bits that the `count` set bits at `ptr_at` are part of, not all 64.
     #[inline]
     pub(super) fn around(self, at: u32, count: u32) -> u32 {
         let end = at + count;

@@ -5,11 +5,11 @@ use super::group::{Group, GroupId, Links, List};
 
 /// What became of children that were given back.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Given {
+pub(super) enum FreeOutcome {
     /// They are part of a free run that this list is for.
-    Part(List),
+    InRun(List),
     /// All their group is free now.
-    Whole(GroupId),
+    GroupFree(GroupId),
 }
 
 /// All groups of one level.
@@ -104,7 +104,7 @@ impl Level {
         }
     }
 
-    /// Takes one free child, as [`take`](Self::take) does; none if there is none.
+    /// Takes one free child, as [`take`](Self::take_outcome) does; none if there is none.
     #[inline]
     pub(super) fn take_one(&mut self) -> Option<u64> {
         while self.linked != 0 {
@@ -188,20 +188,20 @@ impl Level {
 
     /// Gives `count` children back. If that makes their group whole, takes it out of its list, to be kept or closed.
     #[inline]
-    pub(super) fn give(&mut self, child: u64, count: u32) -> Given {
+    pub(super) fn give(&mut self, child: u64, count: u32) -> FreeOutcome {
         let (id, bit) = locate(child);
         let group = &mut self.groups[id.index()];
         group.free = group.free.with(Word::run(bit, count));
         group.starts = group.starts.without(Word::run(bit, 1));
         if group.free == Word::ALL {
             self.unlink(id);
-            return Given::Whole(id);
+            return FreeOutcome::GroupFree(id);
         }
         // A longer run than before can only be one that these children are part of.
         let part = List::of(group.free.around(bit, count));
         let list = if group.list == List::FULL { part } else { group.list.max(part) };
         self.relist(id, list);
-        Given::Part(part)
+        FreeOutcome::InRun(part)
     }
 
     /// Keeps a whole group as it is, unless this level keeps one already.

@@ -14,7 +14,7 @@ use core::fmt;
 
 use crate::class::Order;
 use group::{GroupId, List};
-use level::{Given, Level};
+use level::{FreeOutcome, Level};
 
 /// Levels that [`Map::MAX_LEAVES`] leaves need.
 const LEVELS: usize = 7;
@@ -185,19 +185,19 @@ impl Map {
         // The group of the top level has less than 64 children, so it never becomes whole, and this ends.
         loop {
             match self.levels[level].give(child, count) {
-                Given::Part(list) => {
+                FreeOutcome::InRun(list) => {
                     if rank(level, list) > self.best {
                         self.best = rank(level, list);
                     }
                     return;
                 }
                 // One group of each level is kept, as the next request may well be alike; a second is merged.
-                Given::Whole(group) if !self.eager && self.levels[level].keep(group) => {
+                FreeOutcome::GroupFree(group) if !self.eager && self.levels[level].keep(group) => {
                     // It may be merged later, with what is free around it.
                     self.best = Self::ANY;
                     return;
                 }
-                Given::Whole(group) => {
+                FreeOutcome::GroupFree(group) => {
                     self.levels[level].close(group);
                     self.merges += 1;
                     (level, child, count) = (level + 1, group.child(), 1);

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::{Local, Remains};
+use super::{DeferredFree, ThreadCache};
 
 /// Numbers pools whose blocks no thread keeps.
 pub(crate) const PLAIN: u64 = 0;
@@ -19,19 +19,20 @@ pub(crate) fn teardown() -> Teardown {
     Teardown(())
 }
 
-pub(crate) fn with_last<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Option<R> {
+pub(crate) fn with_last<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     None
 }
 
-pub(crate) fn with_other<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Option<R> {
+pub(crate) fn with_other<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     None
 }
 
-pub(crate) fn with_local<R>(_id: u64, _action: impl FnOnce(&Local) -> R) -> Option<R> {
+pub(crate) fn with_local<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     None
 }
 
-type Retire = unsafe fn(pool: NonNull<()>, local: &Local, teardown: &mut Teardown) -> Option<Remains>;
+type Retire =
+    unsafe fn(pool: NonNull<()>, local: &ThreadCache, teardown: &mut Teardown) -> Option<DeferredFree>;
 
 /// # Safety
 /// None needed: this does nothing.
@@ -39,8 +40,8 @@ pub(crate) unsafe fn adopt(
     _id: u64,
     _pool: NonNull<()>,
     _retire: Retire,
-    _make: impl FnOnce() -> Local,
-    _register: impl FnOnce(NonNull<Local>),
+    _make: impl FnOnce() -> ThreadCache,
+    _register: impl FnOnce(NonNull<ThreadCache>),
 ) -> bool {
     false
 }

@@ -1,22 +1,22 @@
 //! Free blocks on their way from full magazines to empty ones.
 
-use super::{CLASSES, Class, Local, RawBlock};
-use crate::sync::{Lock, Stock};
+use super::{BlockPtr, CLASSES, Class, ThreadCache};
+use crate::sync::{ByteBudget, Lock};
 
 /// Free blocks of each class that no thread keeps, each class under a lock of its own, taken once for many blocks.
 #[derive(Debug)]
 pub(crate) struct Depot {
-    shelves: [Lock<Shelf>; CLASSES],
+    shelves: [Lock<DepotBin>; CLASSES],
     /// Bytes of blocks that may still be put here.
-    pub(super) room: Stock,
+    pub(super) room: ByteBudget,
     /// `room` when the depot is empty.
     bytes: usize,
 }
 
 /// The blocks of one class.
 #[derive(Debug)]
-struct Shelf {
-    blocks: Vec<RawBlock>,
+struct DepotBin {
+    blocks: Vec<BlockPtr>,
     /// Whether a thread has asked for one since the last [`clear_for`](Depot::clear_for).
     is_used: bool,
 }
@@ -27,12 +27,12 @@ impl Depot {
 
     /// Returns an empty depot for so many bytes; blocks of more than half as many go straight back to their region.
     pub(crate) fn new(bytes: usize) -> Depot {
-        let shelves = core::array::from_fn(|_| Lock::new(Shelf { blocks: Vec::new(), is_used: false }));
-        Depot { shelves, room: Stock::new(bytes as u64), bytes }
+        let shelves = core::array::from_fn(|_| Lock::new(DepotBin { blocks: Vec::new(), is_used: false }));
+        Depot { shelves, room: ByteBudget::new(bytes as u64), bytes }
     }
 
     /// Moves blocks from the depot into an empty magazine; returns how many.
-    pub(crate) fn restock(&self, local: &Local, class: Class) -> usize {
+    pub(crate) fn restock(&self, local: &ThreadCache, class: Class) -> usize {
         let wanted = local.space(class);
         let Some(shelf) = self.shelves.get(class.index()) else { return 0 };
         let mut shelf = shelf.lock();
@@ -56,7 +56,7 @@ impl Depot {
     }
 
     /// Takes one block out.
-    pub(crate) fn take(&self, class: Class) -> Option<RawBlock> {
+    pub(crate) fn take(&self, class: Class) -> Option<BlockPtr> {
         let mut shelf = self.shelves.get(class.index())?.lock();
         shelf.is_used = true;
         let block = shelf.blocks.pop()?;
@@ -66,7 +66,7 @@ impl Depot {
     }
 
     /// Moves up to `count` blocks out of a magazine; returns how many found room here.
-    pub(crate) fn store(&self, local: &Local, class: Class, count: usize) -> usize {
+    pub(crate) fn store(&self, local: &ThreadCache, class: Class, count: usize) -> usize {
         let most = self.most(class);
         let Some(shelf) = self.shelves.get(class.index()).filter(|_| count > 0) else { return 0 };
         let mut shelf = shelf.lock();
@@ -100,7 +100,7 @@ impl Depot {
     /// bytes here among those that no thread has asked for since the last call.
     ///
     /// Of two calls in quick succession the second may take a class that is in use; that costs one batch.
-    pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<RawBlock> {
+    pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<BlockPtr> {
         let count =
             count.min(self.most(class).saturating_sub(self.shelves[class.index()].lock().blocks.len()));
         if count == 0 {
@@ -127,7 +127,7 @@ impl Depot {
     }
 
     /// Takes everything out.
-    pub(crate) fn drain(&self, mut each: impl FnMut(RawBlock)) {
+    pub(crate) fn drain(&self, mut each: impl FnMut(BlockPtr)) {
         for class in (0..CLASSES).filter_map(Class::new) {
             let blocks = core::mem::take(&mut self.shelves[class.index()].lock().blocks);
             self.room.add((blocks.len() * class.bytes()) as u64);

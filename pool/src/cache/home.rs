@@ -7,16 +7,16 @@ use crate::class::{Class, MOST};
 /// The region that a block lies in, and the class of the block: handles are moved often, so they have two words, and this
 /// is one of them.
 ///
-/// What it points to is known to whoever made it. It is aligned to [`Home::ALIGN`] bytes; the number of the class is
+/// What it points to is known to whoever made it. It is aligned to [`RegionTag::ALIGN`] bytes; the number of the class is
 /// added to its address.
 ///
 /// # Invariants
 /// 1. It points `index()` bytes behind the start of an object that is at least `ALIGN` bytes long and aligned to as many.
 /// 2. The number is that of a class, or `NO_CLASS`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Home(NonNull<()>);
+pub(crate) struct RegionTag(NonNull<()>);
 
-impl Home {
+impl RegionTag {
     pub(crate) const ALIGN: usize = 256;
     /// Of a block that is a whole region.
     const NO_CLASS: usize = Self::ALIGN - 1;
@@ -24,10 +24,10 @@ impl Home {
     /// # Safety
     /// `region` points to an object of at least `ALIGN` bytes, aligned to as many.
     #[inline]
-    pub(crate) unsafe fn new(region: NonNull<()>, class: Option<Class>) -> Home {
+    pub(crate) unsafe fn new(region: NonNull<()>, class: Option<Class>) -> RegionTag {
         let index = class.map_or(Self::NO_CLASS, Class::index);
         // SAFETY: the caller's promise, and the assertion below.
-        Home(unsafe { region.byte_add(index) })
+        RegionTag(unsafe { region.byte_add(index) })
     }
 
     /// Returns the place of the class in the list of all; behind it if there is no class.
@@ -52,6 +52,6 @@ impl Home {
 }
 
 const _: () = match Class::for_len(MOST) {
-    Some(class) => assert!(class.index() < Home::NO_CLASS),
+    Some(class) => assert!(class.index() < RegionTag::NO_CLASS),
     None => panic!("the greatest block has a class"),
 };

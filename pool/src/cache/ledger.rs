@@ -2,7 +2,7 @@
 
 /// Blocks that were handed out and came back, in one place; the sum over all places says what lives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct AllocCounters {
     pub(crate) allocs: u64,
     pub(crate) frees: u64,
     /// Bytes asked for.
@@ -14,8 +14,8 @@ pub(crate) struct Ledger {
     pub(crate) hits: u64,
 }
 
-impl Ledger {
-    pub(crate) fn add(&mut self, other: &Ledger) {
+impl AllocCounters {
+    pub(crate) fn add(&mut self, other: &AllocCounters) {
         self.allocs += other.allocs;
         self.frees += other.frees;
         self.asked += other.asked;

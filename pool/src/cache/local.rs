@@ -5,8 +5,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::stack::{Slots, Stack};
-use super::{CLASSES, Class, Ledger, RawBlock};
-use crate::sync::{Count, Flag, Stock};
+use super::{AllocCounters, BlockPtr, CLASSES, Class};
+use crate::sync::{ByteBudget, Count, Flag};
 
 /// How much a thread may keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ const FIRST_LARGE: usize = CLASSES;
 /// All magazines of one thread for one pool, and what they count.
 ///
 /// Its own thread pushes and pops without a lock; other threads read counts, raise flags, and nothing else.
-pub(crate) struct Local {
+pub(crate) struct ThreadCache {
     stacks: [Stack; CLASSES],
     /// The memory of the slots, which the stacks point to. Not a `Box`: moving one invalidates pointers made before.
     #[expect(dead_code, reason = "reached through the stacks")]
@@ -76,8 +76,8 @@ pub(crate) struct Local {
     pub(crate) closed: Flag,
 }
 
-impl Local {
-    pub(crate) fn new(budget: Budget) -> Local {
+impl ThreadCache {
+    pub(crate) fn new(budget: Budget) -> ThreadCache {
         // The slots are not written here, so that a thread has memory only for the classes that it uses.
         let mut slots = Vec::with_capacity(CLASSES);
         let places = slots.spare_capacity_mut();
@@ -94,7 +94,7 @@ impl Local {
                 at_full: Cell::new(0),
             }
         });
-        Local {
+        ThreadCache {
             stacks,
             slots,
             asked: Count::new(),
@@ -109,10 +109,10 @@ impl Local {
         }
     }
 
-    /// Hands out a block of the class with index `class`, for a request of `requested` bytes; none if its magazine is empty,
+    /// Hands out a block of the class with index `class`, for a request of `requested_bytes` bytes; none if its magazine is empty,
     /// or there is no such class.
     #[inline]
-    pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<RawBlock> {
+    pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<BlockPtr> {
         let stack = self.stacks.get(class)?;
         let block = stack.top()?;
         self.asked.add(requested as u64);
@@ -122,9 +122,9 @@ impl Local {
 
     /// Takes a block back that was handed out; returns false if it has no room for it.
     #[inline]
-    pub(crate) fn push(&self, block: RawBlock) -> bool {
+    pub(crate) fn push(&self, block: BlockPtr) -> bool {
         let Some(stack) = self.stacks.get(block.home.index()) else { return false };
-        if self.orphaned.is_seen() || !stack.lay(block) {
+        if self.orphaned.is_seen() || !stack.push_uncounted(block) {
             return false;
         }
         // Last, with release: a thread that reads this count also sees everything its owner did with the block.
@@ -171,8 +171,8 @@ impl Local {
         self.stacks.get(class.index()).map_or(0, |stack| (stack.most.get() - stack.len()) as usize)
     }
 
-    /// Counts a block that comes from the depot or a region and goes straight to the user, for `requested` bytes.
-    pub(crate) fn pass(&self, block: RawBlock, requested: usize) -> bool {
+    /// Counts a block that comes from the depot or a region and goes straight to the user, for `requested_bytes` bytes.
+    pub(crate) fn pass(&self, block: BlockPtr, requested: usize) -> bool {
         let Some(stack) = self.stacks.get(block.home.index()) else { return false };
         stack.kept.set(stack.kept.get().wrapping_add(1));
         self.asked.add(requested as u64);
@@ -181,16 +181,16 @@ impl Local {
     }
 
     /// Keeps a block that comes from the depot or a region; returns false if there is no room.
-    pub(crate) fn stock(&self, class: Class, block: RawBlock) -> bool {
+    pub(crate) fn stock(&self, class: Class, block: BlockPtr) -> bool {
         self.stacks.get(class.index()).is_some_and(|stack| {
-            let has_room = stack.lay(block);
+            let has_room = stack.push_uncounted(block);
             stack.kept.set(stack.kept.get().wrapping_add(has_room.into()));
             has_room
         })
     }
 
     /// Takes a block out of a magazine, to be put into the depot or back into its region.
-    pub(crate) fn unstock(&self, class: Class) -> Option<RawBlock> {
+    pub(crate) fn unstock(&self, class: Class) -> Option<BlockPtr> {
         let stack = self.stacks.get(class.index())?;
         let block = stack.top()?;
         stack.kept.set(stack.kept.get().wrapping_sub(1));
@@ -201,7 +201,7 @@ impl Local {
     ///
     /// Magazines start with no capacity and double when they overflow, so budget goes only to classes in use. For large
     /// blocks the thread also takes from the budget that all threads share.
-    pub(crate) fn enlarge(&self, class: Class, large: &Stock) -> bool {
+    pub(crate) fn enlarge(&self, class: Class, large: &ByteBudget) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
         let most = stack.most.get();
         let wanted = most.max(1).min(stack.limit - most);
@@ -272,7 +272,7 @@ impl Local {
     }
 
     /// Lowers the capacity of a class's magazine to what it holds, and gives the budget back.
-    pub(crate) fn shut(&self, class: Class, large: &Stock) {
+    pub(crate) fn shut(&self, class: Class, large: &ByteBudget) {
         let Some(stack) = self.stacks.get(class.index()) else { return };
         let freed = (stack.most.get() - stack.len()) as usize * stack.bytes;
         stack.most.set(stack.len());
@@ -293,8 +293,8 @@ impl Local {
     /// Returns what this thread has counted; from another thread, what it had counted a moment ago.
     ///
     /// Frees are read before allocations: so a block that moves meanwhile looks live rather than freed twice.
-    pub(crate) fn ledger(&self) -> Ledger {
-        let mut sum = Ledger::default();
+    pub(crate) fn ledger(&self) -> AllocCounters {
+        let mut sum = AllocCounters::default();
         for stack in &self.stacks {
             let frees = stack.frees.get();
             sum.frees += frees;
@@ -311,7 +311,7 @@ impl Local {
     }
 }
 
-impl fmt::Debug for Local {
+impl fmt::Debug for ThreadCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept: u64 = self.stacks.iter().map(Stack::len).sum();
         write!(f, "Local({kept} blocks kept)")

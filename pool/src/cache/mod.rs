@@ -18,9 +18,9 @@ mod stack;
 mod thread;
 
 pub(crate) use depot::Depot;
-pub(crate) use home::Home;
-pub(crate) use ledger::Ledger;
-pub(crate) use local::{Budget, Local};
+pub(crate) use home::RegionTag;
+pub(crate) use ledger::AllocCounters;
+pub(crate) use local::{Budget, ThreadCache};
 pub(crate) use thread::{PLAIN, Teardown, adopt, new_id, teardown, with_last, with_local, with_other};
 
 /// How many classes are kept, 64 B to 8 MiB, with the numbers that are left out among them.
@@ -30,18 +30,18 @@ pub(crate) const CLASSES: usize = 69;
 pub(crate) const CLASSES: usize = 2;
 
 /// What is left of a pool when its last block has gone; to be dropped with no lock held.
-pub(crate) type Remains = Box<dyn Send>;
+pub(crate) type DeferredFree = Box<dyn Send>;
 
 /// One block, of a pool that whoever holds it knows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RawBlock {
+pub(crate) struct BlockPtr {
     pub(crate) base: NonNull<u8>,
-    pub(crate) home: Home,
+    pub(crate) home: RegionTag,
 }
 
 // SAFETY: a block is two addresses, and owns the block at one of them; a block may be used from any thread.
 #[expect(unsafe_code, reason = "a free block goes from thread to thread")]
-unsafe impl Send for RawBlock {}
+unsafe impl Send for BlockPtr {}
 
 #[cfg(not(loom))]
 const _: () = match Class::for_len(8 << 20) {

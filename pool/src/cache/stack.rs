@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::{Budget, Home, RawBlock};
+use super::{BlockPtr, Budget, RegionTag};
 use crate::sync::Count;
 
 /// The free blocks of one class that a thread keeps.
@@ -14,7 +14,7 @@ use crate::sync::Count;
 /// buffer, which takes longer than all the rest.
 ///
 /// # Invariants
-/// 1. `slots` points to the slots of this stack in `Local::slots`, which live as long.
+/// 1. `slots` points to the slots of this stack in `ThreadCache::slots`, which live as long.
 /// 2. `len() ≤ most ≤ limit ≤ Budget::ENTRIES`, and as many slots, from the first, were written.
 #[repr(align(64))]
 pub(super) struct Stack {
@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<Stack>() == 64, "one cache line");
 /// waits until they are in the cache.
 pub(super) struct Slots {
     bases: [Slot<NonNull<u8>>; Budget::ENTRIES],
-    homes: [Slot<Home>; Budget::ENTRIES],
+    homes: [Slot<RegionTag>; Budget::ENTRIES],
 }
 
 type Slot<T> = Cell<MaybeUninit<T>>;
@@ -54,7 +54,7 @@ impl Stack {
 
     /// Returns the block that was put here last, to be counted as gone by the caller.
     #[inline]
-    pub(super) fn top(&self) -> Option<RawBlock> {
+    pub(super) fn top(&self) -> Option<BlockPtr> {
         let top = self.len().checked_sub(1)? as usize;
         // SAFETY: `top < len() ≤ Budget::ENTRIES` by invariant 2.
         let (base, home) = unsafe { self.slot(top) };
@@ -62,13 +62,13 @@ impl Stack {
         let base = unsafe { base.get().assume_init() };
         // SAFETY: as above.
         let home = unsafe { home.get().assume_init() };
-        Some(RawBlock { base, home })
+        Some(BlockPtr { base, home })
     }
 
     /// # Safety
-    /// `at` is less than `Budget::ENTRIES`.
+    /// `ptr_at` is less than `Budget::ENTRIES`.
     #[inline]
-    unsafe fn slot(&self, at: usize) -> (&Slot<NonNull<u8>>, &Slot<Home>) {
+    unsafe fn slot(&self, at: usize) -> (&Slot<NonNull<u8>>, &Slot<RegionTag>) {
         debug_assert!(at < Budget::ENTRIES);
         // SAFETY: invariant 1; slots are only ever shared, as cells.
         let slots = unsafe { self.slots.as_ref() };
@@ -81,7 +81,7 @@ impl Stack {
 
     /// Puts a block here, to be counted by the caller; returns false if there is no room.
     #[inline]
-    pub(super) fn lay(&self, block: RawBlock) -> bool {
+    pub(super) fn push_uncounted(&self, block: BlockPtr) -> bool {
         let len = self.len();
         if len >= self.most.get() {
             return false;

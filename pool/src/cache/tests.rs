@@ -1,5 +1,5 @@
 use super::*;
-use crate::sync::Stock;
+use crate::sync::ByteBudget;
 
 fn class(bytes: usize) -> Class {
     Class::for_len(bytes).unwrap()
@@ -7,27 +7,27 @@ fn class(bytes: usize) -> Class {
 
 /// A region as a block sees it.
 #[repr(align(256))]
-struct Region(#[expect(dead_code, reason = "only its address is used")] [u8; Home::ALIGN]);
+struct Region(#[expect(dead_code, reason = "only its address is used")] [u8; RegionTag::ALIGN]);
 
-static REGION: Region = Region([0; Home::ALIGN]);
+static REGION: Region = Region([0; RegionTag::ALIGN]);
 
-fn block<T>(at: &T, class: Class) -> RawBlock {
+fn block<T>(at: &T, class: Class) -> BlockPtr {
     // SAFETY: it is as long and as aligned as it must be.
-    let home = unsafe { Home::new(NonNull::from(&REGION).cast(), Some(class)) };
-    RawBlock { base: NonNull::from(at).cast(), home }
+    let home = unsafe { RegionTag::new(NonNull::from(&REGION).cast(), Some(class)) };
+    BlockPtr { base: NonNull::from(at).cast(), home }
 }
 
 #[cfg(not(loom))]
 #[test]
 fn homes_say_which_class_and_region() {
     let region = NonNull::from(&REGION).cast();
-    for class in (0..Home::ALIGN - 1).map(|index| Class::at(index as u8)) {
+    for class in (0..RegionTag::ALIGN - 1).map(|index| Class::at(index as u8)) {
         // SAFETY: as above.
-        let home = unsafe { Home::new(region, Some(class)) };
+        let home = unsafe { RegionTag::new(region, Some(class)) };
         assert_eq!((home.class(), home.index(), home.region()), (Some(class), class.index(), region));
     }
     // SAFETY: as above.
-    let whole = unsafe { Home::new(region, None) };
+    let whole = unsafe { RegionTag::new(region, None) };
     assert_eq!((whole.class(), whole.region()), (None, region));
     assert!(whole.index() >= CLASSES);
 }
@@ -35,10 +35,10 @@ fn homes_say_which_class_and_region() {
 #[cfg(not(loom))]
 #[test]
 fn magazines_double_within_their_budget() {
-    let local = Local::new(Budget { thread: 64 << 10, greatest: 1 << 30 });
+    let local = ThreadCache::new(Budget { thread: 64 << 10, greatest: 1 << 30 });
     let (small, big) = (class(64), class(60 << 10));
     let bytes = [0u8; 256];
-    let large = Stock::new(0);
+    let large = ByteBudget::new(0);
     assert!(!local.push(block(&bytes[0], small)), "they start with nothing");
     let mut kept = 0;
     while local.enlarge(small, &large) {
@@ -64,8 +64,8 @@ fn magazines_double_within_their_budget() {
 #[test]
 fn great_magazines_borrow_and_give_back() {
     const MIB: usize = 1 << 20;
-    let local = Local::new(Budget { thread: 2 * MIB, greatest: 8 * MIB });
-    let (large, one, two) = (Stock::new(5 << 20), class(MIB), class(2 * MIB));
+    let local = ThreadCache::new(Budget { thread: 2 * MIB, greatest: 8 * MIB });
+    let (large, one, two) = (ByteBudget::new(5 << 20), class(MIB), class(2 * MIB));
     assert!(local.enlarge(one, &large) && local.enlarge(one, &large));
     assert_eq!(local.space(one), 2, "of its own budget");
     assert!(local.enlarge(two, &large) && local.enlarge(two, &large));
@@ -80,9 +80,9 @@ fn great_magazines_borrow_and_give_back() {
 #[cfg(not(loom))]
 #[test]
 fn who_is_idle_gives_way_first() {
-    let local = Local::new(Budget { thread: 4 << 10, greatest: 1 << 20 });
+    let local = ThreadCache::new(Budget { thread: 4 << 10, greatest: 1 << 20 });
     let (busy, idle, new) = (class(1 << 10), class(256), class(512));
-    let (bytes, large) = ([0u8; 8], Stock::new(0));
+    let (bytes, large) = ([0u8; 8], ByteBudget::new(0));
     (0..2).for_each(|_| assert!(local.enlarge(busy, &large)));
     (0..3).for_each(|_| assert!(local.enlarge(idle, &large)));
     while local.enlarge(new, &large) {}
@@ -97,9 +97,9 @@ fn who_is_idle_gives_way_first() {
 #[cfg(not(loom))]
 #[test]
 fn who_gives_way_must_help() {
-    let local = Local::new(Budget { thread: (3 << 10) + 64, greatest: 1 << 20 });
+    let local = ThreadCache::new(Budget { thread: (3 << 10) + 64, greatest: 1 << 20 });
     let (busy, tiny, new) = (class(1 << 10), class(64), class(512));
-    let (bytes, large) = ([0u8; 8], Stock::new(0));
+    let (bytes, large) = ([0u8; 8], ByteBudget::new(0));
     assert!(local.enlarge(tiny, &large));
     while local.enlarge(busy, &large) {}
     assert!(local.push(block(&bytes[0], busy)));
@@ -110,9 +110,10 @@ fn who_gives_way_must_help() {
 #[cfg(not(loom))]
 #[test]
 fn the_depot_makes_room_with_what_nobody_takes() {
-    let (local, depot) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(4 << 10));
+    let (local, depot) =
+        (ThreadCache::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(4 << 10));
     let (taken, left, new) = (class(256), class(128), class(1 << 10));
-    let (bytes, large) = ([0u8; 8], Stock::new(0));
+    let (bytes, large) = ([0u8; 8], ByteBudget::new(0));
     let keep = |class, count: usize| {
         for byte in &bytes[..count] {
             while !local.push(block(byte, class)) {
@@ -132,7 +133,7 @@ fn the_depot_makes_room_with_what_nobody_takes() {
     assert!(cleared.iter().all(|block| block.home.class() == Some(left)));
     assert_eq!((depot.store(&local, new, 2), local.len(new)), (1, 1));
     assert_eq!(depot.clear_for(class(4 << 10), 1).len(), 0, "its shelf has no place for one");
-    let other = Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
+    let other = ThreadCache::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
     assert!(other.enlarge(taken, &large));
     assert_eq!(depot.restock(&other, taken), 1);
     assert_eq!(depot.clear_for(new, 1).len(), 0, "somebody asked since the last time");
@@ -144,19 +145,19 @@ fn the_depot_makes_room_with_what_nobody_takes() {
 #[cfg(not(loom))]
 #[test]
 fn the_depot_moves_what_fits() {
-    let (from, to) = (Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(1 << 20));
+    let (from, to) = (ThreadCache::new(Budget { thread: 1 << 20, greatest: 1 << 20 }), Depot::new(1 << 20));
     let bytes = [0u8; 8];
     let class = class(128);
     for byte in &bytes {
         while !from.push(block(byte, class)) {
-            assert!(from.enlarge(class, &Stock::new(0)));
+            assert!(from.enlarge(class, &ByteBudget::new(0)));
         }
     }
     assert_eq!(to.store(&from, class, 5), 5);
     assert_eq!(from.len(class), 3);
-    let other = Local::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
+    let other = ThreadCache::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
     assert_eq!(to.restock(&other, class), 0, "no room yet");
-    assert!(other.enlarge(class, &Stock::new(0)) && other.enlarge(class, &Stock::new(0)));
+    assert!(other.enlarge(class, &ByteBudget::new(0)) && other.enlarge(class, &ByteBudget::new(0)));
     assert_eq!((to.restock(&other, class), other.len(class)), (2, 2));
     assert!(to.take(class).is_some_and(|block| other.pass(block, 100)));
     assert_eq!((other.ledger().allocs, other.len(class)), (1, 2));
@@ -172,23 +173,23 @@ fn the_depot_moves_what_fits() {
 #[cfg(loom)]
 mod models {
     use super::*;
-    use crate::sync::Stock;
+    use crate::sync::ByteBudget;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
     const BUDGET: Budget = Budget { thread: 256, greatest: 128 };
 
     /// Uses the bytes of a block, which loom watches.
-    fn touch(block: RawBlock) {
+    fn touch(block: BlockPtr) {
         // SAFETY: the models keep their cells to the end; that nobody else uses them now is what loom checks.
         let cell: &UnsafeCell<u32> = unsafe { block.base.cast().as_ref() };
         // SAFETY: as above.
         cell.with_mut(|value| unsafe { *value += 1 });
     }
 
-    fn keep(local: &Local, block: RawBlock) {
+    fn keep(local: &ThreadCache, block: BlockPtr) {
         while !local.push(block) {
-            assert!(local.enlarge(class(64), &Stock::new(0)));
+            assert!(local.enlarge(class(64), &ByteBudget::new(0)));
         }
     }
 
@@ -200,7 +201,7 @@ mod models {
             let consumer = {
                 let (depot, cells) = (depot.clone(), cells.clone());
                 loom::thread::spawn(move || {
-                    let local = Local::new(BUDGET);
+                    let local = ThreadCache::new(BUDGET);
                     for cell in &*cells {
                         touch(block(cell, class(64)));
                         keep(&local, block(cell, class(64)));
@@ -208,8 +209,8 @@ mod models {
                     assert_eq!(depot.store(&local, class(64), 2), 2);
                 })
             };
-            let local = Local::new(BUDGET);
-            while local.enlarge(class(64), &Stock::new(0)) && local.wanted(class(64)) < 2 {}
+            let local = ThreadCache::new(BUDGET);
+            while local.enlarge(class(64), &ByteBudget::new(0)) && local.wanted(class(64)) < 2 {}
             if depot.restock(&local, class(64)) > 0 {
                 while let Some(block) = local.pop(class(64).index(), 1) {
                     touch(block);
@@ -220,7 +221,7 @@ mod models {
     }
 
     /// What a pool and a thread see of each other's.
-    struct Seen(Local);
+    struct Seen(ThreadCache);
     // SAFETY: as in a pool, only counts are read and flags raised from elsewhere.
     unsafe impl Send for Seen {}
     // SAFETY: as above.
@@ -230,12 +231,12 @@ mod models {
     fn who_counts_the_last_free_may_unmap() {
         loom::model(|| {
             let cell = Arc::new(UnsafeCell::new(0));
-            let seen = Arc::new(Seen(Local::new(BUDGET)));
+            let seen = Arc::new(Seen(ThreadCache::new(BUDGET)));
             let user = {
                 let (cell, seen) = (cell.clone(), seen.clone());
                 loom::thread::spawn(move || {
                     let Seen(local) = &*seen;
-                    local.enlarge(class(64), &Stock::new(0));
+                    local.enlarge(class(64), &ByteBudget::new(0));
                     touch(block(&*cell, class(64)));
                     local.push(block(&*cell, class(64)));
                 })

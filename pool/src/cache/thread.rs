@@ -4,7 +4,7 @@ use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Local, Remains};
+use super::{DeferredFree, ThreadCache};
 
 /// Slots in a thread's table; pool `id` uses slot `id % PLACES`.
 const PLACES: usize = 16;
@@ -16,7 +16,7 @@ const NOBODY: u64 = u64::MAX;
 pub(crate) const PLAIN: u64 = 0;
 
 /// The magazines of one pool, which has this number.
-type Named = (u64, NonNull<Local>);
+type Named = (u64, NonNull<ThreadCache>);
 
 /// Where a thread finds its magazines for a pool, by the pool's number. It has no destructor.
 struct Table {
@@ -62,7 +62,8 @@ impl Table {
 ///
 /// # Safety
 /// It is called once, by the thread whose magazines these are, which holds the `Teardown`, before the magazines are closed.
-type Retire = unsafe fn(pool: NonNull<()>, local: &Local, teardown: &mut Teardown) -> Option<Remains>;
+type Retire =
+    unsafe fn(pool: NonNull<()>, local: &ThreadCache, teardown: &mut Teardown) -> Option<DeferredFree>;
 
 /// The magazines of one thread for one pool.
 ///
@@ -71,7 +72,7 @@ type Retire = unsafe fn(pool: NonNull<()>, local: &Local, teardown: &mut Teardow
 /// 2. While `local` is not closed, `pool` lives and `retire` is the function for it.
 struct Owned {
     id: u64,
-    local: NonNull<Local>,
+    local: NonNull<ThreadCache>,
     pool: NonNull<()>,
     retire: Retire,
 }
@@ -110,7 +111,7 @@ pub(crate) fn teardown() -> Teardown {
 
 /// Calls `action` with the calling thread's magazines for the pool `id` if those were used last.
 #[inline]
-pub(crate) fn with_last<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
+pub(crate) fn with_last<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     TABLE.with(|table| {
         let (last, local) = table.last.get();
         // SAFETY: what is in the table is owned by this thread's `OWNER`, which clears the table before it frees.
@@ -120,7 +121,7 @@ pub(crate) fn with_last<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<
 
 /// Calls `action` with the calling thread's magazines for the pool `id` if they are at hand, but were not used last.
 #[inline]
-pub(crate) fn with_other<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
+pub(crate) fn with_other<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     TABLE
         .with(|table| (table.last.get().0 != id && table.recall(id)).then(|| with_last(id, action)))
         .flatten()
@@ -128,7 +129,7 @@ pub(crate) fn with_other<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option
 
 /// Calls `action` with the calling thread's magazines for the pool `id`; returns none if it has none at hand.
 #[inline]
-pub(crate) fn with_local<R>(id: u64, action: impl FnOnce(&Local) -> R) -> Option<R> {
+pub(crate) fn with_local<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     let is_at_hand = TABLE.with(|table| table.last.get().0 == id || table.recall(id));
     is_at_hand.then(|| with_last(id, action)).flatten()
 }
@@ -145,8 +146,8 @@ pub(crate) unsafe fn adopt(
     id: u64,
     pool: NonNull<()>,
     retire: Retire,
-    make: impl FnOnce() -> Local,
-    register: impl FnOnce(NonNull<Local>),
+    make: impl FnOnce() -> ThreadCache,
+    register: impl FnOnce(NonNull<ThreadCache>),
 ) -> bool {
     if TABLE.with(|table| table.ending.get()) {
         return false;
@@ -172,7 +173,7 @@ pub(crate) unsafe fn adopt(
 }
 
 impl Owned {
-    fn local(&self) -> &Local {
+    fn local(&self) -> &ThreadCache {
         // SAFETY: invariant 1.
         unsafe { self.local.as_ref() }
     }

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 
-use super::segment::{HEADER, Header, SharedView, check_header, new_epoch};
+use super::segment::{HEADER, Header, SegmentView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
 /// Memory in a file of the file system: the kernel writes to it what does not fit into memory.
 ///
-/// In `/dev/shm` it is a segment that other processes find by its name. It has the header of a [`Shared`](crate::Shared)
+/// In `/dev/shm` it is a segment that other processes find by its name. It has the header of a [`SharedStorage`](crate::SharedStorage)
 /// segment, which is written last, so nobody takes a file for finished that is not. Pages come and go as they are used:
 /// nothing is faulted in. The file stays when the value goes; remove it when you like, mappings live on.
 /// It is there on Linux and macOS.
@@ -20,11 +20,11 @@ use crate::RegionKey;
 /// The functions are unsafe as nothing seals a file: whoever can write it can truncate it, and then an access to what
 /// was cut off kills this process (SIGBUS).
 #[derive(Debug)]
-pub struct File {
-    view: SharedView,
+pub struct FileStorage {
+    view: SegmentView,
 }
 
-impl File {
+impl FileStorage {
     /// Makes a file of `len` bytes, rounded up to a multiple of 4096, that did not exist, for this user alone.
     ///
     /// The room on the disk is taken at once, so that a full disk is an error here and not a signal later.
@@ -37,30 +37,30 @@ impl File {
     /// For as long as the value lives nobody truncates the file, and only who was sent an offset writes there.
     ///
     /// ```
-    /// use mpj_pool::{File, Magazine, Pool, Storage};
+    /// use mpj_pool::{FileStorage, Magazine, Pool, Storage};
     /// let path = std::env::temp_dir().join(format!("mpj-pool-doc-{}", std::process::id()));
     /// // SAFETY: nobody else knows the file.
-    /// let file = unsafe { File::create(&path, 1 << 20) }?;
+    /// let file = unsafe { FileStorage::create(&path, 1 << 20) }?;
     /// let key = file.key();
     /// // SAFETY: as above.
-    /// let view = unsafe { File::attach(&path) }?;
+    /// let view = unsafe { FileStorage::attach(&path) }?;
     /// std::fs::remove_file(&path)?;
     /// assert_eq!(key, Some(view.key()));
     /// let block = Magazine::fixed(file)?.alloc(1000)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub unsafe fn create(path: impl AsRef<Path>, len: usize) -> Result<File, StorageError> {
-        let size = whole_pages(len, HEADER, SharedView::MOST)?;
+    pub unsafe fn create(path: impl AsRef<Path>, len: usize) -> Result<FileStorage, StorageError> {
+        let size = whole_pages(len, HEADER, SegmentView::MOST)?;
         let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::open(path.as_ref(), flags, Mode::RUSR | Mode::WUSR).map_err(os("open"))?;
         let made = Self::fill(&fd, size, len);
-        let view = made.and_then(|epoch| SharedView::map(fd, size, epoch, false));
+        let view = made.and_then(|epoch| SegmentView::map(fd, size, epoch, false));
         if view.is_err() {
             // Nobody can use what was left half made; that it cannot be removed would be no news.
             let _ = rustix::fs::unlink(path.as_ref());
         }
-        Ok(File { view: view? })
+        Ok(FileStorage { view: view? })
     }
 
     fn fill(fd: &OwnedFd, size: usize, len: usize) -> Result<u64, StorageError> {
@@ -86,7 +86,7 @@ impl File {
     ///
     /// # Safety
     /// For as long as the view lives nobody truncates the file.
-    pub unsafe fn attach(path: impl AsRef<Path>) -> Result<SharedView, StorageError> {
+    pub unsafe fn attach(path: impl AsRef<Path>) -> Result<SegmentView, StorageError> {
         let os = |call| move |error: rustix::io::Errno| StorageError::os(0, call, error);
         // Not to wait for the other end of a pipe that has the name.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -100,7 +100,7 @@ impl File {
             return Err(StorageError::Owner { needed, found: stat.st_uid });
         }
         let (size, epoch) = check_header(&fd, stat.st_size as u64)?;
-        SharedView::map(fd, size, epoch, false)
+        SegmentView::map(fd, size, epoch, false)
     }
 
     /// Returns the number that tells this file from every other one made on this host.
@@ -111,7 +111,7 @@ impl File {
 
 // SAFETY: 1: `create` has mapped all of the file, and its caller promised that it stays so. 2: mappings start on a page,
 // and the header is 4096 bytes. 3: no field changes. 4: `create` makes a new file each time; who attaches gets addresses.
-unsafe impl Storage for File {
+unsafe impl Storage for FileStorage {
     fn base(&self) -> NonNull<u8> {
         self.view.base()
     }

@@ -24,14 +24,14 @@ mod shared;
 mod sys;
 
 #[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
-pub use file::File;
+pub use file::FileStorage;
 pub use heap::Heap;
 pub use huge::Huge;
 pub use pages::Pages;
 #[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
-pub use segment::SharedView;
+pub use segment::SegmentView;
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
-pub use shared::Shared;
+pub use shared::SharedStorage;
 
 /// What lies under a [`Storage`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

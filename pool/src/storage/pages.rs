@@ -28,7 +28,7 @@ const HUGE: usize = 2 << 20;
 /// 1. `base..base + size` lies in `map`, `base` is a multiple of 2 MiB, and `size` is at least one page.
 #[derive(Debug)]
 pub struct Pages {
-    /// Shared with the thread that faults the rest in, which touches no byte.
+    /// SharedStorage with the thread that faults the rest in, which touches no byte.
     map: Arc<MmapRaw>,
     start: usize,
     size: usize,

@@ -11,16 +11,16 @@ use crate::RegionKey;
 mod header;
 pub(super) use header::{HEADER, Header, new_epoch};
 
-/// Another process's view of a [`Shared`](crate::Shared) segment: addresses only, no blocks.
+/// Another process's view of a [`SharedStorage`](crate::SharedStorage) segment: addresses only, no blocks.
 ///
 /// Reading or writing through the addresses is unsafe: who may do so when is between the processes, and a peer may
 /// write at any time. Read once, copy out, check, then use.
 ///
 /// # Invariants
-/// 1. `map` maps a file of `HEADER + size` bytes, which bears the seals of `Shared`, or of which whoever had it mapped
+/// 1. `map` maps a file of `HEADER + size` bytes, which bears the seals of `SharedStorage`, or of which whoever had it mapped
 ///    promised that it keeps its size.
 #[derive(Debug)]
-pub struct SharedView {
+pub struct SegmentView {
     map: MmapRaw,
     fd: OwnedFd,
     size: usize,
@@ -40,31 +40,31 @@ pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), Stor
     let header = Header::decode(&bytes)?;
     let there = file - HEADER as u64;
     match usize::try_from(header.size) {
-        Ok(size) if header.size == there && size <= SharedView::MOST => Ok((size, header.epoch)),
+        Ok(size) if header.size == there && size <= SegmentView::MOST => Ok((size, header.epoch)),
         _ => Err(StorageError::Length { header: header.size, file: there }),
     }
 }
 
-impl SharedView {
+impl SegmentView {
     /// The most bytes that a segment can have.
     pub(super) const MOST: usize = (isize::MAX as usize & !(HEADER - 1)) - HEADER;
 
     /// Maps a file of `HEADER + size` bytes, and faults it in if `now`.
-    pub(super) fn map(fd: OwnedFd, size: usize, epoch: u64, now: bool) -> Result<SharedView, StorageError> {
+    pub(super) fn map(fd: OwnedFd, size: usize, epoch: u64, now: bool) -> Result<SegmentView, StorageError> {
         let mut options = MmapOptions::new();
         if now {
             options.populate();
         }
         let map =
             options.len(HEADER + size).map_raw(&fd).map_err(|error| StorageError::os(size, "mmap", error))?;
-        Ok(SharedView { map, fd, size, epoch })
+        Ok(SegmentView { map, fd, size, epoch })
     }
 
     /// Returns the view if its epoch is `needed`.
     ///
     /// # Errors
     /// [`StorageError::Epoch`] with both numbers.
-    pub fn expect_epoch(self, needed: u64) -> Result<SharedView, StorageError> {
+    pub fn expect_epoch(self, needed: u64) -> Result<SegmentView, StorageError> {
         if self.epoch == needed { Ok(self) } else { Err(StorageError::Epoch { needed, found: self.epoch }) }
     }
 
@@ -91,25 +91,25 @@ impl SharedView {
     }
 
     /// Returns the address of `len` bytes at `offset`; none if they do not all lie in the segment.
-    pub fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+    pub fn ptr_at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         // SAFETY: `offset + len ≤ size`, so the sum stays inside the mapping by invariant 1.
         (end <= self.size).then(|| unsafe { self.base().add(offset) })
     }
 
-    /// Puts memory behind `len` bytes at `offset` of a segment that was [laid out](crate::Shared::lay_out) without; bytes that
+    /// Puts memory behind `len` bytes at `offset` of a segment that was [laid out](crate::SharedStorage::create_unbacked) without; bytes that
     /// have some keep it, and what is in them. The memory comes from the node of the processor that this runs on, unless the
     /// process has another policy.
     ///
     /// # Errors
     /// [`StorageError::Size`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no more.
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
-    pub fn reserve(&self, offset: usize, len: usize) -> Result<(), StorageError> {
+    pub fn commit(&self, offset: usize, len: usize) -> Result<(), StorageError> {
         use rustix::fs::{FallocateFlags, fallocate};
         if len == 0 {
             return Ok(());
         }
-        self.at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        self.ptr_at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
         let at = (HEADER + offset) as u64;
         // A signal undoes what the call has done so far.
         rustix::io::retry_on_intr(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, at, len as u64))
@@ -117,10 +117,10 @@ impl SharedView {
     }
 
     /// Takes the memory from behind `len` bytes at `offset`, whole pages: they are zero again, and whoever is about to use them
-    /// [reserves](Self::reserve) them.
+    /// [reserves](Self::commit) them.
     ///
     /// # Errors
-    /// As of [`reserve`](Self::reserve).
+    /// As of [`commit`](Self::commit).
     ///
     /// # Safety
     /// Nobody uses the bytes, in no process.
@@ -130,7 +130,7 @@ impl SharedView {
         if len == 0 {
             return Ok(());
         }
-        self.at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        self.ptr_at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
         let (flags, at) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, (HEADER + offset) as u64);
         rustix::io::retry_on_intr(|| fallocate(&self.fd, flags, at, len as u64))
             .map_err(|error| StorageError::os(len, "fallocate", error))
@@ -140,13 +140,13 @@ impl SharedView {
     /// there.
     ///
     /// # Errors
-    /// As of [`reserve`](Self::reserve).
+    /// As of [`commit`](Self::commit).
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
-    pub fn leave_out_of_dumps(&self, offset: usize, len: usize) -> Result<(), StorageError> {
+    pub fn exclude_from_core_dumps(&self, offset: usize, len: usize) -> Result<(), StorageError> {
         if len == 0 {
             return Ok(());
         }
-        self.at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        self.ptr_at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
         self.map.advise_range(memmap2::Advice::DontDump, HEADER + offset, len).map_err(|error| {
             StorageError::Refused { asked: len, call: "madvise", errno: error.raw_os_error().unwrap_or(0) }
         })
@@ -155,8 +155,8 @@ impl SharedView {
     /// Returns the descriptor to pass to a further peer.
     ///
     /// # Safety
-    /// As of [`Shared::descriptor`](crate::Shared::descriptor).
-    pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
+    /// As of [`SharedStorage::descriptor`](crate::SharedStorage::descriptor).
+    pub unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
-use super::segment::{HEADER, Header, SharedView, check_header, new_epoch};
+use super::segment::{HEADER, Header, SegmentView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
@@ -22,48 +22,48 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// | magic  | version | header | size | epoch | zero ...   | bytes of blocks |     all little-endian
 /// ```
 ///
-/// A peer gets the descriptor by inheritance or SCM_RIGHTS and calls [`Shared::attach`]; both sides then name bytes
+/// A peer gets the descriptor by inheritance or SCM_RIGHTS and calls [`SharedStorage::attach`]; both sides then name bytes
 /// by their offset. The [key](Storage::key) is the epoch, which differs for each segment made on a host.
 ///
 /// ```
-/// use mpj_pool::{Buddy, Pool, RawBuffer, Shared, Storage};
+/// use mpj_pool::{Buddy, Pool, RawBuffer, SharedStorage, Storage};
 ///
-/// let segment = Shared::create(1 << 20)?;
+/// let segment = SharedStorage::create(1 << 20)?;
 /// // SAFETY: the duplicate is attached, and nothing else.
 /// let fd = unsafe { segment.descriptor() }.try_clone_to_owned()?;
-/// let view = Shared::attach(fd)?;
+/// let view = SharedStorage::attach(fd)?;
 /// let pool = Buddy::fixed(segment)?;
 /// let block = pool.alloc(1000)?;
-/// let (key, offset) = block.region().expect("shared memory has a key");
+/// let (key, offset) = block.region_offset().expect("shared memory has a key");
 /// assert_eq!(key, view.key());
-/// assert!(view.at(offset, 1000).is_some());
+/// assert!(view.ptr_at(offset, 1000).is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Shared {
-    view: SharedView,
+pub struct SharedStorage {
+    view: SegmentView,
 }
 
-impl Shared {
+impl SharedStorage {
     /// Makes a segment of `len` bytes, rounded up to a multiple of 4096, and faults it in.
     ///
     /// # Errors
     /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more.
-    pub fn create(len: usize) -> Result<Shared, StorageError> {
+    pub fn create(len: usize) -> Result<SharedStorage, StorageError> {
         // Extends the file and backs it with memory, so that a full host is an error here and not a signal later.
         let extend = |fd: &OwnedFd, total| {
             rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, total)
                 .map_err(|error| StorageError::os(len, "fallocate", error))
         };
-        Ok(Shared { view: make(len, extend, true)? })
+        Ok(SharedStorage { view: make(len, extend, true)? })
     }
 
     /// Makes a segment of `len` bytes, rounded up to a multiple of 4096, all of them zero and without memory behind them: who is
-    /// about to use a part of it [reserves](SharedView::reserve) that part, and so gets memory near its own processor.
+    /// about to use a part of it [reserves](SegmentView::commit) that part, and so gets memory near its own processor.
     ///
     /// # Errors
     /// As of [`create`](Self::create).
-    pub fn lay_out(len: usize) -> Result<SharedView, StorageError> {
+    pub fn create_unbacked(len: usize) -> Result<SegmentView, StorageError> {
         let extend = |fd: &OwnedFd, total| {
             rustix::fs::ftruncate(fd, total).map_err(|error| StorageError::os(len, "ftruncate", error))
         };
@@ -78,7 +78,7 @@ impl Shared {
     /// One variant for each thing that can be wrong with a descriptor: no memfd ([`StorageError::Refused`]),
     /// [`Unsealed`](StorageError::Unsealed), [`Short`](StorageError::Short), [`Magic`](StorageError::Magic),
     /// [`Version`](StorageError::Version), [`Length`](StorageError::Length).
-    pub fn attach(fd: OwnedFd) -> Result<SharedView, StorageError> {
+    pub fn attach(fd: OwnedFd) -> Result<SegmentView, StorageError> {
         let os = |call| move |error: rustix::io::Errno| StorageError::os(0, call, error);
         // Seals first: from here on the size stays what it is.
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(os("fcntl"))?;
@@ -88,7 +88,7 @@ impl Shared {
         let file = rustix::fs::fstat(&fd).map_err(os("fstat"))?.st_size as u64;
         let (size, epoch) = check_header(&fd, file)?;
         // Its pages are there; who attaches to much memory for a little of it should not pay for all.
-        SharedView::map(fd, size, epoch, false)
+        SegmentView::map(fd, size, epoch, false)
     }
 
     /// Returns the number that tells this segment from every other one made on this host.
@@ -99,12 +99,12 @@ impl Shared {
     /// Returns the descriptor to pass to a peer; it is close-on-exec.
     ///
     /// # Safety
-    /// It and every duplicate of it are handed over, attached ([`Shared::attach`], here or in another process) or read
+    /// It and every duplicate of it are handed over, attached ([`SharedStorage::attach`], here or in another process) or read
     /// from, and nothing else. Who writes to the file, punches a hole in it or maps it otherwise changes blocks behind their
     /// owners' backs.
     pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the caller's promise.
-        unsafe { self.view.descriptor() }
+        unsafe { self.view.borrow_fd() }
     }
 }
 
@@ -113,8 +113,8 @@ fn make(
     len: usize,
     extend: impl FnOnce(&OwnedFd, u64) -> Result<(), StorageError>,
     now: bool,
-) -> Result<SharedView, StorageError> {
-    let size = whole_pages(len, HEADER, SharedView::MOST)?;
+) -> Result<SegmentView, StorageError> {
+    let size = whole_pages(len, HEADER, SegmentView::MOST)?;
     let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create("mpj-pool", flags).map_err(os("memfd_create"))?;
@@ -122,13 +122,13 @@ fn make(
     let header = Header { size: size as u64, epoch: new_epoch() };
     rustix::io::pwrite(&fd, &header.encode(), 0).map_err(os("pwrite"))?;
     rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(os("fcntl"))?;
-    SharedView::map(fd, size, header.epoch, now)
+    SegmentView::map(fd, size, header.epoch, now)
 }
 
 // SAFETY: 1: invariant 1 of SharedView: the mapping is whole, and the seals keep it so; it is unmapped with the value.
-// 2: mappings start on a page, and the header is 4096 bytes. 3: no field changes. 4: `Shared` is made by `create` alone,
-// one for each file; every other mapping of it is a `SharedView`, which gives out addresses only.
-unsafe impl Storage for Shared {
+// 2: mappings start on a page, and the header is 4096 bytes. 3: no field changes. 4: `SharedStorage` is made by `create` alone,
+// one for each file; every other mapping of it is a `SegmentView`, which gives out addresses only.
+unsafe impl Storage for SharedStorage {
     fn base(&self) -> NonNull<u8> {
         self.view.base()
     }

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::{Buddy, Buddy1, Buddy2, Growth, Magazine, Unpooled};
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
-use crate::Shared;
+use crate::SharedStorage;
 use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey};
 
 /// A pool of a kind that is known only when the program runs.
@@ -33,17 +33,17 @@ pub trait AnyPool: Send + Sync + fmt::Debug {
 }
 
 /// A block of an [`AnyPool`].
-pub type AnyBlock = Box<dyn RawBlock>;
+pub type AnyBlock = Box<dyn AnyRawBlock>;
 
 /// What any block can do. Every [`RawBuffer`] has it, and nothing else: who reads through the pointer relies on that trait.
 ///
 /// ```compile_fail,E0277
 /// # use std::{mem::MaybeUninit, ptr::NonNull};
-/// # use mpj_pool::{RegionKey, strategy::RawBlock};
+/// # use mpj_pool::{RegionKey, strategy::AnyRawBlock};
 /// #[derive(Debug)]
 /// struct Nowhere;
 ///
-/// impl RawBlock for Nowhere {
+/// impl AnyRawBlock for Nowhere {
 ///     fn as_ptr(&self) -> NonNull<u8> {
 ///         NonNull::dangling()
 ///     }
@@ -52,7 +52,7 @@ pub type AnyBlock = Box<dyn RawBlock>;
 ///     # fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] { &mut [] }
 /// }
 /// ```
-pub trait RawBlock: sealed::Block + Send + fmt::Debug {
+pub trait AnyRawBlock: sealed::Block + Send + fmt::Debug {
     /// As [`RawBuffer::as_ptr`].
     fn as_ptr(&self) -> NonNull<u8>;
     /// As [`RawBuffer::capacity`].
@@ -70,7 +70,7 @@ mod sealed {
     impl<B: crate::RawBuffer> Block for B {}
 }
 
-impl<B: RawBuffer + fmt::Debug> RawBlock for B {
+impl<B: RawBuffer + fmt::Debug> AnyRawBlock for B {
     fn as_ptr(&self) -> NonNull<u8> {
         RawBuffer::as_ptr(self)
     }
@@ -80,7 +80,7 @@ impl<B: RawBuffer + fmt::Debug> RawBlock for B {
     }
 
     fn region(&self) -> Option<(RegionKey, usize)> {
-        RawBuffer::region(self)
+        RawBuffer::region_offset(self)
     }
 
     fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
@@ -125,7 +125,7 @@ pub const STORAGES: &[&str] = &[
 /// A name that is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum NameError {
+pub enum PoolNameError {
     /// No strategy has the name.
     Strategy(String),
     /// No storage has the name.
@@ -134,19 +134,19 @@ pub enum NameError {
     Pair(&'static str, &'static str),
 }
 
-impl fmt::Display for NameError {
+impl fmt::Display for PoolNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::Strategy(name) => write!(f, "no pool strategy {name:?}, there are {STRATEGIES:?}"),
-            NameError::Storage(name) => write!(f, "no storage {name:?}, there are {STORAGES:?}"),
-            NameError::Pair(strategy, storage) => {
+            PoolNameError::Strategy(name) => write!(f, "no pool strategy {name:?}, there are {STRATEGIES:?}"),
+            PoolNameError::Storage(name) => write!(f, "no storage {name:?}, there are {STORAGES:?}"),
+            PoolNameError::Pair(strategy, storage) => {
                 write!(f, "{strategy} needs storage of its own, not {storage}")
             }
         }
     }
 }
 
-impl core::error::Error for NameError {}
+impl core::error::Error for PoolNameError {}
 
 /// Something to do with a pool of any type.
 pub trait Visitor {
@@ -177,13 +177,13 @@ pub trait Visitor {
 /// ```
 ///
 /// # Errors
-/// [`NameError`] if a name is none, or the two do not go together.
+/// [`PoolNameError`] if a name is none, or the two do not go together.
 pub fn visit<V: Visitor>(
     strategy: &str,
     storage: &str,
     growth: Growth,
     visitor: V,
-) -> Result<V::Output, NameError> {
+) -> Result<V::Output, PoolNameError> {
     macro_rules! on {
         ($storage:ty, $buddy1:expr) => {
             match strategy {
@@ -193,7 +193,7 @@ pub fn visit<V: Visitor>(
                 "buddy1" => $buddy1,
                 "buddy2" => visitor.visit(Buddy2::growing(growth, <$storage>::create)),
                 "none" => visitor.visit(Unpooled::new(growth.limit, <$storage>::create)),
-                _ => return Err(NameError::Strategy(strategy.to_owned())),
+                _ => return Err(PoolNameError::Strategy(strategy.to_owned())),
             }
         };
     }
@@ -202,8 +202,8 @@ pub fn visit<V: Visitor>(
         "heap" => on!(Heap, visitor.visit(Buddy1::growing(growth, Heap::create))),
         "huge" => on!(Huge, visitor.visit(Buddy1::growing(growth, Huge::create))),
         #[cfg(all(target_os = "linux", not(mpj_portable)))]
-        "shared" => on!(Shared, return Err(NameError::Pair("buddy1", "shared"))),
-        _ => return Err(NameError::Storage(storage.to_owned())),
+        "shared" => on!(SharedStorage, return Err(PoolNameError::Pair("buddy1", "shared"))),
+        _ => return Err(PoolNameError::Storage(storage.to_owned())),
     })
 }
 
@@ -218,8 +218,8 @@ pub fn visit<V: Visitor>(
 /// ```
 ///
 /// # Errors
-/// [`NameError`] if a name is none, or the two do not go together.
-pub fn by_name(strategy: &str, storage: &str, growth: Growth) -> Result<Box<dyn AnyPool>, NameError> {
+/// [`PoolNameError`] if a name is none, or the two do not go together.
+pub fn by_name(strategy: &str, storage: &str, growth: Growth) -> Result<Box<dyn AnyPool>, PoolNameError> {
     struct Boxed;
     impl Visitor for Boxed {
         type Output = Box<dyn AnyPool>;

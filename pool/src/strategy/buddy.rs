@@ -32,7 +32,7 @@ impl Growth {
     pub const PAPER: Growth = Growth { first: 8 << 20, largest: 1 << 30, limit: usize::MAX, eager: false };
 
     /// Sets the size of the first region, rounded up to a power of two and at least 4096; default 1 MiB.
-    pub const fn first(mut self, bytes: usize) -> Growth {
+    pub const fn first_region(mut self, bytes: usize) -> Growth {
         self.first = power(bytes);
         self.largest = if self.largest < self.first { self.first } else { self.largest };
         self

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::arena::{Arena, Keeping};
+use crate::arena::{Arena, CacheShared};
 use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 
 /// A pool whose threads keep what they free for what they ask for next.
@@ -49,7 +49,7 @@ impl<S: Storage> Magazine<S> {
         growth: Growth,
         source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
     ) -> Magazine<S> {
-        let keeping = Keeping::new(budget(growth.limit));
+        let keeping = CacheShared::new(budget(growth.limit));
         Self::over(Arena::growing(growth, Box::new(source), Some(keeping)))
     }
 
@@ -59,7 +59,7 @@ impl<S: Storage> Magazine<S> {
     /// [`StorageError::Size`] if it has less than 64 bytes, more than 8 TiB, or more than there is memory to keep track
     /// of.
     pub fn fixed(storage: S) -> Result<Magazine<S>, StorageError> {
-        let keeping = Keeping::new(budget(storage.size()));
+        let keeping = CacheShared::new(budget(storage.size()));
         Ok(Self::over(Arena::fixed(storage, Some(keeping))?))
     }
 
@@ -100,7 +100,7 @@ impl<S: Storage> Pool for Magazine<S> {
     // allocation itself.
     #[inline(always)]
     fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
-        Arena::alloc_kept(self.arena(), self.id, len)
+        Arena::alloc_cached(self.arena(), self.id, len)
     }
 
     fn max_block(&self) -> usize {

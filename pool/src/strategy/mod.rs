@@ -9,8 +9,8 @@ mod paper;
 #[allow(unsafe_code, reason = "promises that a storage is one block")]
 mod unpooled;
 
-pub use any::{AnyBlock, AnyPool, NameError, RawBlock, STORAGES, STRATEGIES, Visitor, by_name, visit};
+pub use any::{AnyBlock, AnyPool, AnyRawBlock, PoolNameError, STORAGES, STRATEGIES, Visitor, by_name, visit};
 pub use buddy::{Buddy, Growth};
 pub use magazine::Magazine;
-pub use paper::{Buddy1, Buddy2, Links, Lists, PaperBlock, Private};
+pub use paper::{Buddy1, Buddy1Lists, Buddy2, Buddy2Lists, PaperBlock, PrivateStorage};
 pub use unpooled::{Unpooled, UnpooledBlock};

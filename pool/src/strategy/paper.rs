@@ -5,14 +5,14 @@ use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::class::{MAX_ALIGN, alignment};
-use crate::{AllocError, Growth, PoolStats, RegionKey, Shortage, Storage, StorageError};
+use crate::{AllocError, AllocErrorKind, Growth, PoolStats, RegionKey, Storage, StorageError};
 
 #[allow(unsafe_code, reason = "tags and links lie in the blocks, as in the paper")]
 mod buddy1;
 mod buddy2;
 
-pub use buddy1::{Buddy1, Links, Private};
-pub use buddy2::{Buddy2, Lists};
+pub use buddy1::{Buddy1, Buddy1Lists, PrivateStorage};
+pub use buddy2::{Buddy2, Buddy2Lists};
 
 /// The smallest block: mpjbuf's chunk.
 const CHUNK: usize = 128;
@@ -22,14 +22,14 @@ type Level = u8;
 
 /// Where a block lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct BlockPos {
     region: usize,
     offset: usize,
     level: Level,
 }
 
 /// How a strategy writes down what is free.
-pub(crate) trait Book: Send + Default + fmt::Debug + 'static {
+pub(crate) trait FreeLists: Send + Default + fmt::Debug + 'static {
     /// Returns the bytes in front of a block of `len` bytes that the strategy needs for itself.
     fn overhead(len: usize) -> usize;
 
@@ -37,10 +37,10 @@ pub(crate) trait Book: Send + Default + fmt::Debug + 'static {
     fn insert(&mut self, base: NonNull<u8>, level: Level);
 
     /// Takes a block of `level`, split off a greater one if it must be.
-    fn take(&mut self, level: Level) -> Option<Spot>;
+    fn take(&mut self, level: Level) -> Option<BlockPos>;
 
     /// Takes a block back, and merges it with its buddies.
-    fn give(&mut self, spot: Spot);
+    fn give(&mut self, spot: BlockPos);
 
     /// Returns the bytes that are free, or what is wrong.
     fn check(&self) -> Result<usize, String>;
@@ -66,12 +66,12 @@ pub struct PaperBlock<S: Storage, B: 'static> {
     shared: Arc<Shared<S, B>>,
     base: NonNull<u8>,
     capacity: usize,
-    spot: Spot,
+    spot: BlockPos,
     /// Ends the block; a function, so that this type needs no bound that its users would have to name.
     end: fn(&mut PaperBlock<S, B>),
 }
 
-impl<S: Storage, B: Book> Shared<S, B> {
+impl<S: Storage, B: FreeLists> Shared<S, B> {
     fn new(
         growth: Growth,
         source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
@@ -97,7 +97,7 @@ impl<S: Storage, B: Book> Shared<S, B> {
     fn alloc(self: &Arc<Self>, len: usize) -> Result<PaperBlock<S, B>, AllocError> {
         let mut state = self.lock();
         if len.max(1) > self.most() {
-            return Err(self.refuse(&state, len, Shortage::TooLarge));
+            return Err(self.refuse(&state, len, AllocErrorKind::TooLarge));
         }
         let overhead = B::overhead(len);
         let size = (len + overhead).max(CHUNK).next_power_of_two();
@@ -115,10 +115,10 @@ impl<S: Storage, B: Book> Shared<S, B> {
         stats.allocs += 1;
         stats.misses += 1;
         stats.live_blocks += 1;
-        stats.requested += len as u64;
+        stats.requested_bytes += len as u64;
         stats.granted += capacity as u64;
-        stats.live_granted += capacity as u64;
-        stats.peak_granted = stats.peak_granted.max(stats.live_granted);
+        stats.live_bytes += capacity as u64;
+        stats.peak_granted = stats.peak_granted.max(stats.live_bytes);
         let base = buddy1::within(&state.regions[spot.region], spot.offset + overhead);
         drop(state);
         let shared = Arc::clone(self);
@@ -140,7 +140,7 @@ impl<S: Storage, B: Book> Shared<S, B> {
             size if size >= wanted => Ok(storage),
             most => Err(StorageError::Size { asked: wanted, most }),
         });
-        let storage = made.map_err(|error| self.refuse(state, len, Shortage::Storage(error)))?;
+        let storage = made.map_err(|error| self.refuse(state, len, AllocErrorKind::Storage(error)))?;
         state.book.insert(storage.base(), level(wanted));
         state.regions.push(storage);
         state.stats.regions += 1;
@@ -148,12 +148,12 @@ impl<S: Storage, B: Book> Shared<S, B> {
         Ok(())
     }
 
-    fn full(&self) -> Shortage {
-        Shortage::Full { capacity: self.growth.limit }
+    fn full(&self) -> AllocErrorKind {
+        AllocErrorKind::Full { capacity: self.growth.limit }
     }
 
-    fn refuse(&self, state: &State<S, B>, len: usize, why: Shortage) -> AllocError {
-        AllocError::new(len, self.most(), state.stats.live_granted as usize, why)
+    fn refuse(&self, state: &State<S, B>, len: usize, why: AllocErrorKind) -> AllocError {
+        AllocError::new(len, self.most(), state.stats.live_bytes as usize, why)
     }
 
     fn stats(&self) -> PoolStats {
@@ -167,21 +167,21 @@ impl<S: Storage, B: Book> Shared<S, B> {
         if state.stats.live_blocks == 0 && free != held {
             return Err(format!("{free} of {held} bytes are free, but no block is live"));
         }
-        if free + state.stats.live_granted as usize > held {
-            return Err(format!("{free} bytes free and {} live in {held}", state.stats.live_granted));
+        if free + state.stats.live_bytes as usize > held {
+            return Err(format!("{free} bytes free and {} live in {held}", state.stats.live_bytes));
         }
         Ok(())
     }
 }
 
 /// Takes a block back.
-fn give<S: Storage, B: Book>(block: &mut PaperBlock<S, B>) {
+fn give<S: Storage, B: FreeLists>(block: &mut PaperBlock<S, B>) {
     let mut state = block.shared.lock();
     state.book.give(block.spot);
     let stats = &mut state.stats;
     stats.frees += 1;
     stats.live_blocks -= 1;
-    stats.live_granted -= block.capacity as u64;
+    stats.live_bytes -= block.capacity as u64;
 }
 
 impl<S: Storage, B> PaperBlock<S, B> {
@@ -200,7 +200,7 @@ impl<S: Storage, B> Drop for PaperBlock<S, B> {
 
 impl<S: Storage, B> fmt::Debug for PaperBlock<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Spot { region, offset, .. } = self.spot;
+        let BlockPos { region, offset, .. } = self.spot;
         write!(f, "Block({} B in region {region} at +{offset:#x})", self.capacity)
     }
 }
@@ -208,7 +208,7 @@ impl<S: Storage, B> fmt::Debug for PaperBlock<S, B> {
 impl<S: Storage, B> fmt::Debug for Shared<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let PoolStats { regions, region_bytes, live_blocks, live_granted, .. } = state.stats;
+        let PoolStats { regions, region_bytes, live_blocks, live_bytes: live_granted, .. } = state.stats;
         write!(f, "{live_granted} of {region_bytes} B live in {live_blocks} blocks, {regions} regions")
     }
 }

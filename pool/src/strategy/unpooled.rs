@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::class::MAX_ALIGN;
-use crate::registration::{Known, Region};
-use crate::{AllocError, Pool, PoolStats, RawBuffer, RegionKey, Shortage, Storage, StorageError};
+use crate::registration::{Region, RegisteredStorage};
+use crate::{AllocError, AllocErrorKind, Pool, PoolStats, RawBuffer, RegionKey, Storage, StorageError};
 
 /// Makes a storage for each block and ends it with the block: what pools are compared with.
 ///
@@ -40,7 +40,7 @@ impl Drop for Pending<'_> {
 /// A block of [`Unpooled`].
 pub struct UnpooledBlock<S: Storage> {
     /// A region stays where it is when its block is moved, and may be pointed to: so it is no `Box`.
-    storage: Arc<Known<S>>,
+    storage: Arc<RegisteredStorage<S>>,
     stats: Arc<Mutex<PoolStats>>,
 }
 
@@ -69,8 +69,8 @@ impl<S: Storage> Unpooled<S> {
         })
     }
 
-    fn refuse(&self, requested: usize, why: Shortage) -> AllocError {
-        AllocError::new(requested, self.max_block(), self.stats().live_granted as usize, why)
+    fn refuse(&self, requested: usize, why: AllocErrorKind) -> AllocError {
+        AllocError::new(requested, self.max_block(), self.stats().live_bytes as usize, why)
     }
 }
 
@@ -79,17 +79,17 @@ impl<S: Storage> Pool for Unpooled<S> {
 
     fn alloc(&self, len: usize) -> Result<UnpooledBlock<S>, AllocError> {
         if len.max(1) > self.max_block() {
-            return Err(self.refuse(len, Shortage::TooLarge));
+            return Err(self.refuse(len, AllocErrorKind::TooLarge));
         }
         let size = len.max(1).next_multiple_of(MAX_ALIGN) as u64;
-        let full = Shortage::Full { capacity: self.limit };
+        let full = AllocErrorKind::Full { capacity: self.limit };
         let Some(pending) = self.reserve(size) else { return Err(self.refuse(len, full)) };
         let storage = (self.source)(size as usize)
             .and_then(|storage| match storage.size() {
                 got if got as u64 >= size => Ok(storage),
                 most => Err(StorageError::Size { asked: size as usize, most }),
             })
-            .map_err(|error| self.refuse(len, Shortage::Storage(error)))?;
+            .map_err(|error| self.refuse(len, AllocErrorKind::Storage(error)))?;
         // It may be larger than was asked for.
         let Some(_more) = self.reserve(storage.size() as u64 - size) else {
             return Err(self.refuse(len, full));
@@ -99,14 +99,17 @@ impl<S: Storage> Pool for Unpooled<S> {
         stats.misses += 1;
         stats.live_blocks += 1;
         stats.regions += 1;
-        stats.requested += len as u64;
+        stats.requested_bytes += len as u64;
         stats.granted += storage.size() as u64;
-        stats.live_granted += storage.size() as u64;
+        stats.live_bytes += storage.size() as u64;
         stats.region_bytes += storage.size() as u64;
-        stats.peak_granted = stats.peak_granted.max(stats.live_granted);
+        stats.peak_granted = stats.peak_granted.max(stats.live_bytes);
         drop(stats);
         drop(pending);
-        Ok(UnpooledBlock { storage: Arc::new(Known::new(storage)), stats: Arc::clone(&self.stats) })
+        Ok(UnpooledBlock {
+            storage: Arc::new(RegisteredStorage::new(storage)),
+            stats: Arc::clone(&self.stats),
+        })
     }
 
     fn max_block(&self) -> usize {
@@ -119,7 +122,7 @@ impl<S: Storage> Pool for Unpooled<S> {
 
     fn validate(&self) -> Result<(), String> {
         let stats = self.stats();
-        if stats.live_blocks == stats.regions && stats.live_granted == stats.region_bytes {
+        if stats.live_blocks == stats.regions && stats.live_bytes == stats.region_bytes {
             Ok(())
         } else {
             Err(format!("{} blocks in {} storages", stats.live_blocks, stats.regions))
@@ -133,7 +136,7 @@ impl<S: Storage> Drop for UnpooledBlock<S> {
         stats.frees += 1;
         stats.live_blocks -= 1;
         stats.regions -= 1;
-        stats.live_granted -= self.storage.size() as u64;
+        stats.live_bytes -= self.storage.size() as u64;
         stats.region_bytes -= self.storage.size() as u64;
     }
 }
@@ -148,11 +151,11 @@ unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
         self.storage.size()
     }
 
-    fn region(&self) -> Option<(RegionKey, usize)> {
+    fn region_offset(&self) -> Option<(RegionKey, usize)> {
         self.storage.key().map(|key| (key, 0))
     }
 
-    fn registrable(&self) -> Option<&Region> {
+    fn region(&self) -> Option<&Region> {
         Some(self.storage.as_region())
     }
 }
@@ -165,7 +168,7 @@ impl<S: Storage> fmt::Debug for UnpooledBlock<S> {
 
 impl<S: Storage> fmt::Debug for Unpooled<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PoolStats { live_blocks, live_granted, .. } = self.stats();
+        let PoolStats { live_blocks, live_bytes: live_granted, .. } = self.stats();
         write!(f, "Unpooled({live_granted} B live in {live_blocks} blocks)")
     }
 }

@@ -1,14 +1,14 @@
-//! [`InPool`] keeps the contract of an allocator, whatever a collection asks of it.
+//! [`PoolAllocator`] keeps the contract of an allocator, whatever a collection asks of it.
 #![cfg(feature = "allocator-api2")]
 #![allow(unsafe_code, reason = "the allocator's contract is unsafe to call")]
 
 use allocator_api2::alloc::{Allocator, Layout};
 use core::ptr::NonNull;
-use mpj_pool::{Growth, Heap, InPool, Magazine, Pool};
+use mpj_pool::{Growth, Heap, Magazine, Pool, PoolAllocator};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// The alignments that [`InPool`] gives.
+/// The alignments that [`PoolAllocator`] gives.
 const ALIGNS: u32 = 12;
 
 fn pool() -> Magazine<Heap> {
@@ -67,7 +67,7 @@ enum Way {
 }
 
 /// Brings `held` to another layout, whose size the caller has chosen as `way` wants it.
-fn change(memory: &InPool<'_, Heap>, held: Held, new: Layout, way: Way, fill: u8) -> Held {
+fn change(memory: &PoolAllocator<'_, Heap>, held: Held, new: Layout, way: Way, fill: u8) -> Held {
     held.check();
     let (at, old) = (held.at, held.layout);
     let got = match way {
@@ -82,7 +82,7 @@ fn change(memory: &InPool<'_, Heap>, held: Held, new: Layout, way: Way, fill: u8
     Held::new(got.expect("memory"), new, kept, matches!(way, Way::GrowZeroed), fill)
 }
 
-fn end(memory: &InPool<'_, Heap>, held: Held) {
+fn end(memory: &PoolAllocator<'_, Heap>, held: Held) {
     held.check();
     // SAFETY: allocated with this layout, and not used again.
     unsafe { memory.deallocate(held.at, held.layout) };
@@ -91,7 +91,7 @@ fn end(memory: &InPool<'_, Heap>, held: Held) {
 #[test]
 fn memory_moves_between_any_two_alignments() {
     let pool = pool();
-    let memory = InPool::new(&pool);
+    let memory = PoolAllocator::new(&pool);
     for (from, to) in (0..ALIGNS).flat_map(|from| (0..ALIGNS).map(move |to| (from, to))) {
         for (less, more) in [(0, 0), (0, 1), (1, 1), (100, 150), (100, 100), (60, 5000), (4000, 70_000)] {
             for way in [Way::Grow, Way::GrowZeroed, Way::Shrink] {
@@ -110,7 +110,7 @@ fn memory_moves_between_any_two_alignments() {
 #[test]
 fn an_alignment_that_is_refused_leaves_the_memory_as_it_was() {
     let pool = pool();
-    let memory = InPool::new(&pool);
+    let memory = PoolAllocator::new(&pool);
     let (old, new) = (layout(100, 3), layout(200, ALIGNS));
     let held = Held::new(memory.allocate(old).expect("memory"), old, &[], false, 7);
     // SAFETY: allocated with `old`; `new` is larger. What fails leaves the memory to the caller.
@@ -129,7 +129,7 @@ proptest! {
         steps in vec((0usize..4, any::<u8>(), prop_oneof![Just(0usize), 0usize..300, 0usize..40_000], 0..ALIGNS), 1..40),
     ) {
         let pool = pool();
-        let memory = InPool::new(&pool);
+        let memory = PoolAllocator::new(&pool);
         let mut all: [Option<Held>; 4] = Default::default();
         for (which, choice, size, align) in steps {
             let next = match all[which].take() {

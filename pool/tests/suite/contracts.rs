@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use mpj_pool::{MIN_BLOCK, Pool, RawBuffer, Shortage, Storage, StorageError, alignment};
+use mpj_pool::{AllocErrorKind, MIN_BLOCK, Pool, RawBuffer, Storage, StorageError, alignment};
 
 /// Runs the storage suite on what `create` makes.
 pub(crate) fn storage<S: Storage + 'static>(create: fn(usize) -> Result<S, StorageError>) {
@@ -119,11 +119,11 @@ fn sizes(pool: &impl Pool) {
     }
     let stats = pool.stats();
     assert_eq!(
-        (stats.live_blocks, stats.requested, stats.waste()),
+        (stats.live_blocks, stats.requested_bytes, stats.waste()),
         (13, requested, stats.granted - requested)
     );
-    assert_eq!(stats.live_granted, blocks.iter().map(|block| block.capacity() as u64).sum());
-    assert!(stats.region_bytes >= stats.live_granted && stats.regions >= 1);
+    assert_eq!(stats.live_bytes, blocks.iter().map(|block| block.capacity() as u64).sum());
+    assert!(stats.region_bytes >= stats.live_bytes && stats.regions >= 1);
     pool.validate().unwrap();
     pool.trim();
     for (seed, block) in (0..).zip(&blocks) {
@@ -132,7 +132,7 @@ fn sizes(pool: &impl Pool) {
     }
     blocks.clear();
     let stats = pool.stats();
-    assert_eq!((stats.live_blocks, stats.live_granted), (0, 0));
+    assert_eq!((stats.live_blocks, stats.live_bytes), (0, 0));
     assert_eq!(stats.allocs, stats.frees);
     assert!(stats.peak_granted >= requested);
     pool.validate().unwrap();
@@ -141,8 +141,8 @@ fn sizes(pool: &impl Pool) {
 fn refusals(pool: &impl Pool, limit: usize, share: usize) {
     for len in [usize::MAX, usize::MAX - 63, isize::MAX as usize, limit + 1] {
         let error = pool.alloc(len).unwrap_err();
-        assert_eq!((error.requested, error.live), (len, 0));
-        assert_eq!(error.why, Shortage::TooLarge, "{error}");
+        assert_eq!((error.requested, error.live_bytes), (len, 0));
+        assert_eq!(error.kind, AllocErrorKind::TooLarge, "{error}");
     }
     let largest = pool.max_block();
     assert!(largest <= limit);
@@ -158,8 +158,8 @@ fn refusals(pool: &impl Pool, limit: usize, share: usize) {
         assert!(blocks.len() << 16 <= limit, "the limit holds");
     };
     let granted: usize = blocks.iter().map(RawBuffer::capacity).sum();
-    assert!(matches!(error.why, Shortage::Full { capacity } if capacity <= limit), "{error:?}");
-    assert_eq!(error.live, granted);
+    assert!(matches!(error.kind, AllocErrorKind::Full { capacity } if capacity <= limit), "{error:?}");
+    assert_eq!(error.live_bytes, granted);
     assert!(((blocks.len() + 1) * share) << 16 > largest, "all of it can be had");
     drop(blocks.pop());
     blocks.push(pool.alloc(1 << 16).unwrap());

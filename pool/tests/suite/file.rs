@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use mpj_pool::{File, Growth, Magazine, Pool, RawBuffer, Storage, StorageError};
+use mpj_pool::{FileStorage, Growth, Magazine, Pool, RawBuffer, Storage, StorageError};
 
 /// A path that is free when made and again when dropped.
 struct Scratch(PathBuf);
@@ -25,14 +25,14 @@ impl Drop for Scratch {
     }
 }
 
-fn create(path: &Scratch, len: usize) -> Result<File, StorageError> {
+fn create(path: &Scratch, len: usize) -> Result<FileStorage, StorageError> {
     // SAFETY: nobody else knows the file.
-    unsafe { File::create(&path.0, len) }
+    unsafe { FileStorage::create(&path.0, len) }
 }
 
 fn attach(path: &Scratch) -> Result<usize, StorageError> {
     // SAFETY: nobody else knows the file, and the tests do not truncate it while it is mapped.
-    unsafe { File::attach(&path.0) }.map(|view| view.size())
+    unsafe { FileStorage::attach(&path.0) }.map(|view| view.size())
 }
 
 #[test]
@@ -41,14 +41,14 @@ fn a_peer_finds_it_by_name_and_sees_what_was_written() {
     let file = create(&path, 1 << 20).unwrap();
     let key = file.key();
     // SAFETY: as in `attach`.
-    let view = unsafe { File::attach(&path.0) }.unwrap().expect_epoch(file.epoch()).unwrap();
+    let view = unsafe { FileStorage::attach(&path.0) }.unwrap().expect_epoch(file.epoch()).unwrap();
     let pool = Magazine::fixed(file).unwrap();
     let mut block = pool.alloc(5000).unwrap();
     block.as_uninit_mut()[4999].write(7);
-    let (found, offset) = block.region().unwrap();
+    let (found, offset) = block.region_offset().unwrap();
     assert_eq!((Some(found), Some(view.key())), (key, key));
-    // SAFETY: `at` has checked the range, and nobody writes there now.
-    assert_eq!(unsafe { view.at(offset + 4999, 1).unwrap().read_volatile() }, 7);
+    // SAFETY: `ptr_at` has checked the range, and nobody writes there now.
+    assert_eq!(unsafe { view.ptr_at(offset + 4999, 1).unwrap().read_volatile() }, 7);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_pool_can_grow_by_files() {
     let pool = Magazine::growing(Growth::default(), move |len| {
         let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         // SAFETY: nobody else knows the files.
-        unsafe { File::create(&names[at], len) }
+        unsafe { FileStorage::create(&names[at], len) }
     });
     let blocks: Vec<_> = (0..3).map(|_| pool.alloc(1 << 20).unwrap()).collect();
     assert_eq!(pool.stats().regions, 2);

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use mpj_pool::{Growth, Heap, Magazine, Overflow, Pool, Written};
+use mpj_pool::{FilledBlock, Growth, Heap, Magazine, Overflow, Pool};
 
 fn pool() -> Magazine<Heap> {
     Magazine::growing(Growth::default(), Heap::create)
@@ -10,15 +10,15 @@ fn pool() -> Magazine<Heap> {
 
 #[test]
 fn written_bytes_are_bytes() {
-    let mut written = Written::new(pool().alloc(64).unwrap());
-    written.push(&[1; 60]).unwrap();
-    assert_eq!(written.push(&[2; 5]), Err(Overflow { needed: 5, left: 4 }));
+    let mut written = FilledBlock::new(pool().alloc(64).unwrap());
+    written.extend_from_slice(&[1; 60]).unwrap();
+    assert_eq!(written.extend_from_slice(&[2; 5]), Err(Overflow { needed: 5, left: 4 }));
     assert_eq!(written.write(&[2; 5]).unwrap(), 4);
     assert!(written.write_all(&[3]).is_err());
     written.as_mut()[0] = 9;
     assert_eq!((written.as_ref()[0], written.as_ref()[63], written.as_ref().len()), (9, 2, 64));
     written.truncate(1);
-    assert_eq!((written.as_ref(), written.left()), (&[9][..], 63));
+    assert_eq!((written.as_ref(), written.remaining_capacity()), (&[9][..], 63));
 }
 
 #[cfg(feature = "bytes")]
@@ -26,7 +26,7 @@ fn written_bytes_are_bytes() {
 fn a_block_becomes_bytes_and_comes_home() {
     use bytes::{Buf, BufMut, Bytes};
     let pool = pool();
-    let mut written = Written::new(pool.alloc(1000).unwrap());
+    let mut written = FilledBlock::new(pool.alloc(1000).unwrap());
     written.put_u32(7);
     written.put_slice(b"payload");
     assert_eq!(written.remaining_mut(), 1024 - 11);
@@ -43,10 +43,10 @@ fn a_block_becomes_bytes_and_comes_home() {
 #[test]
 fn collections_live_in_a_pool() {
     use allocator_api2::vec::Vec;
-    use mpj_pool::InPool;
+    use mpj_pool::PoolAllocator;
     let pool = pool();
-    let mut numbers = Vec::new_in(InPool::new(&pool));
-    let mut map = hashbrown::HashMap::new_in(InPool::new(&pool));
+    let mut numbers = Vec::new_in(PoolAllocator::new(&pool));
+    let mut map = hashbrown::HashMap::new_in(PoolAllocator::new(&pool));
     for n in 0..20_000u64 {
         numbers.push(n);
         map.insert(n, n * n);
@@ -67,9 +67,9 @@ fn collections_live_in_a_pool() {
 #[test]
 fn alignments_are_met_or_refused() {
     use allocator_api2::alloc::{Allocator, Layout};
-    use mpj_pool::InPool;
+    use mpj_pool::PoolAllocator;
     let pool = pool();
-    let memory = InPool::new(&pool);
+    let memory = PoolAllocator::new(&pool);
     for align in (0..=12).map(|bits| 1 << bits) {
         for size in [0, 1, 100, 5000] {
             let layout = Layout::from_size_align(size, align).unwrap();

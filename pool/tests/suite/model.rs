@@ -2,7 +2,7 @@
 
 use crate::contracts::{Extents, check, check_block, fill};
 use mpj_pool::{
-    Block, Buddy, Buddy1, Buddy2, Growth, Heap, Magazine, Pages, Pool, RawBuffer, Shortage, Storage,
+    AllocErrorKind, Block, Buddy, Buddy1, Buddy2, Growth, Heap, Magazine, Pages, Pool, RawBuffer, Storage,
     StorageError, Unpooled,
 };
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, operations: Vec<Operation>) {
                 }
                 Err(error) => {
                     assert!(
-                        error.live > 0 || matches!(error.why, Shortage::Storage(_)),
+                        error.live_bytes > 0 || matches!(error.kind, AllocErrorKind::Storage(_)),
                         "{error} on an empty pool"
                     )
                 }
@@ -133,22 +133,22 @@ proptest! {
 
     #[test]
     fn growing_on_heap(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Buddy::growing(Growth::default().first(4096).largest(128 << 10).limit(MIB), Heap::create), operations);
+        walk(Buddy::growing(Growth::default().first_region(4096).largest(128 << 10).limit(MIB), Heap::create), operations);
     }
 
     #[test]
     fn growing_on_pages(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Buddy::growing(Growth::default().first(64 << 10).limit(2 * MIB), Pages::create), operations);
+        walk(Buddy::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Pages::create), operations);
     }
 
     #[test]
     fn buddy1_on_heap(operations in prop::collection::vec(operation(), 0..100)) {
-        walk(Buddy1::growing(Growth::default().first(64 << 10).limit(2 * MIB), Heap::create), operations);
+        walk(Buddy1::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Heap::create), operations);
     }
 
     #[test]
     fn buddy2_on_heap(operations in prop::collection::vec(operation(), 0..100)) {
-        walk(Buddy2::growing(Growth::default().first(64 << 10).limit(2 * MIB), Heap::create), operations);
+        walk(Buddy2::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Heap::create), operations);
     }
 
     #[test]
@@ -167,23 +167,23 @@ proptest! {
             let refused = StorageError::Refused { asked: len, call: "mmap", errno: 12 };
             if fails[at % fails.len()] { Err(refused) } else { Heap::create(len) }
         };
-        walk(Magazine::growing(Growth::default().first(4096).largest(128 << 10).limit(MIB), source), operations);
+        walk(Magazine::growing(Growth::default().first_region(4096).largest(128 << 10).limit(MIB), source), operations);
     }
 
     #[test]
     fn magazine_on_heap(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Magazine::growing(Growth::default().first(4096).largest(128 << 10).limit(MIB), Heap::create), operations);
+        walk(Magazine::growing(Growth::default().first_region(4096).largest(128 << 10).limit(MIB), Heap::create), operations);
     }
 
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     #[test]
     fn magazine_on_shared(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Magazine::fixed(mpj_pool::Shared::create(4 * MIB).unwrap()).unwrap(), operations);
+        walk(Magazine::fixed(mpj_pool::SharedStorage::create(4 * MIB).unwrap()).unwrap(), operations);
     }
 
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     #[test]
     fn fixed_on_shared(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Buddy::fixed(mpj_pool::Shared::create(MIB / 2).unwrap()).unwrap(), operations);
+        walk(Buddy::fixed(mpj_pool::SharedStorage::create(MIB / 2).unwrap()).unwrap(), operations);
     }
 }

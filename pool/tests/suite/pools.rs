@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpj_pool::{
-    Buddy, Buddy1, Buddy2, Growth, Heap, MIN_BLOCK, Magazine, Pages, Pool, RawBuffer, Shortage, Storage,
-    StorageError, Unpooled, strategy,
+    AllocErrorKind, Buddy, Buddy1, Buddy2, Growth, Heap, MIN_BLOCK, Magazine, Pages, Pool, RawBuffer,
+    Storage, StorageError, Unpooled, strategy,
 };
 
 const MIB: usize = 1 << 20;
@@ -24,7 +24,7 @@ fn buddy_growing_on_pages() {
 
 #[test]
 fn buddy_growing_by_small_regions() {
-    let growth = Growth::default().first(1).largest(64 << 10).limit(2 * MIB + 12_345);
+    let growth = Growth::default().first_region(1).largest(64 << 10).limit(2 * MIB + 12_345);
     crate::contracts::pool(2 * MIB + 12_345, || Buddy::growing(growth, Heap::create));
 }
 
@@ -46,7 +46,9 @@ fn buddy_fixed_on_pages() {
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
 fn buddy_fixed_on_shared() {
-    crate::contracts::pool(2 * MIB, || Buddy::fixed(mpj_pool::Shared::create(2 * MIB).unwrap()).unwrap());
+    crate::contracts::pool(2 * MIB, || {
+        Buddy::fixed(mpj_pool::SharedStorage::create(2 * MIB).unwrap()).unwrap()
+    });
 }
 
 #[test]
@@ -61,7 +63,7 @@ fn magazine_growing_on_pages() {
 
 #[test]
 fn magazine_growing_by_small_regions() {
-    let growth = Growth::default().first(1).largest(64 << 10).limit(2 * MIB + 12_345);
+    let growth = Growth::default().first_region(1).largest(64 << 10).limit(2 * MIB + 12_345);
     crate::contracts::pool(2 * MIB + 12_345, || Magazine::growing(growth, Heap::create));
 }
 
@@ -73,7 +75,9 @@ fn magazine_fixed_on_heap() {
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
 fn magazine_fixed_on_shared() {
-    crate::contracts::pool(2 * MIB, || Magazine::fixed(mpj_pool::Shared::create(2 * MIB).unwrap()).unwrap());
+    crate::contracts::pool(2 * MIB, || {
+        Magazine::fixed(mpj_pool::SharedStorage::create(2 * MIB).unwrap()).unwrap()
+    });
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn buddy1_on_heap() {
 
 #[test]
 fn buddy1_on_pages() {
-    let growth = Growth::default().first(64 << 10).limit(5 * MIB);
+    let growth = Growth::default().first_region(64 << 10).limit(5 * MIB);
     crate::contracts::pool_with_tags(5 * MIB, 2, || Buddy1::growing(growth, Pages::create));
 }
 
@@ -97,7 +101,7 @@ fn buddy2_on_heap() {
 #[test]
 fn buddy2_on_shared() {
     crate::contracts::pool(4 * MIB, || {
-        Buddy2::growing(Growth::default().limit(4 * MIB), mpj_pool::Shared::create)
+        Buddy2::growing(Growth::default().limit(4 * MIB), mpj_pool::SharedStorage::create)
     });
 }
 
@@ -110,17 +114,17 @@ fn unpooled_on_heap() {
 fn all_by_name() {
     for strategy in strategy::STRATEGIES {
         for storage in strategy::STORAGES {
-            let growth = Growth::default().first(64 << 10).limit(4 * MIB);
+            let growth = Growth::default().first_region(64 << 10).limit(4 * MIB);
             let pool = match strategy::by_name(strategy, storage, growth) {
                 Err(error) => {
-                    assert_eq!(error, strategy::NameError::Pair("buddy1", "shared"));
+                    assert_eq!(error, strategy::PoolNameError::Pair("buddy1", "shared"));
                     continue;
                 }
                 Ok(pool) => pool,
             };
             let mut block = pool.alloc(5000).unwrap();
             block.as_uninit_mut()[4999].write(1);
-            assert_eq!(pool.stats().requested, 5000);
+            assert_eq!(pool.stats().requested_bytes, 5000);
             drop(block);
             pool.validate().unwrap();
         }
@@ -132,7 +136,7 @@ fn all_by_name() {
 
 #[test]
 fn blocks_grow_where_they_are() {
-    let pool = Magazine::growing(Growth::default().first(MIB), Heap::create);
+    let pool = Magazine::growing(Growth::default().first_region(MIB), Heap::create);
     let block = pool.alloc(1000).unwrap();
     let at = block.as_ptr();
     let mut block = block.try_grow(1024).unwrap();
@@ -145,16 +149,16 @@ fn blocks_grow_where_they_are() {
         assert_eq!(unsafe { byte.assume_init_read() }, crate::contracts::pattern(1, index));
     }
     let stats = pool.stats();
-    assert_eq!((stats.live_blocks, stats.live_granted), (1, 5120));
-    assert_eq!((stats.requested, stats.granted, stats.waste()), (6000, 6144, 144));
+    assert_eq!((stats.live_blocks, stats.live_bytes), (1, 5120));
+    assert_eq!((stats.requested_bytes, stats.granted, stats.waste()), (6000, 6144, 144));
     let neighbours: Vec<_> = (0..64).map(|_| pool.alloc(1000).unwrap()).collect();
     let block = block.try_grow(MIB / 2).unwrap_err();
     assert_eq!((block.as_ptr(), block.capacity()), (at, 5120));
     assert!(block.try_grow(usize::MAX).is_err());
     drop(neighbours);
-    assert_eq!((pool.stats().live_blocks, pool.stats().live_granted), (0, 0));
+    assert_eq!((pool.stats().live_blocks, pool.stats().live_bytes), (0, 0));
     pool.trim();
-    assert_eq!((pool.stats().regions, pool.stats().kept), (0, 0));
+    assert_eq!((pool.stats().regions, pool.stats().cached_bytes), (0, 0));
     pool.validate().unwrap();
 }
 
@@ -199,17 +203,17 @@ fn magazines_come_home_when_their_thread_ends() {
     let bytes = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             drop((0..100).map(|_| pool.alloc(1000).unwrap()).collect::<Vec<_>>());
-            pool.stats().kept
+            pool.stats().cached_bytes
         });
         thread.join().unwrap()
     });
     assert!(bytes >= 64 << 10, "kept while the thread lived");
     // Joining a scoped thread does not wait for what happens when it ends.
-    while pool.stats().kept > 128 << 10 {
+    while pool.stats().cached_bytes > 128 << 10 {
         std::thread::yield_now();
     }
     pool.trim();
-    assert_eq!((pool.stats().kept, pool.stats().regions), (0, 0));
+    assert_eq!((pool.stats().cached_bytes, pool.stats().regions), (0, 0));
 }
 
 #[test]
@@ -298,7 +302,7 @@ fn many_pools_share_the_places_of_a_thread() {
 
 #[test]
 fn regions_double_until_the_largest() {
-    let pool = Buddy::growing(Growth::default().first(64 << 10).largest(256 << 10), Heap::create);
+    let pool = Buddy::growing(Growth::default().first_region(64 << 10).largest(256 << 10), Heap::create);
     let mut blocks = Vec::new();
     let mut sizes = Vec::new();
     while pool.stats().regions < 5 {
@@ -339,7 +343,7 @@ fn idle_regions_make_room_under_the_limit() {
     let other = pool.alloc(8 * MIB).unwrap();
     assert_eq!(pool.stats().region_bytes, 8 * MIB as u64, "the idle five were given back");
     let error = pool.alloc(1).unwrap_err();
-    assert_eq!((error.why, error.live), (Shortage::Full { capacity: 8 * MIB }, 8 * MIB));
+    assert_eq!((error.kind, error.live_bytes), (AllocErrorKind::Full { capacity: 8 * MIB }, 8 * MIB));
     let said =
         "no room for a block of 1 bytes: 8388608 of the 8388608 bytes that the pool may have are in use";
     assert_eq!(error.to_string(), said);
@@ -369,19 +373,19 @@ fn errors_of_the_source_come_through() {
     });
     let block = pool.alloc(MIB).unwrap();
     let error = pool.alloc(MIB).unwrap_err();
-    assert_eq!(error.why, Shortage::Storage(StorageError::Size { asked: 2 * MIB, most: MIB }));
-    assert_eq!((error.requested, error.live), (MIB, MIB));
+    assert_eq!(error.kind, AllocErrorKind::Storage(StorageError::Size { asked: 2 * MIB, most: MIB }));
+    assert_eq!((error.requested, error.live_bytes), (MIB, MIB));
     assert!(std::error::Error::source(&error).is_some());
     drop(block);
     assert!(pool.alloc(MIB).is_ok(), "the pool lives on");
     let short = Buddy::growing(Growth::default(), |_| Heap::create(4096));
-    assert!(matches!(short.alloc(1).unwrap_err().why, Shortage::Storage(StorageError::Size { .. })));
+    assert!(matches!(short.alloc(1).unwrap_err().kind, AllocErrorKind::Storage(StorageError::Size { .. })));
     // What 32 bits can name the system may well have.
     #[cfg(target_pointer_width = "64")]
     {
         let greedy = Buddy::growing(Growth::default(), Pages::create);
         let error = greedy.alloc(1 << 54).unwrap_err();
-        assert!(matches!(error.why, Shortage::Storage(StorageError::Refused { .. })), "{error:?}");
+        assert!(matches!(error.kind, AllocErrorKind::Storage(StorageError::Refused { .. })), "{error:?}");
     }
 }
 
@@ -402,22 +406,22 @@ fn threads_that_need_a_region_at_once_make_one() {
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
 fn shared_blocks_know_their_offset() {
-    let segment = mpj_pool::Shared::create(MIB).unwrap();
+    let segment = mpj_pool::SharedStorage::create(MIB).unwrap();
     let (key, base) = (segment.key().unwrap(), segment.base());
     let pool = Buddy::fixed(segment).unwrap();
     let blocks = [100, 5000, 64].map(|len| pool.alloc(len).unwrap());
     for block in &blocks {
         let offset = block.as_ptr().addr().get() - base.addr().get();
-        assert_eq!(block.region(), Some((key, offset)));
+        assert_eq!(block.region_offset(), Some((key, offset)));
     }
-    assert_eq!(Buddy::fixed(Heap::create(1).unwrap()).unwrap().alloc(1).unwrap().region(), None);
+    assert_eq!(Buddy::fixed(Heap::create(1).unwrap()).unwrap().alloc(1).unwrap().region_offset(), None);
 }
 
 #[test]
 fn a_pool_can_be_used_up_leaf_by_leaf() {
     let pool = Buddy::fixed(Heap::create(12_288).unwrap()).unwrap();
     let blocks: Vec<_> = (0..12_288 / MIN_BLOCK).map(|_| pool.alloc(1).unwrap()).collect();
-    assert_eq!(pool.alloc(0).unwrap_err().why, Shortage::Full { capacity: 12_288 });
+    assert_eq!(pool.alloc(0).unwrap_err().kind, AllocErrorKind::Full { capacity: 12_288 });
     drop(blocks);
     assert_eq!(pool.max_block(), 8192);
     assert_eq!(format!("{pool:?}"), "Buddy(0 of 12288 B live in 0 blocks, 1 regions)");
@@ -438,7 +442,7 @@ fn a_limit_below_a_page_is_a_pool_without_blocks() {
         let pool = Buddy::growing(Growth::default().limit(limit), Heap::create);
         assert_eq!(pool.max_block(), 0);
         for len in [0, 1, 4096] {
-            assert_eq!(pool.alloc(len).unwrap_err().why, Shortage::TooLarge);
+            assert_eq!(pool.alloc(len).unwrap_err().kind, AllocErrorKind::TooLarge);
         }
         assert_eq!(pool.stats().regions, 0);
     }
@@ -545,7 +549,7 @@ fn a_region_of_one_block_is_nothing_to_keep_others_for() {
         [MIB / 2, MIB, 2 * MIB, 4 * MIB].into_iter().flat_map(|power| (5..=8).map(move |k| power / 4 * k));
     drop(sizes.flat_map(|size| [size; 2]).map(|size| pool.alloc(size).unwrap()).collect::<Vec<_>>());
     let stats = pool.stats();
-    assert!(stats.kept <= 16 * MIB as u64 + stats.region_bytes / 4, "{stats:?}");
+    assert!(stats.cached_bytes <= 16 * MIB as u64 + stats.region_bytes / 4, "{stats:?}");
 }
 
 /// Whoever allocates meanwhile sees what a storage that is being made will take.
@@ -555,7 +559,7 @@ fn storages_that_are_being_made_count_against_the_limit() {
     let within = || {
         // Another thread may call at this moment; here it is the same one.
         let error = POOL.get().unwrap().alloc(40 << 10).unwrap_err();
-        assert_eq!(error.why, Shortage::Full { capacity: 96 << 10 });
+        assert_eq!(error.kind, AllocErrorKind::Full { capacity: 96 << 10 });
     };
     let pool = POOL.get_or_init(|| {
         Unpooled::new(96 << 10, move |len| {

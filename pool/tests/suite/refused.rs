@@ -4,7 +4,9 @@
 use std::io::Write;
 use std::process::Command;
 
-use mpj_pool::{AllocError, Growth, Magazine, Pages, Pool, Shared, Shortage, Storage, StorageError};
+use mpj_pool::{
+    AllocError, AllocErrorKind, Growth, Magazine, Pages, Pool, SharedStorage, Storage, StorageError,
+};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -41,11 +43,11 @@ fn refuses<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize,
     };
     assert_eq!((asked, call, found), (len, what, errno));
 
-    let pool = Magazine::growing(Growth::default().first(len).largest(len), create);
+    let pool = Magazine::growing(Growth::default().first_region(len).largest(len), create);
     let error = pool.alloc(len / 4).unwrap_err();
-    let AllocError { requested, live, why, .. } = error;
+    let AllocError { requested, live_bytes: live, kind: why, .. } = error;
     assert_eq!((requested, live), (len / 4, 0));
-    assert_eq!(why, Shortage::Storage(StorageError::Refused { asked: len, call, errno }));
+    assert_eq!(why, AllocErrorKind::Storage(StorageError::Refused { asked: len, call, errno }));
     let text = format!("{error}: {}", std::error::Error::source(&error).unwrap());
     assert!(
         text.contains(&(len / 4).to_string()) && text.contains(&format!("{what} for {len} bytes")),
@@ -57,15 +59,15 @@ fn refuses<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize,
 #[test]
 fn no_descriptor_left() {
     limited("no_descriptor_left", Resource::Nofile, 0, || {
-        refuses(Shared::create, 1 << 20, "memfd_create", Errno::MFILE);
+        refuses(SharedStorage::create, 1 << 20, "memfd_create", Errno::MFILE);
     });
 }
 
 #[test]
 fn no_room_for_the_file() {
     limited("no_room_for_the_file", Resource::Fsize, 1 << 16, || {
-        refuses(Shared::create, 1 << 20, "fallocate", Errno::FBIG);
-        assert!(Shared::create(1 << 12).is_ok(), "a smaller one");
+        refuses(SharedStorage::create, 1 << 20, "fallocate", Errno::FBIG);
+        assert!(SharedStorage::create(1 << 12).is_ok(), "a smaller one");
     });
 }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use mpj_pool::{Access, Heap, Magazine, Pages, Pool, RawBuffer, Region, RegisterError, Registered, Unpooled};
+use mpj_pool::{
+    Access, Heap, Magazine, Pages, Pool, RawBuffer, Region, RegionRegistration, RegisterError, Unpooled,
+};
 
 /// Notes which ranges are registered.
 #[derive(Debug, Default)]
@@ -23,7 +25,7 @@ struct Noted {
 }
 
 // SAFETY: it accesses no memory at all.
-unsafe impl Registered for Noted {
+unsafe impl RegionRegistration for Noted {
     fn release(&self) -> Result<(), RegisterError> {
         if self.of.busy {
             return Err(RegisterError { call: "ibv_dereg_mr", errno: 16 });
@@ -35,7 +37,7 @@ unsafe impl Registered for Noted {
 
 /// What a device does with a block that it is to send: its name for the region, found or made.
 fn register(notes: &Arc<Notes>, device: u64, block: &impl RawBuffer) -> Result<usize, RegisterError> {
-    let Region { base, len, page, registrations } = block.registrable().expect("pools have regions");
+    let Region { base, len, page, registrations } = block.region().expect("pools have regions");
     let (len, page) = (*len, *page);
     let known = registrations.get_or_register(device, || {
         let base = base.addr().get();

@@ -6,10 +6,10 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use mpj_pool::{Buddy, Pool, RawBuffer, Shared, SharedView, Storage, StorageError};
+use mpj_pool::{Buddy, Pool, RawBuffer, SegmentView, SharedStorage, Storage, StorageError};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-fn duplicate(segment: &Shared) -> OwnedFd {
+fn duplicate(segment: &SharedStorage) -> OwnedFd {
     // SAFETY: the tests attach it, and read the header of its file.
     unsafe { segment.descriptor() }.try_clone_to_owned().unwrap()
 }
@@ -17,7 +17,7 @@ fn duplicate(segment: &Shared) -> OwnedFd {
 /// Makes a memfd of `len` bytes with the header of a true segment of `like` bytes, changed by `change`, and `seals`.
 fn forge(len: u64, like: usize, seals: SealFlags, change: impl FnOnce(&mut [u8])) -> OwnedFd {
     let mut header = [0; 4096];
-    File::from(duplicate(&Shared::create(like).unwrap())).read_exact_at(&mut header, 0).unwrap();
+    File::from(duplicate(&SharedStorage::create(like).unwrap())).read_exact_at(&mut header, 0).unwrap();
     change(&mut header);
     let fd = rustix::fs::memfd_create("forged", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     let file = File::from(fd);
@@ -30,22 +30,22 @@ fn forge(len: u64, like: usize, seals: SealFlags, change: impl FnOnce(&mut [u8])
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 fn attach(fd: OwnedFd) -> StorageError {
-    Shared::attach(fd).map(|view: SharedView| view.size()).unwrap_err()
+    SharedStorage::attach(fd).map(|view: SegmentView| view.size()).unwrap_err()
 }
 
 #[test]
 fn a_peer_sees_what_was_written() {
-    let segment = Shared::create(100_000).unwrap();
+    let segment = SharedStorage::create(100_000).unwrap();
     let epoch = segment.epoch();
-    let view = Shared::attach(duplicate(&segment)).unwrap().expect_epoch(epoch).unwrap();
+    let view = SharedStorage::attach(duplicate(&segment)).unwrap().expect_epoch(epoch).unwrap();
     assert_eq!((view.size(), Some(view.key())), (segment.size(), segment.key()));
     assert_ne!(view.base(), segment.base(), "a mapping of its own");
     let pool = Buddy::fixed(segment).unwrap();
     let mut block = pool.alloc(1000).unwrap();
     block.as_uninit_mut()[999].write(77);
-    let (_, offset) = block.region().unwrap();
-    let peer = view.at(offset + 999, 1).unwrap();
-    // SAFETY: `at` has checked the range; nothing writes the byte meanwhile.
+    let (_, offset) = block.region_offset().unwrap();
+    let peer = view.ptr_at(offset + 999, 1).unwrap();
+    // SAFETY: `ptr_at` has checked the range; nothing writes the byte meanwhile.
     assert_eq!(unsafe { peer.read_volatile() }, 77);
     // SAFETY: as above; the block is not borrowed.
     unsafe { peer.write_volatile(78) };
@@ -61,41 +61,42 @@ fn a_peer_sees_what_was_written() {
 
 #[test]
 fn a_view_answers_only_for_what_is_inside() {
-    let view = Shared::attach(duplicate(&Shared::create(8192).unwrap())).unwrap();
-    assert_eq!(view.at(0, 8192), Some(view.base()));
-    assert!(view.at(8192, 0).is_some());
+    let view = SharedStorage::attach(duplicate(&SharedStorage::create(8192).unwrap())).unwrap();
+    assert_eq!(view.ptr_at(0, 8192), Some(view.base()));
+    assert!(view.ptr_at(8192, 0).is_some());
     for (offset, len) in [(0, 8193), (8192, 1), (8193, 0), (usize::MAX, 1), (1, usize::MAX)] {
-        assert_eq!(view.at(offset, len), None, "{offset} {len}");
+        assert_eq!(view.ptr_at(offset, len), None, "{offset} {len}");
     }
 }
 
 /// Returns the bytes of memory behind a segment's file.
-fn behind(view: &SharedView) -> u64 {
+fn behind(view: &SegmentView) -> u64 {
     // SAFETY: the duplicate is asked for its state.
-    let fd = unsafe { view.descriptor() }.try_clone_to_owned().unwrap();
+    let fd = unsafe { view.borrow_fd() }.try_clone_to_owned().unwrap();
     File::from(fd).metadata().map(|file| std::os::unix::fs::MetadataExt::blocks(&file) * 512).unwrap()
 }
 
 #[test]
 fn memory_is_behind_what_is_reserved() {
     const MIB: usize = 1 << 20;
-    let layout = Shared::lay_out(16 * MIB).unwrap();
+    let layout = SharedStorage::create_unbacked(16 * MIB).unwrap();
     assert!(behind(&layout) <= 4096, "its header alone");
     // SAFETY: the duplicate is attached.
-    let view = Shared::attach(unsafe { layout.descriptor() }.try_clone_to_owned().unwrap()).unwrap();
-    view.reserve(3 * MIB, MIB).unwrap();
+    let view = SharedStorage::attach(unsafe { layout.borrow_fd() }.try_clone_to_owned().unwrap()).unwrap();
+    view.commit(3 * MIB, MIB).unwrap();
     let reserved = behind(&layout);
     assert!((MIB as u64..=MIB as u64 + 2 * 4096).contains(&reserved), "{reserved}");
     // It is there for all, and again changes nothing.
-    let byte = layout.at(3 * MIB + 5, 1).unwrap();
-    // SAFETY: `at` has checked the range; nothing else uses the byte.
+    let byte = layout.ptr_at(3 * MIB + 5, 1).unwrap();
+    // SAFETY: `ptr_at` has checked the range; nothing else uses the byte.
     unsafe { byte.write_volatile(7) };
-    view.reserve(3 * MIB, MIB).unwrap();
-    view.reserve(0, 0).unwrap();
+    view.commit(3 * MIB, MIB).unwrap();
+    view.commit(0, 0).unwrap();
+    let seen = view.ptr_at(3 * MIB + 5, 1).unwrap();
     // SAFETY: as above.
-    assert_eq!((unsafe { view.at(3 * MIB + 5, 1).unwrap().read_volatile() }, behind(&view)), (7, reserved));
+    assert_eq!((unsafe { seen.read_volatile() }, behind(&view)), (7, reserved));
     for (offset, len) in [(16 * MIB, 1), (0, 16 * MIB + 1), (usize::MAX, 1), (1, usize::MAX)] {
-        assert_eq!(view.reserve(offset, len), Err(StorageError::Size { asked: len, most: 16 * MIB }));
+        assert_eq!(view.commit(offset, len), Err(StorageError::Size { asked: len, most: 16 * MIB }));
     }
 }
 
@@ -113,7 +114,7 @@ fn two_processes_share_a_block() {
 
 #[test]
 fn the_seals_hold() {
-    let segment = Shared::create(4096).unwrap();
+    let segment = SharedStorage::create(4096).unwrap();
     let file = File::from(duplicate(&segment));
     assert!(file.set_len(0).is_err(), "cannot shrink");
     assert!(file.set_len(1 << 20).is_err(), "cannot grow");
@@ -122,7 +123,7 @@ fn the_seals_hold() {
 
 #[test]
 fn a_true_copy_is_accepted() {
-    assert!(Shared::attach(forge(8192, 4096, SEALS, |_| {})).is_ok());
+    assert!(SharedStorage::attach(forge(8192, 4096, SEALS, |_| {})).is_ok());
 }
 
 #[test]
@@ -168,9 +169,10 @@ fn another_header_length_is_refused() {
 
 #[test]
 fn another_epoch_is_refused() {
-    let segment = Shared::create(1).unwrap();
+    let segment = SharedStorage::create(1).unwrap();
     let (needed, found) = (segment.epoch() ^ 1, segment.epoch());
-    let error = Shared::attach(duplicate(&segment)).unwrap().expect_epoch(needed).map(|view| view.size());
+    let error =
+        SharedStorage::attach(duplicate(&segment)).unwrap().expect_epoch(needed).map(|view| view.size());
     assert_eq!(error, Err(StorageError::Epoch { needed, found }));
 }
 
@@ -184,7 +186,7 @@ fn descriptors_of_other_kinds_are_refused() {
 
 #[test]
 fn a_read_only_descriptor_is_refused() {
-    let segment = Shared::create(4096).unwrap();
+    let segment = SharedStorage::create(4096).unwrap();
     let fd = duplicate(&segment);
     let file = File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
     assert!(matches!(attach(file.into()), StorageError::Refused { call: "mmap", .. }));

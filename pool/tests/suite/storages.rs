@@ -17,7 +17,7 @@ fn pages() {
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
 fn shared() {
-    crate::contracts::storage(mpj_pool::Shared::create);
+    crate::contracts::storage(mpj_pool::SharedStorage::create);
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn file() {
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("mpj-pool-{}-suite{count}", std::process::id()));
         // SAFETY: nobody else knows the file.
-        let file = unsafe { mpj_pool::File::create(&path, len) };
+        let file = unsafe { mpj_pool::FileStorage::create(&path, len) };
         if file.is_ok() {
             std::fs::remove_file(path).unwrap();
         }
@@ -45,7 +45,7 @@ fn file() {
 fn each_says_what_it_is() {
     assert_eq!(Heap::create(1).unwrap().backing(), Backing::Heap);
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
-    assert_eq!(mpj_pool::Shared::create(1).unwrap().backing(), Backing::Shared);
+    assert_eq!(mpj_pool::SharedStorage::create(1).unwrap().backing(), Backing::Shared);
     let pages = Pages::create(1).unwrap();
     assert!(matches!(pages.backing(), Backing::Pages { .. }));
     assert_eq!(pages.base().addr().get() % (2 << 20), 0);

@@ -2,9 +2,9 @@
 
 use serde::de::{self, Visitor};
 
-use super::parts::{Announced, Fields};
+use super::parts::{Fields, LengthPrefixed};
 use crate::CodecError;
-use crate::codec::{MAX_DEPTH, MAX_EMPTY, text};
+use crate::codec::{MAX_DEPTH, MAX_ZERO_SIZED, text};
 
 /// A deserializer over the bytes of one record.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub(super) struct Reader<'de> {
 
 impl<'de> Reader<'de> {
     pub(super) fn new(bytes: &'de [u8]) -> Self {
-        Self { rest: bytes, depth: MAX_DEPTH, empty: MAX_EMPTY, room: bytes.len() }
+        Self { rest: bytes, depth: MAX_DEPTH, empty: MAX_ZERO_SIZED, room: bytes.len() }
     }
 
     /// Returns the number of bytes behind what has been read.
@@ -181,13 +181,13 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     #[inline]
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
         let count = self.count()?;
-        self.inside(|reader| visitor.visit_seq(Announced::new(reader, count)))
+        self.inside(|reader| visitor.visit_seq(LengthPrefixed::new(reader, count)))
     }
 
     #[inline]
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
         let count = self.count()?;
-        self.inside(|reader| visitor.visit_map(Announced::new(reader, count)))
+        self.inside(|reader| visitor.visit_map(LengthPrefixed::new(reader, count)))
     }
 
     #[inline]

@@ -15,7 +15,7 @@ mod ser;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Codec, Sink};
+use super::{Codec, RecordWriter};
 use crate::CodecError;
 
 /// Fixed-width little-endian values without names: larger than [`Postcard`](super::Postcard)'s, and several times faster.
@@ -36,7 +36,7 @@ pub struct Fixed;
 impl Codec for Fixed {
     const ID: u8 = 2;
 
-    fn encode<T: Serialize + ?Sized>(value: &T, out: &mut Sink<'_>) -> Result<(), CodecError> {
+    fn encode<T: Serialize + ?Sized>(value: &T, out: &mut RecordWriter<'_>) -> Result<(), CodecError> {
         value.serialize(ser::Writer::new(out))
     }
 

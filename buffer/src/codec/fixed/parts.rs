@@ -4,7 +4,7 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
 
 use super::de::Reader;
 use crate::CodecError;
-use crate::codec::MAX_EMPTY;
+use crate::codec::MAX_ZERO_SIZED;
 
 /// A sequence or map whose length the bytes announce.
 ///
@@ -13,7 +13,7 @@ use crate::codec::MAX_EMPTY;
 ///
 /// It reads with a reader of its own, which is in nobody else's hands: where all is inlined that stays in registers. At the
 /// end the one around goes on where this one is.
-pub(super) struct Announced<'a, 'de> {
+pub(super) struct LengthPrefixed<'a, 'de> {
     reader: Reader<'de>,
     around: &'a mut Reader<'de>,
     /// Elements that may be read.
@@ -27,7 +27,7 @@ pub(super) struct Announced<'a, 'de> {
     hint: usize,
 }
 
-impl<'a, 'de> Announced<'a, 'de> {
+impl<'a, 'de> LengthPrefixed<'a, 'de> {
     #[inline]
     pub(super) fn new(around: &'a mut Reader<'de>, announced: u64) -> Self {
         let mut reader = *around;
@@ -57,20 +57,20 @@ impl<'a, 'de> Announced<'a, 'de> {
         let taken = self.from - self.reader.rest.len();
         let empty = u32::try_from(self.count.saturating_sub(taken)).unwrap_or(u32::MAX);
         let rest = self.reader.empty.checked_sub(empty).filter(|_| self.beyond == 0);
-        self.reader.empty = rest.ok_or(CodecError::TooManyEmpty { limit: MAX_EMPTY })?;
+        self.reader.empty = rest.ok_or(CodecError::TooManyEmpty { limit: MAX_ZERO_SIZED })?;
         self.count = 0;
         Ok(())
     }
 }
 
-impl Drop for Announced<'_, '_> {
+impl Drop for LengthPrefixed<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         *self.around = self.reader;
     }
 }
 
-impl<'de> de::SeqAccess<'de> for Announced<'_, 'de> {
+impl<'de> de::SeqAccess<'de> for LengthPrefixed<'_, 'de> {
     type Error = CodecError;
 
     #[inline]
@@ -87,7 +87,7 @@ impl<'de> de::SeqAccess<'de> for Announced<'_, 'de> {
     }
 }
 
-impl<'de> de::MapAccess<'de> for Announced<'_, 'de> {
+impl<'de> de::MapAccess<'de> for LengthPrefixed<'_, 'de> {
     type Error = CodecError;
 
     #[inline]

@@ -3,17 +3,17 @@
 use serde::{Serialize, ser};
 
 use crate::CodecError;
-use crate::codec::{MAX_DEPTH, Sink};
+use crate::codec::{MAX_DEPTH, RecordWriter};
 
 /// A serializer straight into the message. Two words that go from call to call in registers.
 pub(super) struct Writer<'a, 'b> {
-    out: &'a mut Sink<'b>,
+    out: &'a mut RecordWriter<'b>,
     /// Values that are open around this one.
     depth: u32,
 }
 
 impl<'a, 'b> Writer<'a, 'b> {
-    pub(super) fn new(out: &'a mut Sink<'b>) -> Self {
+    pub(super) fn new(out: &'a mut RecordWriter<'b>) -> Self {
         Self { out, depth: 0 }
     }
 

@@ -3,7 +3,7 @@
 
 mod spec;
 
-use mpj_datatypes::{Distributed, Distribution, Order, Primitive};
+use mpj_datatypes::{ArrayOrder, DistributedDim, Distribution, Primitive};
 use proptest::prelude::*;
 pub use spec::{Model, Spec};
 
@@ -15,8 +15,8 @@ fn leaf() -> impl Strategy<Value = Spec> {
     ]
 }
 
-fn order() -> impl Strategy<Value = Order> {
-    prop_oneof![Just(Order::C), Just(Order::Fortran)]
+fn order() -> impl Strategy<Value = ArrayOrder> {
+    prop_oneof![Just(ArrayOrder::C), Just(ArrayOrder::Fortran)]
 }
 
 /// Dimensions as (size, subsize, start).
@@ -26,7 +26,7 @@ fn section() -> impl Strategy<Value = (usize, usize, usize)> {
         .prop_flat_map(|(size, sub)| (Just(size), Just(sub), 0..=size - sub))
 }
 
-fn distributed() -> impl Strategy<Value = Distributed> {
+fn distributed() -> impl Strategy<Value = DistributedDim> {
     (1..7usize, 1..4usize).prop_flat_map(|(size, processes)| {
         let how = prop_oneof![
             (0..3usize).prop_map(move |more| Distribution::BlockOf(size.div_ceil(processes) + more)),
@@ -36,12 +36,12 @@ fn distributed() -> impl Strategy<Value = Distributed> {
         ];
         how.prop_map(move |how| {
             let processes = if how == Distribution::Whole { 1 } else { processes };
-            Distributed { size, processes, how }
+            DistributedDim { size, processes, distribution: how }
         })
     })
 }
 
-fn darray() -> impl Strategy<Value = (usize, Vec<Distributed>)> {
+fn darray() -> impl Strategy<Value = (usize, Vec<DistributedDim>)> {
     prop::collection::vec(distributed(), 1..4).prop_flat_map(|dims| {
         let ranks: usize = dims.iter().map(|d| d.processes).product();
         (0..ranks, Just(dims))

@@ -1,7 +1,7 @@
 //! A naive model of datatypes: a list of leaves with their displacements, written down one by one.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses another part")]
 
-use mpj_datatypes::{Datatype, Distributed, Distribution, Order, Primitive, Signature, TypeError};
+use mpj_datatypes::{ArrayOrder, Datatype, DistributedDim, Distribution, Primitive, Signature, TypeError};
 
 /// A description that builds both the type and its model.
 #[derive(Clone, Debug)]
@@ -16,8 +16,8 @@ pub enum Spec {
     HIndexedBlock(usize, Vec<i64>, Box<Spec>),
     Structure(Vec<(usize, i64, Spec)>),
     /// Dimensions as (size, subsize, start).
-    Subarray(Vec<(usize, usize, usize)>, Order, Box<Spec>),
-    Darray(usize, Vec<Distributed>, Order, Box<Spec>),
+    Subarray(Vec<(usize, usize, usize)>, ArrayOrder, Box<Spec>),
+    Darray(usize, Vec<DistributedDim>, ArrayOrder, Box<Spec>),
     Pair(Primitive, Primitive),
     Dup(Box<Spec>),
     Resized(i64, i64, Box<Spec>),
@@ -102,7 +102,7 @@ impl Spec {
                     })
                     .collect();
                 Model::array(&sizes, *order, &inner.model(), |d, i| {
-                    let Distributed { size, processes, how } = dims[d];
+                    let DistributedDim { size, processes, distribution: how } = dims[d];
                     places[d]
                         == match how {
                             Distribution::Whole => 0,
@@ -155,9 +155,14 @@ impl Model {
 
     /// An array of `inner` with the bounds of the whole, of which the indices are there for which `owned` (dimension,
     /// index) is true in every dimension.
-    fn array(sizes: &[usize], order: Order, inner: &Model, owned: impl Fn(usize, usize) -> bool) -> Model {
+    fn array(
+        sizes: &[usize],
+        order: ArrayOrder,
+        inner: &Model,
+        owned: impl Fn(usize, usize) -> bool,
+    ) -> Model {
         let mut dims: Vec<usize> = (0..sizes.len()).collect();
-        if order == Order::Fortran {
+        if order == ArrayOrder::Fortran {
             dims.reverse();
         }
         let total: usize = sizes.iter().product();

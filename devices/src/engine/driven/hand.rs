@@ -4,7 +4,7 @@ use crate::sync::atomic::{AtomicU8, Ordering};
 
 /// Which thread polls an operation.
 #[derive(Debug)]
-pub(super) struct Hand(AtomicU8);
+pub(super) struct PollState(AtomicU8);
 
 /// No thread polls it.
 const FREE: u8 = 0;
@@ -13,9 +13,9 @@ const TAKEN: u8 = 1;
 /// A thread polls it, and something has moved since it began to.
 const AGAIN: u8 = 2;
 
-impl Hand {
+impl PollState {
     pub(super) fn new() -> Self {
-        Hand(AtomicU8::new(FREE))
+        PollState(AtomicU8::new(FREE))
     }
 
     /// Polls it, unless another thread does, which polls it once more if there is news; returns whether it has ended.

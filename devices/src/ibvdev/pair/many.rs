@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 use super::super::frame::{ENTRY, Entry, HEADER, Kind};
-use super::{Pair, Sending, State};
+use super::{ConnState, QpConnection, Sending};
 use crate::device::{HEAD_MAX, PostError};
 
 /// What has used a slot that is being filled: no work request that has completed.
@@ -17,7 +17,7 @@ pub(super) struct Many {
     pub(super) len: usize,
 }
 
-impl Pair {
+impl QpConnection {
     /// Puts a frame to those that go in one message; there is room among them, or they are none.
     pub(super) fn join(
         &self,
@@ -83,7 +83,7 @@ impl Pair {
 
     /// Sends what waits for others; returns whether there is no room for it.
     pub(in crate::ibvdev) fn flush(&self) -> Result<bool, PostError> {
-        if !self.is_staged() || self.state() != State::Stands {
+        if !self.is_staged() || self.state() != ConnState::Established {
             return Ok(false);
         }
         self.send_many(&mut self.sending()).map(|sent| !sent)

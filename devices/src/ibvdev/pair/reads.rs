@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use super::super::READS;
 use super::super::frame::Kind;
 use super::super::keys::Key;
-use super::super::ticket::Ticket;
-use super::{Pair, State};
-use crate::device::{PostError, Token};
+use super::super::ticket::WrId;
+use super::{ConnState, QpConnection};
+use crate::device::{OpToken, PostError};
 
 /// Keys that a peer may have revoked: of a peer that keeps the protocol there are as many as messages that were announced
 /// and taken back.
 const REVOKED: usize = 1 << 20;
 
-impl Pair {
+impl QpConnection {
     /// Posts a read of `len` bytes of the memory that a key names, from its byte `at` on.
     ///
     /// # Safety
@@ -23,7 +23,7 @@ impl Pair {
         key: &Key,
         at: u64,
         (base, len, lkey): (*mut u8, usize, u32),
-        op: Token,
+        op: OpToken,
     ) -> Result<(), PostError> {
         let broken = |why: &str| PostError::Broken(why.into());
         let end = at.checked_add(len as u64).ok_or_else(|| broken("a place beyond all memory"))?;
@@ -31,12 +31,12 @@ impl Pair {
             return Err(broken("its key names less memory than it has announced"));
         }
         let len = u32::try_from(len).map_err(|_| PostError::Unsupported)?;
-        if self.state() != State::Stands {
+        if self.state() != ConnState::Established {
             return Err(PostError::Again);
         }
         let mut sending = self.sending();
         if sending.revoked.contains(&key.number) {
-            return Err(PostError::Withdrawn);
+            return Err(PostError::Revoked);
         }
         let posted = sending.posted - self.done.load(Ordering::Acquire);
         if sending.reads.len() >= READS || posted + 1 >= self.plan.sends as u64 {
@@ -45,7 +45,7 @@ impl Pair {
         let number = sending.posted + 1;
         // SAFETY: the caller's promise.
         let read =
-            unsafe { self.qp.read(Ticket::Sent(number).id(), (base, len, lkey), (key.addr + at, key.rkey)) };
+            unsafe { self.qp.read(WrId::Sent(number).id(), (base, len, lkey), (key.addr + at, key.rkey)) };
         read.map_err(|e| PostError::Broken(format!("ibv_post_send of a read: {e}")))?;
         sending.posted = number;
         sending.signalled = number;
@@ -55,10 +55,10 @@ impl Pair {
     }
 
     /// Has the peer told that a key of this rank's memory is revoked; returns whether an answer will come, under `op`.
-    pub(in crate::ibvdev) fn revoke(&self, key: u64, op: Token) -> bool {
+    pub(in crate::ibvdev) fn revoke(&self, key: u64, op: OpToken) -> bool {
         let mut sending = self.sending();
         // Before it stands nobody was sent a key.
-        if self.state() != State::Stands {
+        if self.state() != ConnState::Established {
             return false;
         }
         sending.revoking.push((key, op));
@@ -70,7 +70,7 @@ impl Pair {
     }
 
     /// Takes note that the peer will not get by a key any more; returns the operation that waits for that.
-    pub(in crate::ibvdev) fn quieted(&self, key: u64) -> Option<Token> {
+    pub(in crate::ibvdev) fn quieted(&self, key: u64) -> Option<OpToken> {
         let revoking = &mut self.sending().revoking;
         let at = revoking.iter().position(|(revoked, _)| *revoked == key)?;
         Some(revoking.swap_remove(at).1)

@@ -22,7 +22,7 @@ mod tests;
 pub(crate) use abi::Wc;
 pub(crate) use context::{Context, Event, Limits, Port, names};
 pub(crate) use memory::{Domain, Mr, Use};
-pub(crate) use pair::{AddressHandle, Manner, Piece, Qp, Room, Route};
+pub(crate) use pair::{AddressHandle, Piece, Qp, QpAttrs, QpSizes, Route};
 pub(crate) use queue::{BATCH, Completions, Place, SharedReceives};
 
 /// Whether a completion says only that its queue pair is broken.

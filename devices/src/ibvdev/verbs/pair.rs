@@ -50,7 +50,7 @@ impl Route {
 
 /// What a queue pair is made for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct QpSizes {
     /// Work requests to send, and of datagrams to receive.
     pub(crate) sends: usize,
     pub(crate) receives: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Room {
 
 /// How a connected queue pair is set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct QpAttrs {
     /// The code for the bytes of a packet; see [`Port::mtu`](super::Port::mtu).
     pub(crate) mtu: u8,
     /// Reads at once.
@@ -77,7 +77,7 @@ pub(crate) enum Piece {
     /// So many bytes from here, copied into the work request.
     Inline(*const u8, u32),
     /// So many bytes from here, which lie in registered memory.
-    At(*const u8, u32, u32),
+    Registered(*const u8, u32, u32),
 }
 
 /// A queue pair.
@@ -109,7 +109,7 @@ impl Qp {
         domain: &Arc<Domain>,
         completions: &Arc<Completions>,
         receives: &Arc<SharedReceives>,
-        room: Room,
+        room: QpSizes,
     ) -> io::Result<Self> {
         Self::new(domain, completions, Some(receives), room, abi::QPT_RC)
     }
@@ -121,7 +121,7 @@ impl Qp {
     pub(crate) fn datagrams(
         domain: &Arc<Domain>,
         completions: &Arc<Completions>,
-        room: Room,
+        room: QpSizes,
         (port, pkey_index, qkey): (u8, u16, u32),
     ) -> io::Result<Self> {
         let qp = Self::new(domain, completions, None, room, abi::QPT_UD)?;
@@ -136,7 +136,7 @@ impl Qp {
         domain: &Arc<Domain>,
         completions: &Arc<Completions>,
         receives: Option<&Arc<SharedReceives>>,
-        room: Room,
+        room: QpSizes,
         kind: c_uint,
     ) -> io::Result<Self> {
         let size = |size: usize| u32::try_from(size).map_err(io::Error::other);
@@ -199,7 +199,7 @@ impl Qp {
         route: &Route,
         (peer, peers_psn): (u32, u32),
         psn: u32,
-        manner: Manner,
+        manner: QpAttrs,
     ) -> io::Result<()> {
         /// 0.64 ms, and for ever: the peer's receives are counted, so that one is always there.
         const RNR: (u8, u8) = (12, 7);
@@ -354,7 +354,7 @@ impl Piece {
             Piece::Inline(base, length) => {
                 (abi::Sge { addr: base.expose_provenance() as u64, length, lkey: 0 }, abi::SEND_INLINE)
             }
-            Piece::At(base, length, lkey) => {
+            Piece::Registered(base, length, lkey) => {
                 (abi::Sge { addr: base.expose_provenance() as u64, length, lkey }, 0)
             }
         }

@@ -28,7 +28,7 @@ impl End {
         let domain = Domain::new(Arc::clone(context)).unwrap();
         let completions = Completions::new(context, 64).unwrap();
         let receives = SharedReceives::new(&domain, 16).unwrap();
-        let room = Room { sends: 16, receives: 0, inline: 128 };
+        let room = QpSizes { sends: 16, receives: 0, inline: 128 };
         let qp = Qp::connected(&domain, &completions, &receives, room).unwrap();
         qp.prepare(port, 0).unwrap();
         let mut memory = vec![0; LEN];
@@ -38,7 +38,7 @@ impl End {
     }
 
     fn connect(&self, to: &End, route: &Route) {
-        let manner = Manner { mtu: 3, reads: 1, timeout: 14, retries: 7 };
+        let manner = QpAttrs { mtu: 3, reads: 1, timeout: 14, retries: 7 };
         self.qp.connect(route, (to.qp.number(), 7), 7, manner).unwrap();
     }
 
@@ -88,7 +88,7 @@ fn messages_go_from_one_queue_pair_to_another() {
     assert_eq!(b.memory[..5], hello);
     a.memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
     // SAFETY: the memory stays until the completion.
-    unsafe { a.qp.send(2, Piece::At(a.memory.as_ptr(), LEN as u32, a.mr.lkey()), true) }.unwrap();
+    unsafe { a.qp.send(2, Piece::Registered(a.memory.as_ptr(), LEN as u32, a.mr.lkey()), true) }.unwrap();
     let sent = a.completion();
     assert_eq!((sent.id, sent.status), (2, 0), "the one that was signalled");
     assert_eq!(b.completion().id, 6);

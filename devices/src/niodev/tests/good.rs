@@ -6,10 +6,10 @@ use std::mem::MaybeUninit;
 use super::super::frame::{Header, Kind};
 use super::super::stage::STAGE;
 use super::{Rank, intrude, pattern, send, until};
-use crate::device::{Body, Fill, Inlet, Link, Packed, PeerId, PostError};
+use crate::device::{Body, Endpoint, Inlet, Packed, PackedBody, PeerId, PostError};
 
 /// Two ranks that are connected; both have a link.
-pub(super) fn pair() -> (Rank, Rank, Box<dyn Link>, Box<dyn Link>) {
+pub(super) fn pair() -> (Rank, Rank, Box<dyn Endpoint>, Box<dyn Endpoint>) {
     let (mut a, mut b) = (Rank::new(0, 2), Rank::new(1, 2));
     let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
     send(&mut *to_b, &mut [&mut a, &mut b], &[1; 8], b"a to b");
@@ -63,7 +63,7 @@ fn packed_bodies_arrive() {
     let (mut a, mut b, mut to_b, _to_a) = pair();
     for size in [1, 4096, 4097, 200_000] {
         let bytes = pattern(size, size);
-        let fill = Fill::new(&bytes, 0, size);
+        let fill = PackedBody::new(&bytes, 0, size);
         to_b.post(&[3; 8], Body::Fill(fill)).unwrap();
         until(&mut [&mut a, &mut b], |r| {
             let _ = to_b.flush();
@@ -84,13 +84,13 @@ fn a_full_socket_takes_a_bounded_stage_and_then_nothing() {
             assert!(posted * body.len() < 64 << 20, "there is no bound");
         }
         assert_eq!(link.post(&[0; 8], Body::Bytes(body)), Err(PostError::Again));
-        assert!(link.is_staged() && link.flush() == Ok(true));
+        assert!(link.has_unflushed() && link.flush() == Ok(true));
         let to = if body.len() == 40 { 0 } else { 1 };
         until(&mut [&mut a, &mut b], |r| {
             let _ = link.flush();
             r[to].got.frames.len() == posted
         });
-        assert!(!link.is_staged());
+        assert!(!link.has_unflushed());
         let got = std::mem::take(if to == 0 { &mut a.got.frames } else { &mut b.got.frames });
         assert!(got.iter().enumerate().all(|(i, f)| f.1 == [i as u8; 8] && f.2 == body));
     }
@@ -150,7 +150,7 @@ fn what_was_sent_before_a_goodbye_arrives() {
     for i in 0..100u32 {
         send(&mut *to_a, &mut [&mut b], &i.to_le_bytes().repeat(2), &pattern(1, 100));
     }
-    until(&mut [&mut b], |_| to_a.is_settled());
+    until(&mut [&mut b], |_| to_a.is_drained());
     drop((to_a, b));
     until(&mut [&mut a], |r| r[0].inlet.standing() == 0);
     assert_eq!((a.got.frames.len(), a.got.lost.len()), (100, 0));
@@ -228,7 +228,7 @@ fn a_death_ends_the_body_under_way() {
         until(&mut [&mut rank], |r| r[0].got.under.is_some() || !r[0].got.frames.is_empty());
         until(&mut [&mut rank], |r| cut || !r[0].got.frames.is_empty());
         for peer in [4, 5, 5] {
-            rank.inlet.bury(PeerId(peer), &mut rank.got);
+            rank.inlet.abort_body(PeerId(peer), &mut rank.got);
             let lost = rank.got.lost.iter().map(|(peer, _)| *peer).collect::<Vec<_>>();
             assert_eq!(lost, if cut && peer == 5 { vec![5] } else { vec![] });
         }

@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::super::link::HOLD;
 use super::good::pair;
 use super::{LIVENESS, Rank, pattern, until};
-use crate::device::{Body, Link};
+use crate::device::{Body, Endpoint};
 
 /// Posts frame `i` of a row: its head says which it is.
-fn more(link: &mut dyn Link, i: usize, body: &[u8]) {
+fn more(link: &mut dyn Endpoint, i: usize, body: &[u8]) {
     assert_eq!(link.post_more(&(i as u64).to_le_bytes(), Body::Bytes(body)), Ok(()), "frame {i}");
 }
 
@@ -23,15 +23,15 @@ fn arrive(rank: &mut Rank, count: usize, body: impl Fn(usize) -> Vec<u8>) {
 
 /// Posts frames of a row until one is held, and returns how many that were: who is kept from running for a moment has
 /// started a new row.
-fn until_held(rank: &mut Rank, link: &mut dyn Link, body: impl Fn(usize) -> Vec<u8>) -> usize {
+fn until_held(rank: &mut Rank, link: &mut dyn Endpoint, body: impl Fn(usize) -> Vec<u8>) -> usize {
     // A look ends the row before.
     rank.poll();
     let limit = Instant::now() + LIVENESS;
     for i in 0.. {
         assert!(Instant::now() < limit, "nothing is held back");
         more(link, i, &body(i));
-        assert!(i > 0 || !link.is_staged(), "the first leaves at once");
-        if link.is_staged() {
+        assert!(i > 0 || !link.has_unflushed(), "the first leaves at once");
+        if link.has_unflushed() {
             return i + 1;
         }
     }
@@ -44,7 +44,7 @@ fn the_first_of_a_row_leaves_at_once_and_the_others_wait_for_a_flush() {
     for _ in 0..10 {
         let count = until_held(&mut a, &mut *to_b, |i| pattern(i, 5));
         assert_eq!(to_b.flush(), Ok(false));
-        assert!(!to_b.is_staged());
+        assert!(!to_b.has_unflushed());
         arrive(&mut b, count, |i| pattern(i, 5));
     }
 }
@@ -56,7 +56,7 @@ fn a_frame_that_leaves_takes_along_what_was_held() {
         let count = until_held(&mut a, &mut *to_b, |i| pattern(i, 10));
         let last = pattern(count, len);
         assert_eq!(to_b.post(&(count as u64).to_le_bytes(), Body::Bytes(&last)), Ok(()));
-        assert!(!to_b.is_staged(), "{len} bytes: there is room for all of it");
+        assert!(!to_b.has_unflushed(), "{len} bytes: there is room for all of it");
         arrive(&mut b, count + 1, |i| pattern(i, if i == count { len } else { 10 }));
     }
 }

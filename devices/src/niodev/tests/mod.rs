@@ -15,7 +15,7 @@ use super::handshake::{Handshake, Identity, Step, Verdict};
 use super::inlet::NioInlet;
 use super::{NioDevice, half, open};
 use crate::config::Config;
-use crate::device::{Body, Device, Inlet, Landing, Link, PeerId, PostError, Sink, Token};
+use crate::device::{Body, Device, Endpoint, Inlet, Landing, OpToken, PeerId, PostError, Sink};
 use crate::doorbell::Doorbell;
 use crate::site::{JobKey, Site};
 
@@ -61,15 +61,15 @@ unsafe impl Sink for Keeper {
         self.pieces = !self.pieces;
     }
 
-    fn lost(&mut self, from: PeerId, why: &str) {
+    fn peer_lost(&mut self, from: PeerId, why: &str) {
         self.lost.push((from.0, why.to_owned()));
     }
 
-    fn moved(&mut self, op: Token, _: Result<(), String>) {
+    fn completed(&mut self, op: OpToken, _: Result<(), String>) {
         panic!("nothing was started: {op:?}");
     }
 
-    fn quiet(&mut self, op: Token) {
+    fn quiesced(&mut self, op: OpToken) {
         panic!("nothing was asked: {op:?}");
     }
 }
@@ -92,7 +92,7 @@ impl Rank {
         self.inlet.progress(&mut self.got);
     }
 
-    fn link(&self, to: &Rank) -> Box<dyn Link> {
+    fn link(&self, to: &Rank) -> Box<dyn Endpoint> {
         self.device.connect(PeerId(to.device.shared.id.rank), &to.device.address()).unwrap()
     }
 
@@ -119,7 +119,7 @@ fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool
 }
 
 /// Posts a frame, polling while there is no room.
-fn send(link: &mut dyn Link, ranks: &mut [&mut Rank], head: &[u8], body: &[u8]) {
+fn send(link: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body: &[u8]) {
     until(ranks, |_| match link.post(head, Body::Bytes(body)) {
         Ok(()) => true,
         Err(PostError::Again) => {
@@ -150,8 +150,8 @@ fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
             Err(_) => return None,
         };
         match talk.took(count) {
-            Ok(Step::More) => (),
-            Ok(Step::Say(bytes)) => stream.write_all(&bytes).unwrap(),
+            Ok(Step::ReadMore) => (),
+            Ok(Step::Send(bytes)) => stream.write_all(&bytes).unwrap(),
             Ok(Step::Decided(Verdict::Go)) => return Some(stream),
             _ => return None,
         }

@@ -19,7 +19,7 @@ fn feed(to: &mut Handshake, mut bytes: &[u8], chunk: usize) -> Result<Step, Refu
         room[..count].copy_from_slice(&bytes[..count]);
         bytes = &bytes[count..];
         let step = to.took(count)?;
-        if bytes.is_empty() || !matches!(step, Step::More) {
+        if bytes.is_empty() || !matches!(step, Step::ReadMore) {
             assert!(bytes.is_empty());
             return Ok(step);
         }
@@ -28,7 +28,7 @@ fn feed(to: &mut Handshake, mut bytes: &[u8], chunk: usize) -> Result<Step, Refu
 
 fn said(step: Result<Step, Refusal>) -> Vec<u8> {
     match step {
-        Ok(Step::Say(bytes)) => bytes,
+        Ok(Step::Send(bytes)) => bytes,
         other => panic!("{other:?}"),
     }
 }
@@ -42,7 +42,7 @@ fn both_prove_themselves_whatever_the_pieces() {
         assert_eq!(two.from(), 1);
         let proof = said(feed(&mut one, &challenge, chunk));
         assert!(one.awaits_verdict());
-        assert!(matches!(feed(&mut two, &proof, chunk), Ok(Step::Proven)));
+        assert!(matches!(feed(&mut two, &proof, chunk), Ok(Step::PeerProven)));
         let verdict = feed(&mut one, &[Verdict::Go.to_byte()], chunk);
         assert!(matches!(verdict, Ok(Step::Decided(Verdict::Go))));
     }
@@ -116,7 +116,7 @@ fn every_bit_of_a_handshake_counts() {
         if (5..8).contains(&(bit / 8)) {
             continue;
         }
-        let Ok(Step::Say(challenge)) = feed(&mut two, &hello, 100) else { continue };
+        let Ok(Step::Send(challenge)) = feed(&mut two, &hello, 100) else { continue };
         assert_eq!(feed(&mut one, &challenge, 100).unwrap_err(), Refusal::Key, "bit {bit}");
     }
 }

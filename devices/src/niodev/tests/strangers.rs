@@ -177,7 +177,7 @@ fn who_knows_the_job_keeps_its_place_in_a_crowd() {
     assert_eq!(rank.strangers(), 48, "the newest stay");
     // It goes on where it was.
     let count = slow.read(talk.room()).unwrap();
-    let Ok(Step::Say(proof)) = talk.took(count) else { panic!("no challenge") };
+    let Ok(Step::Send(proof)) = talk.took(count) else { panic!("no challenge") };
     slow.write_all(&proof).unwrap();
     until(&mut [&mut rank], |r| r[0].inlet.standing() == 1);
 }
@@ -296,7 +296,7 @@ fn who_was_forgotten_is_tried_no_more() {
     let mut link = rank.device.connect(PeerId(3), &at).unwrap();
     rank.poll();
     assert!(rank.inlet.lobby.is_busy());
-    link.forget();
+    link.peer_gone();
     rank.poll();
     assert!(!rank.inlet.lobby.is_busy());
     drop(silent);

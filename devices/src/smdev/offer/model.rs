@@ -5,18 +5,18 @@ use loom::thread;
 
 use mpj_datatypes::Datatype;
 
-use super::Offers;
-use crate::device::{Memory, Quiet};
+use super::ExposedTable;
+use crate::device::{MemoryDesc, QuiesceStatus};
 
 const OLD: u8 = 7;
 const NEW: u8 = 9;
 
-fn bytes(at: *mut u8) -> Memory {
-    Memory::new(at, 1, Datatype::of::<u8>()).unwrap()
+fn bytes(at: *mut u8) -> MemoryDesc {
+    MemoryDesc::new(at, 1, Datatype::of::<u8>()).unwrap()
 }
 
 /// Reads one byte of an offer, if it still stands.
-fn read(offers: &Offers, number: u64) -> Option<u8> {
+fn read(offers: &ExposedTable, number: u64) -> Option<u8> {
     let mut byte = 0;
     let to = bytes(&raw mut byte);
     // SAFETY: one byte is copied, to a local.
@@ -28,7 +28,7 @@ fn read(offers: &Offers, number: u64) -> Option<u8> {
 /// `readers` threads read while the owner takes the offer back and writes over the byte.
 fn reads_beside_a_revoke(readers: usize) {
     loom::model(move || {
-        let offers = Arc::new(Offers::default());
+        let offers = Arc::new(ExposedTable::default());
         let byte = Box::into_raw(Box::new(OLD));
         // SAFETY: the byte is written only after the revoke below, and freed at the end.
         let number = unsafe { offers.offer(bytes(byte), None) };
@@ -64,7 +64,7 @@ fn a_revoke_waits_for_all_readers() {
 #[test]
 fn the_last_reader_tells_that_it_is_quiet() {
     loom::model(|| {
-        let offers = Arc::new(Offers::default());
+        let offers = Arc::new(ExposedTable::default());
         let byte = Box::into_raw(Box::new(OLD));
         let at = byte.expose_provenance();
         // SAFETY: the byte is written only when it is quiet, and freed at the end.
@@ -77,7 +77,7 @@ fn the_last_reader_tells_that_it_is_quiet() {
             // SAFETY: what the model is about: nobody reads it any more.
             unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write(NEW) };
         };
-        if offers.quiesce(number, write) == Quiet::Now {
+        if offers.quiesce(number, write) == QuiesceStatus::Done {
             write();
         }
         assert_ne!(reader.join().unwrap(), Some(NEW), "read after the owner had it back");

@@ -3,12 +3,12 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::Together;
+use super::CoopCopy;
 
 /// Copies `N` bytes twice while another thread helps `tries` times; the second copy is from and to other memory.
 fn copies_with_help<const N: usize>(tries: usize) {
     loom::model(move || {
-        let together = Arc::new(Together::default());
+        let together = Arc::new(CoopCopy::default());
         let helper = {
             let together = Arc::clone(&together);
             thread::spawn(move || (0..tries).filter(|_| together.help()).count() as u32)

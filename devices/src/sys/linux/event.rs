@@ -43,7 +43,7 @@ impl Event {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Waits until it or one of `also` is readable, or for `limit`.
+    /// Waits until it or one of `also` is readable, or for `credit_limit`.
     pub(crate) fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) {
         // A rank of few devices sleeps without allocating.
         let mut fds: SmallVec<[PollFd<'_>; 4]> =

@@ -10,7 +10,7 @@ mod wakeup;
 
 pub(crate) use cores::{allowed, place, run_on};
 pub(crate) use event::Event;
-pub(crate) use mpj_pool::{Shared, SharedView};
+pub(crate) use mpj_pool::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use remote::{Process, RemotePiece, own_process, read_process, write_process};
 pub(crate) use rustix::io::Errno;

@@ -11,23 +11,23 @@ const REFUSED: StorageError = StorageError::Size { asked: 0, most: 0 };
 
 /// What makes such memory.
 #[derive(Debug)]
-pub(crate) struct Shared;
+pub(crate) struct SharedStorage;
 
 /// Memory that was handed over; never made.
 #[derive(Debug)]
-pub(crate) struct SharedView(Infallible);
+pub(crate) struct SegmentView(Infallible);
 
-impl Shared {
-    pub(crate) fn lay_out(len: usize) -> Result<SharedView, StorageError> {
+impl SharedStorage {
+    pub(crate) fn create_unbacked(len: usize) -> Result<SegmentView, StorageError> {
         Err(StorageError::Size { asked: len, most: 0 })
     }
 
-    pub(crate) fn attach(_fd: OwnedFd) -> Result<SharedView, StorageError> {
+    pub(crate) fn attach(_fd: OwnedFd) -> Result<SegmentView, StorageError> {
         Err(REFUSED)
     }
 }
 
-impl SharedView {
+impl SegmentView {
     pub(crate) fn epoch(&self) -> u64 {
         match self.0 {}
     }
@@ -36,7 +36,7 @@ impl SharedView {
         match self.0 {}
     }
 
-    pub(crate) fn reserve(&self, _offset: usize, _len: usize) -> Result<(), StorageError> {
+    pub(crate) fn commit(&self, _offset: usize, _len: usize) -> Result<(), StorageError> {
         match self.0 {}
     }
 
@@ -46,17 +46,17 @@ impl SharedView {
         match self.0 {}
     }
 
-    pub(crate) fn leave_out_of_dumps(&self, _offset: usize, _len: usize) -> Result<(), StorageError> {
+    pub(crate) fn exclude_from_core_dumps(&self, _offset: usize, _len: usize) -> Result<(), StorageError> {
         match self.0 {}
     }
 
-    pub(crate) fn at(&self, _offset: usize, _len: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn ptr_at(&self, _offset: usize, _len: usize) -> Option<NonNull<u8>> {
         match self.0 {}
     }
 
     /// # Safety
     /// It is never called.
-    pub(crate) unsafe fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(crate) unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         match self.0 {}
     }
 }

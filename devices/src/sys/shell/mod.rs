@@ -9,7 +9,7 @@ mod wakeup;
 
 pub(crate) use errno::Errno;
 pub(crate) use event::Event;
-pub(crate) use memory::{Shared, SharedView};
+pub(crate) use memory::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use wakeup::Wakeup;
 

@@ -7,8 +7,8 @@ use mpj_datatypes::Datatype;
 use mpj_devices::Site;
 use mpj_devices::config::Config;
 use mpj_devices::{
-    Address, Buf, Cards, Channel, Completion, Doorbell, End, Engine, Envelope, Fault, Group, Keep, Leave,
-    Mode, Pattern, Registry, Roster, Source, Started, Target, Then,
+    Address, Buf, Callback, Cards, Channel, Coalesce, Completion, Doorbell, Engine, Envelope, Exit, Fault,
+    Group, KeepAlive, Mode, Pattern, Registry, Roster, Source, Started, Target,
 };
 
 use super::device::{FakeDriver, Gets, Sent, Step, Wire, lock};
@@ -22,7 +22,7 @@ impl Cards for NoCards {
         Ok(())
     }
 
-    fn ask(&self, _rank: u32, then: Then<Vec<(String, Address)>>) {
+    fn request(&self, _rank: u32, then: Callback<Vec<(String, Address)>>) {
         then(Ok(vec![("fake".into(), Address(Vec::new()))]));
     }
 }
@@ -107,15 +107,15 @@ impl Bench {
         mode: Mode,
     ) -> Result<Started, Fault> {
         let data = Arc::new(data);
-        let keep: Keep = Arc::clone(&data) as Keep;
+        let keep: KeepAlive = Arc::clone(&data) as KeepAlive;
         // SAFETY: `keep` keeps the bytes, and nobody writes them.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::read_only(data.as_ptr(), data.len(), BYTES), Some(keep)) };
-        self.engine.send(channel, to, 1, source.unwrap(), mode, Leave::Soon)
+        self.engine.send(channel, to, 1, source.unwrap(), mode, Coalesce::Allowed)
     }
 
     /// Sends bytes as a call does that lends its memory, and waits for the message to leave or goes on.
-    pub(crate) fn send_from(&self, to: u32, data: &[u8], leave: Leave) -> mpj_devices::Sent {
+    pub(crate) fn send_from(&self, to: u32, data: &[u8], leave: Coalesce) -> mpj_devices::Sent {
         // SAFETY: the message goes at once: it is short, and there is room.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::slice(data), None) };
@@ -135,7 +135,7 @@ impl Bench {
         let mut memory = vec![0xaa; bytes + 128];
         let base = memory.as_mut_ptr().wrapping_add(64);
         let memory = Arc::new(Mutex::new(memory));
-        let keep: Keep = Arc::clone(&memory) as Keep;
+        let keep: KeepAlive = Arc::clone(&memory) as KeepAlive;
         // SAFETY: the test's items are `bytes` bytes from `base`; nobody looks before the target is gone.
         #[expect(unsafe_code, reason = "see above")]
         let target = unsafe { Target::new(Buf::new(base, count, datatype), Some(keep)) };
@@ -194,5 +194,5 @@ impl Posted {
 
 /// Reports a death that the test has nothing to do with.
 pub(crate) fn dies(bench: &Bench, rank: u32) {
-    bench.roster.report(rank, End::Died("elsewhere".into()));
+    bench.roster.report(rank, Exit::Died("elsewhere".into()));
 }

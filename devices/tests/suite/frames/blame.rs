@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Channel, Completion, End, Fault, Group, Mode, Started};
+use mpj_devices::{Channel, Completion, Exit, Fault, Group, Mode, Started};
 
 use super::bench::{Bench, WORLD};
 use super::device::Step;
@@ -11,8 +11,8 @@ use super::head::*;
 /// A channel of ranks 0 and 1.
 const PAIR: u64 = 11;
 
-fn died() -> End {
-    End::Died("was killed".into())
+fn died() -> Exit {
+    Exit::Died("was killed".into())
 }
 
 fn dead(rank: u32) -> Fault {
@@ -112,7 +112,7 @@ fn rank_that_leaves_after_a_death_names_it_in_its_refusals() {
     bench.roster.report(2, died());
     bench.play([]);
     bench.sent();
-    bench.engine.leave(&pair);
+    bench.engine.free(&pair);
     let gone: Vec<_> = bench.sent().into_iter().filter(|sent| sent.1[0] == GONE).map(|sent| sent.1).collect();
     assert_eq!(gone, [head(GONE, 0, 0, 0, [PAIR, 3, 5, 1])]);
 }
@@ -120,7 +120,7 @@ fn rank_that_leaves_after_a_death_names_it_in_its_refusals() {
 /// What waits for a rank that has left in good order names the death, too.
 #[test]
 fn end_of_a_peer_names_the_death_of_a_rank_that_is_no_member() {
-    for end in [End::Closing, End::Left] {
+    for end in [Exit::Closing, Exit::Left] {
         let (bench, pair) = bench();
         let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
         bench.roster.report(2, died());

@@ -65,7 +65,7 @@ fn a_message_finishes_though_its_channel_is_dropped() {
         let sent = bench.sent();
         let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 24)).unwrap();
         let (announced, notify) = (number(READY), number(EAGER_SYNC));
-        bench.engine.leave(&sub);
+        bench.engine.free(&sub);
         assert!(long.outcome().is_none() && sync.outcome().is_none());
         assert_eq!(bench.send_on(&sub, 1, vec![1; 10], Mode::Standard).unwrap_err(), Fault::Freed);
         if !spoken {
@@ -89,9 +89,9 @@ fn who_asks_for_nothing_is_answered() {
         }
         let send = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
         let (op, _) = bench.ops(1, READY)[0];
-        assert!(bench.engine.withdraw(&sub, &send));
+        assert!(bench.engine.cancel(&sub, &send));
         if left {
-            bench.engine.leave(&sub);
+            bench.engine.free(&sub);
         }
         if !bound_before {
             bench.play([frame(bind(7, SUB, 1))]);
@@ -113,7 +113,7 @@ fn messages_of_a_channel_that_was_left_are_refused() {
             bench.play([frame(bind(7, SUB, 1)), frame(ready(7, 1, 50_000)), frame(eager_sync(7, 2))]);
         }
         bench.sent();
-        bench.engine.leave(&sub);
+        bench.engine.free(&sub);
         let refused: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
         let early: &[Vec<u8>] = if bound_before { &[refuse(SUB, 1), refuse(SUB, 2)] } else { &[] };
         assert_eq!(refused, early);
@@ -155,11 +155,11 @@ fn a_message_that_is_refused_fails() {
 fn a_number_stands_for_one_channel_at_a_time() {
     let bench = bench();
     let freed = join(&bench, SUB);
-    bench.engine.leave(&freed);
+    bench.engine.free(&freed);
     let one = join(&bench, 60);
     // An answer of rank 1 to something that was sent there before.
     bench.play([frame(bind(7, SUB, 1)), Step::Frame(1, eager(7), vec![1; 9])]);
-    bench.engine.leave(&freed);
+    bench.engine.free(&freed);
     let two = join(&bench, 70);
     bench.play([frame(bind(8, 60, 1)), frame(bind(9, 70, 1))]);
     bench.sent();
@@ -186,7 +186,7 @@ fn a_body_on_its_way_keeps_its_context() {
     let op = sent.iter().find(|s| s.1[0] == READY).map(|s| word(&s.1, 24)).unwrap();
     bench.stop_links(true);
     bench.play([frame(answer(CLEAR, 7, op, 99))]);
-    bench.engine.leave(&sub);
+    bench.engine.free(&sub);
     let next: Vec<_> = [60, 70].iter().map(|context| join(&bench, *context)).collect();
     for channel in &next {
         bench.send_on(channel, 1, vec![3; 10], Mode::Standard).unwrap();
@@ -210,7 +210,7 @@ fn channels_that_are_left_cost_no_number() {
     let bench = bench();
     for context in 1000..80_000 {
         let sub = join(&bench, context);
-        bench.engine.leave(&sub);
+        bench.engine.free(&sub);
         bench.play([frame(bind(7, context, 1)), frame(answer(DONE, 7, 1, 0))]);
     }
     assert_eq!(bench.death(), None);
@@ -236,7 +236,7 @@ fn the_frames_of_a_dropped_channel_end_with_their_peer() {
     let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
     bench.stop_links(true);
     let short = pending(bench.send_on(&sub, 1, vec![1; 50], Mode::Standard));
-    bench.engine.leave(&sub);
+    bench.engine.free(&sub);
     let other = join(&bench, 60);
     assert!(short.outcome().is_none());
     super::bench::dies(&bench, 1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mpj_devices::config::{BUDGET, Config};
-use mpj_devices::{Buf, Channel, Fault, Leave, Mode, Pattern, Source};
+use mpj_devices::{Buf, Channel, Coalesce, Fault, Mode, Pattern, Source};
 use mpj_pool::Pool;
 
 use super::bench::{Bench, REST, WORLD, dies};
@@ -28,8 +28,8 @@ fn bench_of(config: &Config) -> Bench {
 }
 
 fn cause(bench: &Bench) -> String {
-    match bench.roster.first_death().expect("an accusation").end {
-        mpj_devices::End::Died(cause) => cause.to_string(),
+    match bench.roster.first_death().expect("an accusation").exit {
+        mpj_devices::Exit::Died(cause) => cause.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -48,7 +48,7 @@ fn eager_message(len: usize) -> Step {
 fn who_sends_more_than_it_was_granted_is_accused() {
     for streamed in [false, true] {
         let bench = bench();
-        let before = mpj_pool::global().stats().live_granted;
+        let before = mpj_pool::global().stats().live_bytes;
         for _ in 0..3000 {
             if streamed {
                 bench.play([
@@ -60,7 +60,7 @@ fn who_sends_more_than_it_was_granted_is_accused() {
                 bench.play([eager_message(EAGER)]);
             }
         }
-        let held = mpj_pool::global().stats().live_granted.saturating_sub(before);
+        let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
         assert!(held < 12 << 20, "{held} bytes are held for one peer");
         assert_eq!(bench.death(), Some(1));
         let cause = cause(&bench);
@@ -171,12 +171,12 @@ fn too_many_announcements_are_refused_where_they_are_made() {
     let bench = bench();
     let body = Arc::new(vec![1; EAGER + 1]);
     let send = || {
-        let keep = Arc::clone(&body) as mpj_devices::Keep;
+        let keep = Arc::clone(&body) as mpj_devices::KeepAlive;
         // SAFETY: `keep` keeps the bytes, and nobody writes them.
         #[expect(unsafe_code, reason = "see above")]
         let source =
             unsafe { Source::new(Buf::read_only(body.as_ptr(), EAGER + 1, BYTES), Some(keep)) }.unwrap();
-        bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Leave::Soon)
+        bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Coalesce::Allowed)
     };
     let mut ops = Vec::new();
     for _ in 0..WINDOW {

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_devices::config::Config;
 use mpj_devices::device::{
-    Body, Caps, Landing, Memory, Moved, Part, Quiet, Reach, Registration, RemoteKey, Token,
+    Body, Caps, Landing, MemoryDesc, MemoryPart, OpStatus, OpToken, QuiesceStatus, Reach, Registration,
+    RemoteKey,
 };
 use mpj_devices::{
-    Address, Affinity, Device, Driver, Inlet, Link, OpenError, Opened, PeerId, PostError, Sink, Site,
+    Address, Affinity, Device, Driver, Endpoint, Inlet, OpenError, Opened, PeerId, PostError, Sink, Site,
 };
-use mpj_pool::{Access, Region, RegisterError, Registered};
+use mpj_pool::{Access, Region, RegionRegistration, RegisterError};
 
 /// What the engine's peers do, step by step.
 #[derive(Clone, Debug)]
@@ -121,12 +122,12 @@ unsafe impl Driver for FakeDriver {
             Gets::None => frames,
             Gets::Fail => Caps { get: Some(Reach::ANY), ..frames },
             Gets::Start => Caps {
-                get: Some(Reach { most: PIECE, ..Reach::ANY }),
-                lend: Some(Reach { from: LENT, most: FRAGMENT }),
-                registers: Some(1),
+                get: Some(Reach { max: PIECE, ..Reach::ANY }),
+                zcopy: Some(Reach { min: LENT, max: FRAGMENT }),
+                register_from: Some(1),
                 ..frames
             },
-            Gets::Now => Caps { get: Some(Reach { most: PIECE, ..Reach::ANY }), ..frames },
+            Gets::Now => Caps { get: Some(Reach { max: PIECE, ..Reach::ANY }), ..frames },
         };
         let noted = |what| Noted(what, Arc::clone(&self.0));
         let inlet = FakeInlet { wire: Arc::clone(&self.0), landing: HashMap::new(), _noted: noted("inlet") };
@@ -163,7 +164,7 @@ unsafe impl Device for FakeDevice {
         Some(Affinity(1))
     }
 
-    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Link>, OpenError> {
+    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let noted = Noted("link", Arc::clone(&self.wire));
         let (wire, peer) = (Arc::clone(&self.wire), peer.0);
         Ok(Box::new(FakeLink { wire, peer, held: Vec::new(), is_forgotten: false, _noted: noted }))
@@ -172,7 +173,7 @@ unsafe impl Device for FakeDevice {
     #[expect(unsafe_code, reason = "the trait says so")]
     unsafe fn register(
         &self,
-        memory: &Memory,
+        memory: &MemoryDesc,
         region: Option<&Region>,
         _: Access,
     ) -> Result<Registration, RegisterError> {
@@ -191,15 +192,15 @@ unsafe impl Device for FakeDevice {
     }
 
     fn pack_key(&self, memory: &Registration, _: usize, _: usize) -> Option<RemoteKey> {
-        match memory.record::<(usize, Arc<dyn Registered>, Noted)>() {
+        match memory.record::<(usize, Arc<dyn RegionRegistration>, Noted)>() {
             Some((offset, ..)) => RemoteKey::new(&offset.to_le_bytes()),
             None => RemoteKey::new(&KEY),
         }
     }
 
-    fn quiesce(&self, _: PeerId, _: &Registration, Token(op): Token) -> Quiet {
+    fn quiesce(&self, _: PeerId, _: &Registration, OpToken(op): OpToken) -> QuiesceStatus {
         lock(&self.wire.asked).push(op);
-        Quiet::Later
+        QuiesceStatus::InProgress
     }
 }
 
@@ -209,7 +210,7 @@ struct InRegion(Arc<Wire>);
 
 // SAFETY: it accesses no memory at all.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Registered for InRegion {
+unsafe impl RegionRegistration for InRegion {
     fn release(&self) -> Result<(), RegisterError> {
         self.0.regions.fetch_sub(1, Ordering::Relaxed);
         Ok(())
@@ -225,7 +226,7 @@ struct FakeLink {
     _noted: Noted,
 }
 
-impl Link for FakeLink {
+impl Endpoint for FakeLink {
     fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         let had = lock(&self.wire.sent).len();
         let held = std::mem::take(&mut self.held);
@@ -242,7 +243,7 @@ impl Link for FakeLink {
         Ok(false)
     }
 
-    fn is_staged(&self) -> bool {
+    fn has_unflushed(&self) -> bool {
         !self.held.is_empty()
     }
 
@@ -270,12 +271,18 @@ impl Link for FakeLink {
         Ok(())
     }
 
-    fn forget(&mut self) {
+    fn peer_gone(&mut self) {
         self.is_forgotten = true;
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
-    unsafe fn get(&mut self, key: &RemoteKey, at: u64, to: Part<'_>, op: Token) -> Result<Moved, PostError> {
+    unsafe fn get(
+        &mut self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+        op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
         }
@@ -283,25 +290,30 @@ impl Link for FakeLink {
         if self.wire.gets == Gets::Fail {
             // SAFETY: the caller's contract.
             unsafe { std::ptr::write_bytes(run, 0xdb, to.len / 2) };
-            return Err(PostError::Withdrawn);
+            return Err(PostError::Revoked);
         }
         if self.wire.gets == Gets::Now {
             let bytes: Vec<u8> = (at as usize..at as usize + to.len).map(fetched).collect();
             // SAFETY: the caller's contract.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), run, to.len) };
             self.wire.pieces.fetch_add(1, Ordering::Relaxed);
-            self.wire.crossing.fetch_add(usize::from(to.crossing), Ordering::Relaxed);
-            return Ok(Moved::Done);
+            self.wire.crossing.fetch_add(usize::from(to.bidirectional), Ordering::Relaxed);
+            return Ok(OpStatus::Done);
         }
         assert!(to.registration.is_some(), "this device wants memory registered");
         let (key, at, to, len) =
             (key.as_bytes().to_vec(), at as usize, Some(run.expose_provenance()), to.len);
         lock(&self.wire.moves).push(Started { token: op.0, key, at, len, to });
-        Ok(Moved::Started)
+        Ok(OpStatus::InProgress)
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
-    unsafe fn post_lent(&mut self, head: &[u8], body: &[Part<'_>], op: Token) -> Result<Moved, PostError> {
+    unsafe fn post_zcopy(
+        &mut self,
+        head: &[u8],
+        body: &[MemoryPart<'_>],
+        op: OpToken,
+    ) -> Result<OpStatus, PostError> {
         let [part] = body else { panic!("one part") };
         let run = part.run().expect("this device moves runs alone");
         // SAFETY: the caller's contract.
@@ -309,7 +321,7 @@ impl Link for FakeLink {
         self.post(head, Body::Bytes(bytes))?;
         let (at, len) = (part.at, part.len);
         lock(&self.wire.moves).push(Started { token: op.0, key: Vec::new(), at, len, to: None });
-        Ok(Moved::Started)
+        Ok(OpStatus::InProgress)
     }
 }
 
@@ -388,21 +400,21 @@ unsafe impl Inlet for FakeInlet {
                         }
                     }
                     let outcome = if *well { Ok(()) } else { Err("the cable was cut".into()) };
-                    sink.moved(Token(*token), outcome);
+                    sink.completed(OpToken(*token), outcome);
                 }
-                Step::Quiet(token) => sink.quiet(Token(*token)),
+                Step::Quiet(token) => sink.quiesced(OpToken(*token)),
                 Step::Lost(from) => {
                     self.landing.remove(from);
-                    sink.lost(PeerId(*from), "the cable was cut");
+                    sink.peer_lost(PeerId(*from), "the cable was cut");
                 }
             }
         }
         steps.len()
     }
 
-    fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
+    fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         if self.landing.remove(&peer.0).is_some() {
-            sink.lost(peer, "it died in the middle of a message");
+            sink.peer_lost(peer, "it died in the middle of a message");
         }
     }
 }

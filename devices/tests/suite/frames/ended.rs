@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mpj_devices::{End, Fault, Mode, Started};
+use mpj_devices::{Exit, Fault, Mode, Started};
 
 use super::bench::{Bench, WORLD};
 use super::device::Step;
@@ -12,7 +12,7 @@ use super::head::*;
 /// told to forget, and every send ends.
 #[test]
 fn nothing_is_posted_to_who_was_forgotten() {
-    let ends = [End::Left, End::Died("elsewhere".into())];
+    let ends = [Exit::Left, Exit::Died("elsewhere".into())];
     for (round, end) in (0..100).flat_map(|round| ends.iter().map(move |end| (round, end.clone()))) {
         let bench = Bench::new();
         bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mpj_datatypes::{Datatype, Primitive};
-use mpj_devices::{Channel, End, Fault, Pattern};
+use mpj_devices::{Channel, Exit, Fault, Pattern};
 
 use super::bench::{Bench, Posted, WORLD};
 use super::device::{Gets, Step};
@@ -67,7 +67,7 @@ fn a_message_that_is_taken_back_after_a_piece() {
     let (bench, _sub, posted, mine) = announced(Gets::None);
     bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000])]);
     bench.play([Step::Frame(1, gone(SUB, mine), vec![])]);
-    assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Withdrawn { rank: 1 }));
+    assert_no_bad_bool(posted, |fault| matches!(fault, Fault::SendCancelled { rank: 1 }));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_device_that_wrote_half_of_a_piece() {
     for then in [Step::Lost(1), Step::Landed(1)] {
         let (bench, _sub, posted, mine) = announced(Gets::None);
         bench.play([Step::Begin(1, answer(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
-        bench.roster.report(1, End::Died("elsewhere".into()));
+        bench.roster.report(1, Exit::Died("elsewhere".into()));
         // The device gives the body back, and what it says of it afterwards changes nothing.
         bench.play([]);
         bench.play([then]);
@@ -94,7 +94,7 @@ fn a_device_that_wrote_half_of_a_piece() {
 #[test]
 fn a_copy_that_failed_half_way() {
     let (bench, _sub, posted, _mine) = announced(Gets::Fail);
-    bench.roster.report(1, End::Died("elsewhere".into()));
+    bench.roster.report(1, Exit::Died("elsewhere".into()));
     bench.play([]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use mpj_devices::{Leave, Mode, Sent, Started};
+use mpj_devices::{Coalesce, Mode, Sent, Started};
 
 use super::bench::{Bench, WORLD};
 use super::device::Step;
@@ -28,7 +28,7 @@ fn bodies(bench: &Bench, to: u32) -> Vec<u8> {
 /// Starts three messages, which are held.
 fn start(bench: &Bench) {
     for byte in 1..=3 {
-        assert!(matches!(bench.send_from(1, &[byte], Leave::Soon), Sent::Held));
+        assert!(matches!(bench.send_from(1, &[byte], Coalesce::Allowed), Sent::Coalesced));
     }
     assert_eq!(bench.sent(), []);
 }
@@ -36,10 +36,10 @@ fn start(bench: &Bench) {
 #[test]
 fn a_message_that_its_caller_waits_for_leaves_and_takes_along_what_was_held() {
     let bench = bench();
-    assert!(matches!(bench.send_from(1, &[0], Leave::Now), Sent::Left));
+    assert!(matches!(bench.send_from(1, &[0], Coalesce::No), Sent::Posted));
     assert_eq!(bodies(&bench, 1), [0]);
     start(&bench);
-    assert!(matches!(bench.send_from(1, &[4], Leave::Now), Sent::Left));
+    assert!(matches!(bench.send_from(1, &[4], Coalesce::No), Sent::Posted));
     assert_eq!(bodies(&bench, 1), [1, 2, 3, 4]);
 }
 
@@ -61,10 +61,10 @@ fn what_is_held_leaves_when_a_send_is_waited_for_that_has_ended() {
     bench.engine.wait(sent).unwrap();
     assert_eq!(bodies(&bench, 1), [1, 2, 3, 4]);
     start(&bench);
-    bench.engine.flush_held();
+    bench.engine.flush_coalesced();
     assert_eq!(bodies(&bench, 1), [1, 2, 3]);
     // Nothing is held, and nothing is sent twice.
-    bench.engine.flush_held();
+    bench.engine.flush_coalesced();
     assert_eq!(bench.sent(), []);
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mpj_devices::{Completion, End, Fault, Mode, Started};
+use mpj_devices::{Completion, Exit, Fault, Mode, Started};
 
 use super::bench::{Bench, Posted, WORLD};
 use super::device::{EAGER, FRAGMENT, Gets, KEY, PIECE, Started as Move, Step, Wire, fetched, lock};
@@ -210,7 +210,7 @@ fn a_death_gives_memory_back_when_the_last_piece_has_ended() {
             let bench = bench();
             let (posted, moves) = getting(&bench);
             bench.play([Step::Moved(moves[2].token, true)]);
-            bench.roster.report(whose, End::Died("elsewhere".into()));
+            bench.roster.report(whose, Exit::Died("elsewhere".into()));
             bench.play([Step::Moved(moves[0].token, well)]);
             assert!(!has_ended(&posted), "the device still writes");
             bench.play([Step::Moved(moves[1].token, well)]);
@@ -266,8 +266,8 @@ fn an_announcement_brings_the_devices_key() {
 #[test]
 fn a_message_that_is_taken_back_ends_when_its_memory_is_quiet() {
     let bench = bench();
-    let (send, token) = asked(&bench, |send| assert!(bench.engine.withdraw(&bench.world, send)));
-    assert!(!bench.engine.withdraw(&bench.world, &send), "once");
+    let (send, token) = asked(&bench, |send| assert!(bench.engine.cancel(&bench.world, send)));
+    assert!(!bench.engine.cancel(&bench.world, &send), "once");
     bench.play([Step::Moved(token, true), Step::Quiet(token ^ 1 << 40)]);
     assert!(send.outcome().is_none(), "those are no answers");
     // The peer asks for it, or says that it is done: it was taken back.

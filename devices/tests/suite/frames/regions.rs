@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mpj_devices::{Buf, Completion, Keep, Leave, Mode, Pattern, Source, Started, Target};
+use mpj_devices::{Buf, Coalesce, Completion, KeepAlive, Mode, Pattern, Source, Started, Target};
 use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Unpooled};
 
 use super::bench::{Bench, WORLD};
@@ -38,11 +38,11 @@ fn filled<B: RawBuffer + Sync + 'static>(mut block: B) -> Arc<B> {
 }
 
 /// Announces a message and returns the key that the peer was given for it.
-fn announce(bench: &Bench, buf: Buf, keep: Keep) -> (Completion, u64, Vec<u8>) {
+fn announce(bench: &Bench, buf: Buf, keep: KeepAlive) -> (Completion, u64, Vec<u8>) {
     // SAFETY: `keep` keeps the bytes and their region, and nobody writes them.
     #[expect(unsafe_code, reason = "see above")]
     let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
-    let started = bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Leave::Soon).unwrap();
+    let started = bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Coalesce::Allowed).unwrap();
     let Started::Pending(completion) = started else { panic!("an announced message") };
     let sent = bench.sent();
     let (_, head, key) = sent.iter().find(|sent| sent.1[0] == READY).unwrap();
@@ -56,10 +56,10 @@ fn messages_out_of_one_region_register_it_once_with_each_device() {
     let benches = [bench(), bench()];
     for bench in &benches {
         for (nth, block) in blocks.iter().enumerate() {
-            let region = block.registrable().unwrap();
+            let region = block.region().unwrap();
             let at = block.as_ptr().addr().get() + nth - region.base.addr().get();
             let buf = Buf::in_block(&**block, nth, LEN - nth, BYTES);
-            let (send, op, key) = announce(bench, buf, Arc::clone(block) as Keep);
+            let (send, op, key) = announce(bench, buf, Arc::clone(block) as KeepAlive);
             assert_eq!(key, at.to_le_bytes(), "the key of the region, and the place in it");
             bench.play([Step::Frame(1, answer(DONE, 0, op, 0), vec![])]);
             assert!(send.outcome().is_some_and(Result::is_ok));
@@ -81,7 +81,7 @@ fn receives_and_lent_bodies_use_the_same_registration() {
     let buf = Buf::in_block(&*into, 0, PIECE, BYTES);
     // SAFETY: the block is kept, and nobody looks before the receive has ended.
     #[expect(unsafe_code, reason = "see above")]
-    let target = unsafe { Target::new(buf, Some(Arc::clone(&into) as Keep)) }.unwrap();
+    let target = unsafe { Target::new(buf, Some(Arc::clone(&into) as KeepAlive)) }.unwrap();
     let pattern = Pattern { source: 1, tag: 1 };
     let Ok(Started::Pending(recv)) = bench.engine.recv(&bench.world, pattern, target) else {
         panic!("nothing has come")
@@ -95,11 +95,11 @@ fn receives_and_lent_bodies_use_the_same_registration() {
     #[expect(unsafe_code, reason = "see above")]
     let got = unsafe { into.as_uninit()[..PIECE].assume_init_ref() };
     assert!(got.iter().enumerate().all(|(at, byte)| *byte == fetched(at)));
-    let (_, op, _) = announce(&bench, Buf::in_block(&*into, 0, LEN, BYTES), Arc::clone(&into) as Keep);
+    let (_, op, _) = announce(&bench, Buf::in_block(&*into, 0, LEN, BYTES), Arc::clone(&into) as KeepAlive);
     bench.play([Step::Frame(1, answer(CLEAR, 0, op, 9), vec![])]);
     assert!(!lock(&bench.wire.moves).is_empty(), "the body is lent");
     assert_eq!(regions(&bench), 1);
-    assert_eq!(registered(&bench), (1, into.registrable().unwrap().len as u64));
+    assert_eq!(registered(&bench), (1, into.region().unwrap().len as u64));
 }
 
 #[test]
@@ -107,12 +107,13 @@ fn memory_that_reaches_out_of_a_region_is_registered_alone() {
     let bench = bench();
     let block = filled(Unpooled::new(usize::MAX, Heap::create).alloc(LEN).unwrap());
     let elsewhere = Arc::new(vec![3u8; LEN]);
-    let buf = Buf::slice(&elsewhere[..]).in_region(block.registrable());
+    let buf = Buf::slice(&elsewhere[..]).in_region(block.region());
     let (_, _, key) = announce(&bench, buf, Arc::new((Arc::clone(&block), Arc::clone(&elsewhere))));
     assert_eq!((regions(&bench), &key[..]), (0, &KEY[..]));
     assert_eq!(registered(&bench), (1, LEN as u64));
     // A block of its own is a region, also after it was moved.
-    let (send, op, key) = announce(&bench, Buf::in_block(&*block, 0, LEN, BYTES), Arc::clone(&block) as Keep);
+    let (send, op, key) =
+        announce(&bench, Buf::in_block(&*block, 0, LEN, BYTES), Arc::clone(&block) as KeepAlive);
     assert_eq!((regions(&bench), &key[..]), (1, &[0; 8][..]));
     bench.play([Step::Frame(1, answer(DONE, 0, op, 0), vec![])]);
     assert!(send.outcome().is_some_and(Result::is_ok));

@@ -38,7 +38,7 @@ fn a_condition_may_cancel_while_another_thread_waits() {
                 let (mut asked, began) = (0, Instant::now());
                 bench.engine.wait_until(|| {
                     let posted = bench.post_bytes(1, 8);
-                    assert!(bench.engine.cancel(&bench.world, posted.completion().unwrap()));
+                    assert!(bench.engine.cancel_receive(&bench.world, posted.completion().unwrap()));
                     assert_eq!(posted.finish().unwrap().0, Err(Fault::Cancelled));
                     asked += 1;
                     (asked >= 20 && began.elapsed() > Duration::from_millis(30)).then_some(())

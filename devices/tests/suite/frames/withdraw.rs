@@ -1,7 +1,7 @@
 //! Operations that are taken back: what has not matched ends at once, what has goes to its end, and nobody is told
 //! what is not true.
 
-use mpj_devices::{ANY_SOURCE, Completion, End, Fault, Mode, Pattern, Started};
+use mpj_devices::{ANY_SOURCE, Completion, Exit, Fault, Mode, Pattern, Started};
 
 use super::bench::{Bench, WORLD};
 use super::device::{EAGER, Step};
@@ -21,7 +21,7 @@ fn pending(started: Started) -> Completion {
 }
 
 fn withdraw(bench: &Bench, completion: &Completion) -> bool {
-    bench.engine.withdraw(&bench.world, completion)
+    bench.engine.cancel(&bench.world, completion)
 }
 
 const CANCELLED: Option<&Result<mpj_devices::Envelope, Fault>> = Some(&Err(Fault::Cancelled));
@@ -124,9 +124,9 @@ fn a_message_to_oneself_is_received_by_nobody() {
 #[test]
 fn who_waits_for_a_body_hears_why_it_does_not_come() {
     for (end, fault) in [
-        (None, Fault::Withdrawn { rank: 1 }),
-        (Some(End::Closing), Fault::Left { rank: Some(1) }),
-        (Some(End::Left), Fault::Left { rank: Some(1) }),
+        (None, Fault::SendCancelled { rank: 1 }),
+        (Some(Exit::Closing), Fault::Left { rank: Some(1) }),
+        (Some(Exit::Left), Fault::Left { rank: Some(1) }),
     ] {
         let bench = bench();
         let posted = bench.post_bytes(1, 30_000);

@@ -6,7 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{CONTROL, Ending, Frames, Speaker, ToLauncher, ToProcess, VERSION, frame};
+use mpj::boot::wire::{
+    CONTROL_VAR, FrameDecoder, ProtocolVersion, ToLauncher, ToProcess, VERSION, WireExit, encode_frame,
+};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 
 /// How many losses each of two ranks reports.
@@ -18,7 +20,9 @@ const FILL: Duration = Duration::from_millis(500);
 /// Plays a role.
 pub(crate) fn play(role: &str) -> ExitCode {
     match role {
-        "later-version" => return Bare::join_as(&Speaker { version: VERSION + 1, of: "99.1".into() }),
+        "later-version" => {
+            return Bare::join_as(&ProtocolVersion { version: VERSION + 1, of: "99.1".into() });
+        }
         "no-version" => return Bare::join_without_a_version(),
         _ => {}
     }
@@ -28,7 +32,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
         "accuse" => rank.accuse_each_other(),
         "said-first" => rank.say_before_others_notice(),
         "together" => rank.die_together(),
-        "own-loss" => rank.say(&[ToLauncher::Lost { rank: rank.me, cause: "itself".into() }]),
+        "own-loss" => rank.say(&[ToLauncher::PeerLost { rank: rank.me, cause: "itself".into() }]),
         "talk" if rank.me == 1 => rank.talk(),
         "talk" => rank.say(&[rank.died("returned an error: enough")]),
         "unread" if rank.me == 1 => rank.ask_and_not_read(),
@@ -48,18 +52,18 @@ pub(crate) fn play(role: &str) -> ExitCode {
 
 /// The message that is cut off.
 pub(crate) fn torn_message() -> Vec<u8> {
-    frame(&ToLauncher::Put { rank: 1, key: "key".into(), value: vec![7; 5] }).unwrap()
+    encode_frame(&ToLauncher::Put { rank: 1, key: "key".into(), value: vec![7; 5] }).unwrap()
 }
 
 struct Bare {
     me: u32,
     socket: UnixStream,
-    frames: Frames,
+    frames: FrameDecoder,
 }
 
 impl Bare {
     /// Joins with such first words, and waits for what comes of them.
-    fn join_as(speaker: &Speaker) -> ExitCode {
+    fn join_as(speaker: &ProtocolVersion) -> ExitCode {
         let mut rank = Bare::connect();
         rank.say(&[ToLauncher::Hello(speaker.clone())]);
         rank.wait(|_| true);
@@ -75,29 +79,29 @@ impl Bare {
 
     fn join() -> Bare {
         let mut rank = Bare::connect();
-        rank.say(&[ToLauncher::Hello(Speaker::own())]);
+        rank.say(&[ToLauncher::Hello(ProtocolVersion::own())]);
         rank.wait(|message| matches!(message, ToProcess::Welcome(_)));
         rank
     }
 
     fn connect() -> Bare {
-        let control = std::env::var(CONTROL).unwrap();
+        let control = std::env::var(CONTROL_VAR).unwrap();
         let number = control.split(':').next().unwrap().parse().unwrap();
         let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let fd = rustix::process::pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).unwrap();
         let me = std::env::var("MPJ_RANK").unwrap().parse().unwrap();
-        Bare { me, socket: UnixStream::from(fd), frames: Frames::default() }
+        Bare { me, socket: UnixStream::from(fd), frames: FrameDecoder::default() }
     }
 
     /// Waits until every rank has joined.
     fn fence(&mut self) {
         self.say(&[ToLauncher::Fence { id: 1 }]);
-        self.wait(|message| matches!(message, ToProcess::Fenced { .. }));
+        self.wait(|message| matches!(message, ToProcess::FenceDone { .. }));
     }
 
     /// Says many things at once; they are lost if nobody listens any more.
     fn say(&self, messages: &[ToLauncher]) {
-        let bytes: Vec<u8> = messages.iter().flat_map(|message| frame(message).unwrap()).collect();
+        let bytes: Vec<u8> = messages.iter().flat_map(|message| encode_frame(message).unwrap()).collect();
         let _ = (&self.socket).write_all(&bytes);
     }
 
@@ -117,13 +121,13 @@ impl Bare {
     }
 
     fn died(&self, cause: &str) -> ToLauncher {
-        ToLauncher::Ended { rank: self.me, end: Ending::Died(cause.into()) }
+        ToLauncher::Ended { rank: self.me, end: WireExit::Died(cause.into()) }
     }
 
     /// Ranks 0 and 1 lose each other again and again; rank 2 does nothing.
     fn accuse_each_other(&self) {
         if self.me < 2 {
-            let loss = ToLauncher::Lost { rank: 1 - self.me, cause: "so they say".into() };
+            let loss = ToLauncher::PeerLost { rank: 1 - self.me, cause: "so they say".into() };
             self.say(&vec![loss; LOSSES]);
         }
     }
@@ -148,7 +152,8 @@ impl Bare {
             stop_launcher(|| self.say(&[self.died("returned an error: the cause")]));
         } else {
             wait_for_the_stop();
-            let losses = [2, 1 - self.me].map(|rank| ToLauncher::Lost { rank, cause: "it closed".into() });
+            let losses =
+                [2, 1 - self.me].map(|rank| ToLauncher::PeerLost { rank, cause: "it closed".into() });
             self.say(&vec![losses; LOSSES / 2].concat());
         }
     }
@@ -156,7 +161,7 @@ impl Bare {
     /// Asks for nothing in particular, for as long as somebody listens.
     fn talk(&self) {
         let request = ToLauncher::Get { id: 7, rank: 0, key: String::new() };
-        let requests = frame(&request).unwrap().repeat(10_000);
+        let requests = encode_frame(&request).unwrap().repeat(10_000);
         let mut reader = self.socket.try_clone().unwrap();
         // Answers are taken, so that nothing ever blocks.
         std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
@@ -187,15 +192,15 @@ impl Bare {
     }
 
     fn repeat_the_death(&mut self) {
-        let heard = self.wait(|message| matches!(message, ToProcess::Ended { end: Ending::Died(_), .. }));
+        let heard = self.wait(|message| matches!(message, ToProcess::Ended { end: WireExit::Died(_), .. }));
         super::program::say(&format!("{heard:?}"));
-        self.say(&[ToLauncher::Ended { rank: self.me, end: Ending::Left }]);
+        self.say(&[ToLauncher::Ended { rank: self.me, end: WireExit::Left }]);
     }
 
     fn hear_of_a_death(&mut self) {
-        let heard = self.wait(|message| matches!(message, ToProcess::Ended { end: Ending::Died(_), .. }));
+        let heard = self.wait(|message| matches!(message, ToProcess::Ended { end: WireExit::Died(_), .. }));
         super::program::say(&format!("rank {} heard of {} bytes", self.me, format!("{heard:?}").len()));
-        self.say(&[ToLauncher::Ended { rank: self.me, end: Ending::Left }]);
+        self.say(&[ToLauncher::Ended { rank: self.me, end: WireExit::Left }]);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{CASES, unavailable};
-use mpj_devices::steps::Step;
+use mpj_devices::steps::KillPoint;
 use mpj_devices::{Driver, OpenError, Opened, Site};
 
 use super::Test;
@@ -29,7 +29,7 @@ fn devices() -> impl Iterator<Item = &'static str> {
 }
 
 /// The steps that a body takes which goes in frames, and what has it go so on any device.
-const IN_PIECES: [Step; 3] = [Step::Cleared, Step::PieceSent, Step::PieceLanded];
+const IN_PIECES: [KillPoint; 3] = [KillPoint::CtsSent, KillPoint::PieceSent, KillPoint::PieceLanded];
 const IN_FRAMES: &str = "-x MPJ_IBV_READ=1099511627776 -x MPJ_SHM_SINGLE_COPY=1099511627776";
 
 fn the_suite_passes_on_processes() {
@@ -49,7 +49,7 @@ fn the_suite_passes_on_processes() {
 
 fn a_rank_killed_at_any_step_is_an_error_elsewhere() {
     for device in devices() {
-        for step in Step::ALL {
+        for step in KillPoint::ALL {
             for count in [1, 3] {
                 let kill = format!("MPJ_KILL_AT={step:?}:1:{count}");
                 // Bodies that a device reads go in no pieces.

@@ -88,7 +88,7 @@ pub(crate) fn play_ring(world: &World) -> Result<(), Error> {
 const HANGS: Duration = Duration::from_secs(20);
 
 /// What rank 1 looks at when its part has ended.
-pub(crate) static KEPT: Mutex<Option<mpj::Lent>> = Mutex::new(None);
+pub(crate) static KEPT: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
 pub(crate) fn play_leavers(world: &World) -> Result<(), Error> {
     if let Some(lent) = leavers(world).unwrap_or_else(|error| panic!("{error}")) {
@@ -98,7 +98,7 @@ pub(crate) fn play_leavers(world: &World) -> Result<(), Error> {
 }
 
 /// What rank 2 looked at when it failed.
-static KEPT_FAILED: Mutex<Option<mpj::Lent>> = Mutex::new(None);
+static KEPT_FAILED: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
 /// Says whether it is still what it was; called when the rank has left.
 pub(crate) fn check_kept() {
@@ -113,10 +113,10 @@ pub(crate) fn play_killed(world: &World) -> Result<(), Error> {
     const LEN: usize = 1 << 20;
     if world.rank() == 1 {
         let (lent, _) = world.recv_block(0, 0)?;
-        assert!(lent.is_lent());
+        assert!(lent.is_zero_copy());
         kill_me("-KILL");
     }
-    let failed = world.isend(world.slice(5u8, LEN)?, 1, 0)?.wait().unwrap_err();
+    let failed = world.isend(world.alloc_slice(5u8, LEN)?, 1, 0)?.wait().unwrap_err();
     assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
     let (_, block) = failed.into_parts();
     assert_eq!(block.map(|block| block.iter().all(|byte| *byte == 5)), Some(true));
@@ -130,14 +130,14 @@ pub(crate) fn play_left(world: &World) -> Result<(), Error> {
     let (me, over) = (world.rank(), i32::MAX);
     match me {
         0 => {
-            let failed = world.isend(world.slice(5u8, LEN)?, 1, 0)?.wait().unwrap_err();
+            let failed = world.isend(world.alloc_slice(5u8, LEN)?, 1, 0)?.wait().unwrap_err();
             assert!(failed.to_string().contains("rank 1 has left"), "{failed}");
             // Its process may be gone by now, so that the block is here.
             drop(failed);
             let begun = Instant::now();
             // Who lends finds what has come home.
             for tag in 0.. {
-                world.isend(world.slice(6u8, LEN)?, 2, tag)?.wait()?;
+                world.isend(world.alloc_slice(6u8, LEN)?, 2, tag)?.wait()?;
                 if world.pool().stats().live_blocks == 0 {
                     break;
                 }
@@ -149,7 +149,7 @@ pub(crate) fn play_left(world: &World) -> Result<(), Error> {
         }
         1 => {
             let (lent, _) = world.recv_block(0, 0)?;
-            assert!(lent.is_lent());
+            assert!(lent.is_zero_copy());
             std::mem::forget(lent);
         }
         _ => while world.recv(&mut vec![0u8; LEN], 0, mpj::ANY_TAG)?.tag() != over {},
@@ -164,20 +164,20 @@ pub(crate) fn play_failed(world: &World) -> Result<(), Error> {
     let others = world.split((me != 2).then_some(0), 0)?;
     match me {
         0 => {
-            let failed = world.isend(world.slice(5u8, LEN)?, 2, 0)?.wait().unwrap_err();
+            let failed = world.isend(world.alloc_slice(5u8, LEN)?, 2, 0)?.wait().unwrap_err();
             assert_eq!(failed.error().failed_rank(), Some(2), "{failed}");
             // Whoever has a block writes to it.
             if let (_, Some(mut block)) = failed.into_parts() {
                 block.fill(9);
             }
             for _ in 0..4 {
-                std::mem::forget(world.slice(9u8, LEN)?);
+                std::mem::forget(world.alloc_slice(9u8, LEN)?);
             }
             others.unwrap().send(&[0u8], 2, 0)?;
         }
         2 => {
             let (lent, _) = world.recv_block(0, 0)?;
-            assert!(lent.is_lent());
+            assert!(lent.is_zero_copy());
             *KEPT_FAILED.lock().unwrap() = Some(lent);
             return Err(world.recv_block(4, 0).unwrap_err());
         }

@@ -278,7 +278,7 @@ fn beats(world: &World) -> Result<(), Error> {
             let began = std::time::Instant::now();
             let mut open = world.irecv([0u8], 1, 0)?;
             let failed = loop {
-                match open.test() {
+                match open.try_wait() {
                     Ok(ended) => break ended.unwrap_err(),
                     Err(still) => open = still,
                 }

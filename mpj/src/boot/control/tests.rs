@@ -9,12 +9,12 @@ use mpj_devices::PeerId;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::*;
-use crate::boot::wire::{Frames, Run};
+use crate::boot::wire::{ExitRun, FrameDecoder};
 use crate::config::Config;
 
 struct Launcher {
     socket: UnixStream,
-    frames: Frames,
+    frames: FrameDecoder,
 }
 
 impl Launcher {
@@ -30,7 +30,7 @@ impl Launcher {
     }
 
     fn say(&self, message: &ToProcess, fd: Option<&OwnedFd>) {
-        let bytes = frame(message).unwrap();
+        let bytes = encode_frame(message).unwrap();
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         let fds = fd.map(|fd| [fd.as_fd()]);
@@ -43,15 +43,15 @@ impl Launcher {
 
 fn welcome() -> Welcome {
     let hosts = vec![(0, 4), (1, 1)];
-    Welcome { job: 7, secret: [1; 32], hosts, first: 1, here: 2, devices: None, segment: false }
+    Welcome { job: 7, secret: [1; 32], hosts, first: 1, ranks_here: 2, devices: None, segment: false }
 }
 
-fn join() -> (Launcher, Vec<Launched>) {
+fn join() -> (Launcher, Vec<MpjrunBoot>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut launcher = Launcher { socket: ours, frames: Frames::default() };
+    let mut launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
     launcher.say(&ToProcess::Welcome(welcome()), None);
-    let faces = Launched::over(theirs, || ()).unwrap();
-    assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
+    let faces = MpjrunBoot::over(theirs, || ()).unwrap();
+    assert_eq!(launcher.hear(), ToLauncher::Hello(ProtocolVersion::own()));
     (launcher, faces)
 }
 
@@ -69,19 +69,19 @@ fn a_process_learns_its_place() {
     let hosts = faces[0].hosts();
     assert_eq!((hosts.count(), hosts.host_of(4), hosts.index_of(4)), (2, Some(HostId(1)), Some(0)));
     let site = faces[1].site().unwrap();
-    assert_eq!((site.rank, site.size, site.local), (2, 5, 4));
+    assert_eq!((site.rank, site.size, site.ranks_on_host), (2, 5, 4));
     let opened = faces[1].registry().open(&site, &Config::default()).unwrap();
     let names: Vec<&str> = opened.opened.iter().map(|opened| opened.device.name()).collect();
     assert_eq!(names, ["smdev", "niodev"]);
-    assert_eq!(opened.refused[0].to_string(), "shmdev: mpjrun has made no shared memory for this job");
+    assert_eq!(opened.failed[0].to_string(), "shmdev: mpjrun has made no shared memory for this job");
 }
 
 #[test]
 fn a_place_that_cannot_be_is_refused() {
     let more = u32::MAX;
     for wrong in [
-        Welcome { here: 0, ..welcome() },
-        Welcome { here: 5, ..welcome() },
+        Welcome { ranks_here: 0, ..welcome() },
+        Welcome { ranks_here: 5, ..welcome() },
         Welcome { first: more, ..welcome() },
         // Of two hosts, and of maps that are none.
         Welcome { first: 3, ..welcome() },
@@ -92,16 +92,16 @@ fn a_place_that_cannot_be_is_refused() {
         Welcome { segment: true, ..welcome() },
     ] {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let launcher = Launcher { socket: ours, frames: Frames::default() };
+        let launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
         launcher.say(&ToProcess::Welcome(wrong.clone()), None);
-        Launched::over(theirs, || ()).map(|faces| panic!("{wrong:?}: {faces:?}")).unwrap_err();
+        MpjrunBoot::over(theirs, || ()).map(|faces| panic!("{wrong:?}: {faces:?}")).unwrap_err();
     }
 }
 
 /// Asks for key `k` of a rank; the answer comes by the channel, which is closed if there will be none.
-fn ask(face: &Launched, of: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
+fn ask(face: &MpjrunBoot, of: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
     let (tell, told) = mpsc::channel();
-    face.ask(of, "k", Box::new(move |answer| tell.send(answer).unwrap()));
+    face.get(of, "k", Box::new(move |answer| tell.send(answer).unwrap()));
     told
 }
 
@@ -128,15 +128,15 @@ fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
 }
 
 /// Joins a job with memory for so many ranks; returns the memory, too.
-fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<Launched>, String>) {
+fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<MpjrunBoot>, String>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let launcher = Launcher { socket: ours, frames: Frames::default() };
+    let launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
     let segment = Segment::create(ranks, &Config::default()).unwrap();
     // SAFETY: the duplicate is handed over, and attached there and by the tests.
     #[expect(unsafe_code, reason = "see above")]
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.say(&ToProcess::Welcome(Welcome { segment: true, ..welcome() }), Some(&memory));
-    (launcher, memory, Launched::over(theirs, || ()))
+    (launcher, memory, MpjrunBoot::over(theirs, || ()))
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn memory_is_that_of_the_ranks_of_one_host() {
     assert_eq!(why, "shared memory of another job: it has another number of ranks");
     let (mut launcher, _memory, faces) = join_with_memory(4);
     let faces = faces.unwrap();
-    assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
+    assert_eq!(launcher.hear(), ToLauncher::Hello(ProtocolVersion::own()));
     let opened = faces[1].registry().open(&faces[1].site().unwrap(), &Config::default()).unwrap();
     // Whether `ibvdev` is there is the machine's.
-    assert!(opened.refused.iter().all(|refused| refused.device == IbvDriver::NAME), "{:?}", opened.refused);
+    assert!(opened.failed.iter().all(|refused| refused.device == IbvDriver::NAME), "{:?}", opened.failed);
     let shm = opened.opened.iter().find(|opened| opened.device.name() == ShmDriver::NAME).unwrap();
     let own = shm.device.address();
     assert!(shm.device.affinity(&own).is_some());
@@ -163,10 +163,10 @@ fn memory_is_that_of_the_ranks_of_one_host() {
 fn the_cards_of_those_who_share_the_memory_lie_there() {
     let (mut launcher, memory, faces) = join_with_memory(4);
     let faces = faces.unwrap();
-    assert_eq!(launcher.hear(), ToLauncher::Hello(Speaker::own()));
+    assert_eq!(launcher.hear(), ToLauncher::Hello(ProtocolVersion::own()));
     let ask = |of| {
         let (tell, told) = mpsc::channel();
-        faces[0].ask(of, CARDS, Box::new(move |answer| tell.send(answer).unwrap()));
+        faces[0].get(of, CARDS, Box::new(move |answer| tell.send(answer).unwrap()));
         told
     };
     // Another process puts its card down.
@@ -190,7 +190,7 @@ fn the_cards_of_those_who_share_the_memory_lie_there() {
     let _told = [ask(0), ask(4)];
     assert!(matches!(launcher.hear(), ToLauncher::Get { rank: 0, .. }));
     assert!(matches!(launcher.hear(), ToLauncher::Get { rank: 4, .. }));
-    faces[0].ask(3, "k", Box::new(drop));
+    faces[0].get(3, "k", Box::new(drop));
     assert!(matches!(launcher.hear(), ToLauncher::Get { rank: 3, .. }));
 }
 
@@ -199,57 +199,57 @@ fn a_launcher_that_answers_something_else_is_lost() {
     let (mut launcher, faces) = join();
     let _told = ask(&faces[0], 3);
     let ToLauncher::Get { id, .. } = launcher.hear() else { panic!("no question") };
-    launcher.say(&ToProcess::Fenced { id, met: Ok(()) }, None);
-    settle(|| faces[0].deaths().known() == 3);
+    launcher.say(&ToProcess::FenceDone { id, met: Ok(()) }, None);
+    settle(|| faces[0].roster().event_count() == 3);
     assert!(faces[0].fence().unwrap_err().contains("another answer"));
 }
 
 #[test]
 fn ends_travel_both_ways_and_not_back() {
     let (mut launcher, faces) = join();
-    let roster = faces[0].deaths();
-    launcher.say(&ToProcess::Ended { rank: 4, end: Ending::Died("was killed".into()) }, None);
+    let roster = faces[0].roster();
+    launcher.say(&ToProcess::Ended { rank: 4, end: WireExit::Died("was killed".into()) }, None);
     // Of this process's own ranks, and of ranks that are not there, the launcher knows nothing.
-    launcher.say(&ToProcess::Ended { rank: 1, end: Ending::Left }, None);
-    launcher.say(&ToProcess::Ended { rank: 5, end: Ending::Left }, None);
-    launcher.say(&ToProcess::Ended { rank: 0, end: Ending::Closing }, None);
-    settle(|| roster.known() == 2);
+    launcher.say(&ToProcess::Ended { rank: 1, end: WireExit::Left }, None);
+    launcher.say(&ToProcess::Ended { rank: 5, end: WireExit::Left }, None);
+    launcher.say(&ToProcess::Ended { rank: 0, end: WireExit::Closing }, None);
+    settle(|| roster.event_count() == 2);
     assert_eq!(roster.first_death().unwrap().rank, 4);
-    roster.report(2, End::Left);
-    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 2, end: Ending::Left });
-    roster.report(3, End::Died("its connection broke".into()));
-    assert_eq!(launcher.hear(), ToLauncher::Lost { rank: 3, cause: "its connection broke".into() });
+    roster.report(2, Exit::Left);
+    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 2, end: WireExit::Left });
+    roster.report(3, Exit::Died("its connection broke".into()));
+    assert_eq!(launcher.hear(), ToLauncher::PeerLost { rank: 3, cause: "its connection broke".into() });
 }
 
 /// Good ends come when they are asked for, and one question is open at a time.
 #[test]
 fn good_ends_are_asked_for() {
     let (mut launcher, faces) = join();
-    let roster = faces[0].deaths();
-    let run = |first, len, end| Run { first, len, end };
+    let roster = faces[0].roster();
+    let run = |first, len, end| ExitRun { first, len, end };
     for (runs, known) in [
-        (vec![run(3, 2, Ending::Closing)], 2),
+        (vec![run(3, 2, WireExit::Closing)], 2),
         // Ranks of this process, and some that are not there, are left out.
-        (vec![run(0, u32::MAX, Ending::Left)], 5),
-        (vec![run(u32::MAX, 2, Ending::Left)], 5),
+        (vec![run(0, u32::MAX, WireExit::Left)], 5),
+        (vec![run(u32::MAX, 2, WireExit::Left)], 5),
     ] {
-        (0..3).for_each(|_| roster.ask());
+        (0..3).for_each(|_| roster.request_exits());
         assert_eq!(launcher.hear(), ToLauncher::Ends);
         launcher.say(&ToProcess::Ends(runs), None);
-        settle(|| roster.known() == known && !faces[0].link.line.asks.load(Ordering::Relaxed));
+        settle(|| roster.event_count() == known && !faces[0].link.line.asks.load(Ordering::Relaxed));
     }
     let ranks: Vec<u32> = roster.since(0).iter().map(|event| event.rank).collect();
     assert_eq!(ranks, [3, 4, 0, 3, 4]);
     // The question after the last answer is the next thing that is said.
-    roster.report(1, End::Left);
-    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 1, end: Ending::Left });
+    roster.report(1, Exit::Left);
+    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 1, end: WireExit::Left });
 }
 
 #[test]
 fn without_the_launcher_everybody_elsewhere_is_dead_and_nothing_waits() {
     let (launcher, faces) = join();
-    let roster = faces[0].deaths();
-    roster.hear(Event { rank: 3, end: End::Left });
+    let roster = faces[0].roster();
+    roster.learn(ExitEvent { rank: 3, exit: Exit::Left });
     let told = ask(&faces[0], 0);
     let waiting = std::thread::spawn({
         let face = faces[0].clone();
@@ -258,7 +258,7 @@ fn without_the_launcher_everybody_elsewhere_is_dead_and_nothing_waits() {
     drop(launcher);
     waiting.join().unwrap();
     assert!(told.recv().is_err());
-    assert_eq!(roster.known(), 3);
+    assert_eq!(roster.event_count(), 3);
     let dead: Vec<u32> = roster.since(1).iter().map(|event| event.rank).collect();
     assert_eq!(dead, [0, 4]);
     assert!(ask(&faces[1], 4).recv().is_err() && faces[1].fence().is_err());
@@ -273,13 +273,13 @@ fn a_launcher_that_does_not_read_stops_nobody_who_asks() {
     let face = faces[0].clone();
     let asking = std::thread::spawn(move || {
         for question in 0..QUESTIONS {
-            face.ask(0, &question.to_string(), Box::new(drop));
+            face.get(0, &question.to_string(), Box::new(drop));
         }
-        face.deaths().ask();
-        face.deaths().report(3, End::Died("its connection broke".into()));
+        face.roster().request_exits();
+        face.roster().report(3, Exit::Died("its connection broke".into()));
         tell.send(()).unwrap();
         // A last word is on its way when this returns.
-        face.deaths().report(1, End::Left);
+        face.roster().report(1, Exit::Left);
     });
     told.recv_timeout(Duration::from_secs(20)).expect("it waits for the launcher");
     for question in 0..QUESTIONS {
@@ -287,7 +287,7 @@ fn a_launcher_that_does_not_read_stops_nobody_who_asks() {
         assert_eq!(key, question.to_string());
     }
     assert_eq!(launcher.hear(), ToLauncher::Ends);
-    assert!(matches!(launcher.hear(), ToLauncher::Lost { rank: 3, .. }));
-    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 1, end: Ending::Left });
+    assert!(matches!(launcher.hear(), ToLauncher::PeerLost { rank: 3, .. }));
+    assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 1, end: WireExit::Left });
     asking.join().unwrap();
 }

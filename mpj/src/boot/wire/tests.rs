@@ -4,18 +4,18 @@ use super::*;
 
 fn samples() -> Vec<ToLauncher> {
     vec![
-        ToLauncher::Hello(Speaker::own()),
+        ToLauncher::Hello(ProtocolVersion::own()),
         ToLauncher::Put { rank: 3, key: "cards".into(), value: vec![0; 300] },
-        ToLauncher::Ended { rank: 1, end: Ending::Died("ü".repeat(10)) },
+        ToLauncher::Ended { rank: 1, end: WireExit::Died("ü".repeat(10)) },
         ToLauncher::Abort { rank: 2, code: -1, why: String::new() },
     ]
 }
 
 #[test]
 fn messages_survive_any_cut() {
-    let bytes: Vec<u8> = samples().iter().flat_map(|m| frame(m).unwrap()).collect();
+    let bytes: Vec<u8> = samples().iter().flat_map(|m| encode_frame(m).unwrap()).collect();
     for piece in [1, 3, 7, 1000] {
-        let (mut frames, mut got) = (Frames::default(), Vec::new());
+        let (mut frames, mut got) = (FrameDecoder::default(), Vec::new());
         for bytes in bytes.chunks(piece) {
             frames.push(bytes);
             while let Some(message) = frames.next::<ToLauncher>().unwrap() {
@@ -29,7 +29,7 @@ fn messages_survive_any_cut() {
 #[test]
 fn hostile_bytes_are_errors() {
     let refused = |bytes: &[u8]| {
-        let mut frames = Frames::default();
+        let mut frames = FrameDecoder::default();
         frames.push(bytes);
         frames.next::<ToLauncher>().unwrap_err().why
     };
@@ -47,15 +47,15 @@ fn hostile_bytes_are_errors() {
 /// The bytes that every version begins with: a launcher of any other one finds the version in them.
 #[test]
 fn the_first_message_never_changes_its_form() {
-    let hello = ToLauncher::Hello(Speaker { version: 300, of: "9.8".into() });
-    assert_eq!(frame(&hello).unwrap(), [7, 0, 0, 0, 0, 0xac, 2, 3, b'9', b'.', b'8']);
+    let hello = ToLauncher::Hello(ProtocolVersion { version: 300, of: "9.8".into() });
+    assert_eq!(encode_frame(&hello).unwrap(), [7, 0, 0, 0, 0, 0xac, 2, 3, b'9', b'.', b'8']);
 }
 
 #[test]
 fn too_long_is_refused_and_long_causes_are_cut() {
     let put = ToLauncher::Put { rank: 0, key: String::new(), value: vec![0; LIMIT] };
-    assert!(frame(&put).unwrap_err().why.contains("too many"));
-    let Ending::Died(cause) = Ending::from(&End::Died("ü".repeat(1 << 20).into())) else {
+    assert!(encode_frame(&put).unwrap_err().why.contains("too many"));
+    let WireExit::Died(cause) = WireExit::from(&Exit::Died("ü".repeat(1 << 20).into())) else {
         panic!("not dead")
     };
     assert_eq!(cause.len(), CAUSE);

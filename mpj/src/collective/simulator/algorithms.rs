@@ -1,6 +1,6 @@
 //! Every algorithm, simulated: results, rounds and what is sent, up to 1,000 ranks.
 
-use super::super::step::{Area, Span, Step};
+use super::super::step::{BufIndex, Span, Step};
 use super::super::{all, reduce, rooted, scan};
 use super::{Areas, Report, Term, run};
 
@@ -41,7 +41,7 @@ fn simulate<A: IntoIterator<Item = Vec<Option<Term>>>>(
 }
 
 fn received(report: &Report, rank: u32) -> &[Option<Term>] {
-    &report.areas[rank as usize][Area::RECV.number()]
+    &report.areas[rank as usize][BufIndex::RECV.number()]
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn barriers_at_one_rank_send_two_messages_a_rank() {
         // Nobody is told before all have said that they are there.
         let at = |wanted: fn(&Step) -> bool| steps(0).iter().position(wanted);
         let (line, told) =
-            (at(|step| matches!(step, Step::Wait)), at(|step| matches!(step, Step::Send { .. })));
+            (at(|step| matches!(step, Step::Fence)), at(|step| matches!(step, Step::Send { .. })));
         assert!(size == 1 || line < told);
         let messages = |step: &Step| matches!(step, Step::Send { .. });
         let sent: usize = (0..size).map(|rank| steps(rank).into_iter().filter(messages).count()).sum();
@@ -80,7 +80,7 @@ fn broadcasts_reach_everybody_in_as_many_rounds_as_there_are_doublings() {
             let report = simulate("bcast", size, |rank| rooted::bcast(rank, size, root, COUNT), areas);
             assert!((0..size).all(|rank| received(&report, rank) == own(root, COUNT)));
             assert_eq!(report.rounds, ceil_log2(size));
-            let steps = |rank| rooted::bcast_flat(rank, size, root, COUNT);
+            let steps = |rank| rooted::bcast_linear(rank, size, root, COUNT);
             let report = simulate("flat bcast", size, steps, areas);
             assert!((0..size).all(|rank| received(&report, rank) == own(root, COUNT)));
             assert_eq!(report.rounds, size - 1);
@@ -94,7 +94,7 @@ fn reductions_are_in_order_of_rank() {
     for size in SIZES {
         for root in roots(size) {
             for commutative in [false, true] {
-                let mine = Span::new(Area::SEND, 0, COUNT);
+                let mine = Span::new(BufIndex::SEND, 0, COUNT);
                 let steps = |rank| reduce::reduce(rank, size, root, mine, COUNT, commutative);
                 let areas = |rank| [own(rank, COUNT), empty(COUNT), empty(COUNT), empty(COUNT)];
                 let report = simulate("reduce", size, steps, areas);
@@ -121,7 +121,7 @@ fn flat_reductions_are_in_order_of_rank_also_in_place() {
     const COUNT: usize = 2;
     for size in SIZES {
         for (in_place, apart) in [(false, false), (false, true), (true, false), (true, true)] {
-            let mine = Span::new(if in_place { Area::RECV } else { Area::SEND }, 0, COUNT);
+            let mine = Span::new(if in_place { BufIndex::RECV } else { BufIndex::SEND }, 0, COUNT);
             let all = |report: &Report, rank: u32, len: u32| {
                 (0..COUNT).all(|item| received(report, rank)[item] == combined(item, 0, len))
             };
@@ -151,13 +151,13 @@ fn short_allreduces_are_in_order_of_rank_also_in_place() {
     const COUNT: usize = 2;
     for size in SIZES {
         for in_place in [false, true] {
-            let area = if in_place { Area::RECV } else { Area::SEND };
+            let area = if in_place { BufIndex::RECV } else { BufIndex::SEND };
             let mine = Span::new(area, 0, COUNT);
             let areas = |rank| match in_place {
                 true => [vec![], own(rank, COUNT), empty(COUNT), vec![]],
                 false => [own(rank, COUNT), empty(COUNT), empty(COUNT), vec![]],
             };
-            let steps = |rank| reduce::allreduce_doubling(rank, size, mine, COUNT);
+            let steps = |rank| reduce::allreduce_recursive_doubling(rank, size, mine, COUNT);
             let report = simulate("allreduce", size, steps, areas);
             let expected: Vec<Option<Term>> = (0..COUNT).map(|item| combined(item, 0, size)).collect();
             assert!((0..size).all(|rank| received(&report, rank) == expected));
@@ -171,7 +171,7 @@ fn long_allreduces_send_each_item_twice() {
     for size in SIZES {
         let count = 2 * size as usize + 1;
         let block = reduce::ring_block(0, size, count).1;
-        let steps = |rank| reduce::allreduce_ring(rank, size, Span::new(Area::SEND, 0, count), count);
+        let steps = |rank| reduce::allreduce_ring(rank, size, Span::new(BufIndex::SEND, 0, count), count);
         let areas = |rank| [own(rank, count), empty(count), empty(block), vec![]];
         let report = simulate("allreduce around a ring", size, steps, areas);
         // Each block begins at another rank, and on all ranks at the same one.
@@ -208,7 +208,7 @@ fn scattered_reductions_are_in_order_of_rank() {
 fn scans_are_in_order_of_rank() {
     const COUNT: usize = 2;
     for size in SIZES {
-        let mine = Span::new(Area::SEND, 0, COUNT);
+        let mine = Span::new(BufIndex::SEND, 0, COUNT);
         let areas = |rank| [own(rank, COUNT), empty(COUNT), empty(COUNT), vec![]];
         let report = simulate("scan", size, |rank| scan::scan(rank, size, mine, COUNT), areas);
         for rank in 0..size {
@@ -238,14 +238,14 @@ fn gathers_and_scatters_take_a_round_a_rank() {
         let whole = |area, rank| Some(Span::new(area, 0, block(rank).1));
         for root in roots(size) {
             let areas = |rank| [own(rank, block(rank).1), empty(total), vec![], vec![]];
-            let into = |rank| Span::new(Area::RECV, block(rank).0, block(rank).1);
-            let steps = |rank| rooted::gather(rank, size, root, whole(Area::SEND, rank), &into);
+            let into = |rank| Span::new(BufIndex::RECV, block(rank).0, block(rank).1);
+            let steps = |rank| rooted::gather(rank, size, root, whole(BufIndex::SEND, rank), &into);
             let report = simulate("gather", size, steps, areas);
             assert_eq!(received(&report, root), gathered(size, |rank| block(rank).1));
             assert_eq!(report.rounds, size - 1);
 
             let areas = |rank| [own(rank, total), empty(block(rank).1), vec![], vec![]];
-            let steps = |rank| rooted::scatter(rank, size, root, &block, whole(Area::RECV, rank));
+            let steps = |rank| rooted::scatter(rank, size, root, &block, whole(BufIndex::RECV, rank));
             let report = simulate("scatter", size, steps, areas);
             for rank in 0..size {
                 let (at, count) = block(rank);
@@ -266,8 +266,8 @@ fn gathers_may_place_each_ranks_items_in_memory_of_their_own() {
                 let apart = (0..if rank == root { size } else { 0 }).map(|from| empty(len(from)));
                 std::iter::once(own(rank, len(rank))).chain(apart).collect::<Vec<_>>()
             };
-            let into = |from: u32| Span::new(Area::of(1 + from), 0, len(from));
-            let mine = |rank| Some(Span::new(Area::SEND, 0, len(rank)));
+            let into = |from: u32| Span::new(BufIndex::of(1 + from), 0, len(from));
+            let mine = |rank| Some(Span::new(BufIndex::SEND, 0, len(rank)));
             let report =
                 simulate("gather", size, |rank| rooted::gather(rank, size, root, mine(rank), &into), areas);
             assert!(
@@ -283,7 +283,7 @@ fn allgathers_send_each_item_to_everybody_once() {
     for size in SIZES {
         let (block, total) = blocks(size);
         for is_direct in [false, true] {
-            let mine = |rank| Some(Span::new(Area::SEND, 0, block(rank).1));
+            let mine = |rank| Some(Span::new(BufIndex::SEND, 0, block(rank).1));
             let areas = |rank| [own(rank, block(rank).1), empty(total), vec![], vec![]];
             let steps = |rank| all::allgather(rank, size, mine(rank), &block, is_direct);
             let report = simulate("allgather", size, steps, areas);
@@ -305,7 +305,7 @@ fn alltoalls_send_each_item_once_also_in_place() {
                 // As many messages again, and nothing new.
                 continue;
             }
-            let area = if in_place { Area::TEMP } else { Area::SEND };
+            let area = if in_place { BufIndex::TEMP } else { BufIndex::SEND };
             let steps = |rank| all::alltoall(rank, size, (area, &block), &block, is_direct);
             let areas = |rank| match in_place {
                 true => [vec![], own(rank, total), own(rank, total), vec![]],
@@ -325,14 +325,14 @@ fn alltoalls_send_each_item_once_also_in_place() {
 /// What the simulator is for: each of these is found.
 #[test]
 fn wrong_schedules_are_found() {
-    let span = |at| Span::new(Area::RECV, at, 1);
+    let span = |at| Span::new(BufIndex::RECV, at, 1);
     let areas = |rank| [own(rank, 2), own(rank, 2), empty(2), vec![]];
     let find = |steps: [Vec<Step>; 2], why: &str| {
         let told = run(2, |rank| steps[rank as usize].clone(), areas).map(|report| report.rounds);
         assert!(told.as_ref().is_err_and(|told| told.contains(why)), "{told:?} is not: {why}");
     };
     let (send, receive) = (|to| Step::Send { to, from: span(0) }, |from| Step::Recv { from, into: span(1) });
-    find([vec![send(1), Step::Wait, receive(1)], vec![send(0), Step::Wait, receive(0)]], "no other side");
+    find([vec![send(1), Step::Fence, receive(1)], vec![send(0), Step::Fence, receive(0)]], "no other side");
     find([vec![receive(1)], vec![]], "no other side");
     find([vec![receive(1), receive(1)], vec![send(0), send(0)]], "into what is in use");
     find(
@@ -340,19 +340,24 @@ fn wrong_schedules_are_found() {
         "into what is in use",
     );
     find(
-        [vec![Step::Send { to: 1, from: Span::new(Area::RECV, 0, 2) }], vec![receive(0)]],
+        [vec![Step::Send { to: 1, from: Span::new(BufIndex::RECV, 0, 2) }], vec![receive(0)]],
         "which expects 1",
     );
-    find([vec![Step::Copy { from: Span::new(Area::TEMP, 0, 1), into: span(0) }], vec![]], "not there");
+    find([vec![Step::Copy { from: Span::new(BufIndex::TEMP, 0, 1), into: span(0) }], vec![]], "not there");
     find([vec![Step::Copy { from: span(1), into: span(2) }], vec![]], "leaves its 2 items");
-    let fold = |order| Step::Fold { from: Span::new(Area::TEMP, 1, 1), into: span(1), order };
+    let fold = |order| Step::ReduceLocal { from: Span::new(BufIndex::TEMP, 1, 1), into: span(1), order };
     let crossed =
-        |order| vec![Step::Recv { from: 1, into: Span::new(Area::TEMP, 1, 1) }, Step::Wait, fold(order)];
+        |order| vec![Step::Recv { from: 1, into: Span::new(BufIndex::TEMP, 1, 1) }, Step::Fence, fold(order)];
     let give = vec![Step::Send { to: 0, from: span(1) }];
-    let right =
-        run(2, |rank| if rank == 0 { crossed(crate::op::Order::FromRight) } else { give.clone() }, areas);
-    assert_eq!(right.expect("in order").areas[0][Area::RECV.number()][1], combined(1, 0, 2));
-    let early =
-        vec![Step::Recv { from: 1, into: Span::new(Area::TEMP, 1, 1) }, fold(crate::op::Order::FromRight)];
+    let right = run(
+        2,
+        |rank| if rank == 0 { crossed(crate::op::OperandOrder::IncomingLast) } else { give.clone() },
+        areas,
+    );
+    assert_eq!(right.expect("in order").areas[0][BufIndex::RECV.number()][1], combined(1, 0, 2));
+    let early = vec![
+        Step::Recv { from: 1, into: Span::new(BufIndex::TEMP, 1, 1) },
+        fold(crate::op::OperandOrder::IncomingLast),
+    ];
     find([early, give], "not there");
 }

@@ -3,7 +3,7 @@
 
 use mpj::buffer::Buffer;
 use mpj::pool::Pool;
-use mpj::{Class, Path, World};
+use mpj::{DataPath, ErrorClass, World};
 
 /// Whatever ends a rank early.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -22,13 +22,19 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
     let mut there = 0;
     for (tag, len) in (0..).zip(LENS) {
-        let mut mine = world.slice(0u32, len)?;
+        let mut mine = world.alloc_slice(0u32, len)?;
         mine.iter_mut().zip(numbers(me, len)).for_each(|(place, number)| *place = number);
         let sending = world.isend(mine, right, tag)?;
         let (lent, status) = world.recv_block(left, tag)?;
-        assert_eq!((status.rank(), status.tag(), status.bytes(), lent.len()), (left, tag, 4 * len, 4 * len));
-        assert!(lent.view::<u32>()?.iter().copied().eq(numbers(left, len)), "{len} numbers of rank {left}");
-        there += usize::from(lent.is_lent());
+        assert_eq!(
+            (status.source_rank(), status.tag(), status.bytes(), lent.len()),
+            (left, tag, 4 * len, 4 * len)
+        );
+        assert!(
+            lent.try_as_slice::<u32>()?.iter().copied().eq(numbers(left, len)),
+            "{len} numbers of rank {left}"
+        );
+        there += usize::from(lent.is_zero_copy());
         refuses_other_types(&lent, len);
         // Another thread may be the last that looks.
         std::thread::spawn(move || assert!(lent.iter().take(4).count() <= 4)).join().unwrap();
@@ -44,8 +50,8 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
             }
             let sending = world.isend(message.commit(), right, tag)?;
             let (lent, _) = world.mprobe(left, tag)?.recv_block()?;
-            there += usize::from(lent.is_lent());
-            let mut message = lent.into_buffer()?;
+            there += usize::from(lent.is_zero_copy());
+            let mut message = lent.try_into_buffer()?;
             assert!(message.view::<u32>()?.iter().copied().eq(numbers(left, len)));
             if has_object {
                 assert_eq!(message.read_object::<(usize, String)>()?, (left, "word".to_owned()));
@@ -60,9 +66,9 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
         if tag % 2 == 0 {
             world.recv(&mut copy, left, tag)?;
         } else {
-            let (lent, _) = world.by_path(Path::Buffered).recv_block(left, tag)?;
-            assert!(!lent.is_lent());
-            copy.copy_from_slice(lent.view::<u32>()?);
+            let (lent, _) = world.with_path(DataPath::Buffered).recv_block(left, tag)?;
+            assert!(!lent.is_zero_copy());
+            copy.copy_from_slice(lent.try_as_slice::<u32>()?);
         }
         assert!(copy.into_iter().eq(numbers(left, len)));
         sending.wait()?;
@@ -72,12 +78,12 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
     Ok(there)
 }
 
-fn refuses_other_types(lent: &mpj::Lent, len: usize) {
+fn refuses_other_types(lent: &mpj::ReceivedBlock, len: usize) {
     if len > 0 {
-        assert_eq!(lent.view::<f32>().unwrap_err().class(), Class::Type);
-        assert_eq!(lent.view::<u8>().unwrap_err().class(), Class::Type);
-        assert_eq!(lent.view::<[u32; 3]>().is_ok(), len.is_multiple_of(3));
-        assert_eq!(lent.view::<bool>().unwrap_err().class(), Class::Type);
+        assert_eq!(lent.try_as_slice::<f32>().unwrap_err().class(), ErrorClass::Type);
+        assert_eq!(lent.try_as_slice::<u8>().unwrap_err().class(), ErrorClass::Type);
+        assert_eq!(lent.try_as_slice::<[u32; 3]>().is_ok(), len.is_multiple_of(3));
+        assert_eq!(lent.try_as_slice::<bool>().unwrap_err().class(), ErrorClass::Type);
     }
 }
 
@@ -86,28 +92,28 @@ pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
     const LEN: usize = 1 << 20;
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
-    let sending = world.isend(world.slice(true, LEN)?, right, 0)?;
+    let sending = world.isend(world.alloc_slice(true, LEN)?, right, 0)?;
     let (lent, _) = world.recv_block(left, 0)?;
-    let error = lent.view::<bool>().unwrap_err();
-    assert!(error.class() == Class::Type && error.to_string().contains("recv"), "{error}");
-    let error = lent.into_buffer().unwrap_err();
-    assert_eq!(error.class(), Class::Buffer, "{error}");
+    let error = lent.try_as_slice::<bool>().unwrap_err();
+    assert!(error.class() == ErrorClass::Type && error.to_string().contains("recv"), "{error}");
+    let error = lent.try_into_buffer().unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Buffer, "{error}");
     // The block went home all the same.
     assert_eq!(sending.wait()?.0.len(), LEN);
-    assert_eq!(world.slice(0u64, usize::MAX / 4).unwrap_err().class(), Class::Count);
-    assert_eq!(world.slice(0u64, usize::MAX / 64).unwrap_err().class(), Class::NoMem);
+    assert_eq!(world.alloc_slice(0u64, usize::MAX / 4).unwrap_err().class(), ErrorClass::Count);
+    assert_eq!(world.alloc_slice(0u64, usize::MAX / 64).unwrap_err().class(), ErrorClass::NoMem);
     let far = world.recv_block(size, 0).unwrap_err();
-    assert!(far.class() == Class::Rank && far.call() == "recv_block", "{far}");
+    assert!(far.class() == ErrorClass::Rank && far.call() == "recv_block", "{far}");
     Ok(())
 }
 
 /// Rank 0 leaves while rank 1 looks at its block, and rank 1 while rank 0 still has another one of its: nobody hangs. Returns
 /// what rank 1 still looks at.
-pub(crate) fn leavers(world: &World) -> Result<Option<mpj::Lent>, Failure> {
+pub(crate) fn leavers(world: &World) -> Result<Option<mpj::ReceivedBlock>, Failure> {
     const LEN: usize = 200_000;
     match world.rank() {
         0 => {
-            let mut mine = world.slice(0u32, LEN)?;
+            let mut mine = world.alloc_slice(0u32, LEN)?;
             mine.iter_mut().zip(numbers(0, LEN)).for_each(|(place, number)| *place = number);
             // Nobody waits for it.
             drop(world.isend(mine, 1, 0)?);
@@ -116,8 +122,8 @@ pub(crate) fn leavers(world: &World) -> Result<Option<mpj::Lent>, Failure> {
         1 => {
             let (lent, _) = world.recv_block(0, 0)?;
             let left = world.recv(&mut [0u8], 0, 1).unwrap_err();
-            assert_eq!(left.class(), Class::ProcAborted, "{left}");
-            assert!(lent.view::<u32>()?.iter().copied().eq(numbers(0, LEN)));
+            assert_eq!(left.class(), ErrorClass::ProcAborted, "{left}");
+            assert!(lent.try_as_slice::<u32>()?.iter().copied().eq(numbers(0, LEN)));
             Ok(Some(lent))
         }
         _ => Ok(None),
@@ -125,7 +131,7 @@ pub(crate) fn leavers(world: &World) -> Result<Option<mpj::Lent>, Failure> {
 }
 
 /// Whether a message is still what [`leavers`] has sent.
-pub(crate) fn is_whole(lent: &mpj::Lent) -> bool {
-    lent.view::<u32>()
+pub(crate) fn is_whole(lent: &mpj::ReceivedBlock) -> bool {
+    lent.try_as_slice::<u32>()
         .is_ok_and(|found| found.iter().copied().eq(numbers(0, found.len())) && found.len() == 200_000)
 }

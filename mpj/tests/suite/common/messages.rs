@@ -3,9 +3,9 @@
 
 use mpj::buffer::{Buffer, Reading, Writing};
 use mpj::datatypes::Primitive;
-use mpj::pool::{DefaultBlock, Growth, Magazine, Pages, Pool, RawBuffer, Written};
+use mpj::pool::{DefaultBlock, FilledBlock, Growth, Magazine, Pages, Pool, RawBuffer};
 use mpj::raw::{Buf, ChainSegment};
-use mpj::{ANY_SOURCE, Class, Intracomm, SendBuf, Slices, World};
+use mpj::{ANY_SOURCE, ErrorClass, Intracomm, SendBuf, Slices, World};
 
 /// Whatever ends a rank early.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -87,7 +87,7 @@ fn ring(world: &World) -> Result<(), Failure> {
     for (content, tag) in CONTENTS.into_iter().zip(0..) {
         let sending = world.isend(message(me, content)?, right, tag)?;
         let (mut theirs, status) = world.recv_buffer(left, tag)?;
-        assert_eq!((status.rank(), status.tag(), status.bytes()), (left, tag, theirs.len()));
+        assert_eq!((status.source_rank(), status.tag(), status.bytes()), (left, tag, theirs.len()));
         check(&mut theirs, left, content)?;
         // The operation gives the buffer back as it was; the block serves for the next message.
         let (mut mine, _) = sending.wait()?;
@@ -140,8 +140,9 @@ fn collectives(world: &World) -> Result<(), Failure> {
     }
     let few = world.scatter_buffers::<DefaultBlock>(&[], 0).map(drop);
     // A cause longer than the eager limit of its sender is told without its words.
-    let is_told =
-        |few: &mpj::Error| few.class() == Class::Count || few.to_string().ends_with("failed in a collective");
+    let is_told = |few: &mpj::Error| {
+        few.class() == ErrorClass::Count || few.to_string().ends_with("failed in a collective")
+    };
     assert!(few.as_ref().is_err_and(is_told), "{few:?} on all ranks");
     Ok(())
 }
@@ -167,17 +168,17 @@ fn pieces(world: &World) -> Result<(), Failure> {
         world.sendrecv(&sent, right, 1, &mut view, left, 1)?;
         assert!(spread.iter().step_by(2).eq(&theirs) && spread.iter().skip(1).step_by(2).all(|n| *n == 0));
 
-        let mut block = Written::new(mpj::pool::global().alloc(40 * step)?);
-        rows.iter().flatten().try_for_each(|n| block.push(&n.to_ne_bytes()))?;
-        let mut into = Written::new(mpj::pool::global().alloc(40 * step)?);
-        into.push(&vec![0; 40 * step])?;
+        let mut block = FilledBlock::new(mpj::pool::global().alloc(40 * step)?);
+        rows.iter().flatten().try_for_each(|n| block.extend_from_slice(&n.to_ne_bytes()))?;
+        let mut into = FilledBlock::new(mpj::pool::global().alloc(40 * step)?);
+        into.extend_from_slice(&vec![0; 40 * step])?;
         world.sendrecv(&block, right, 2, &mut into, left, 2)?;
         assert!(into.as_ref().as_chunks().0.iter().map(|n| u32::from_ne_bytes(*n)).eq(theirs));
     }
     // A message as bytes, put together from bytes: a buffer is what it is, not how it was sent.
     let mine = message(me, CONTENTS[4])?;
     let segments: Vec<_> = mine.segments().map(std::io::IoSlice::new).collect();
-    let joined = Slices::of_bytes(&segments);
+    let joined = Slices::from_io_slices(&segments);
     world.scope(|s| {
         let sending = s.isend(&joined, right, 3)?;
         check(&mut world.recv_buffer(left, 3)?.0, left, CONTENTS[4])?;
@@ -203,13 +204,16 @@ fn limits(world: &World) -> Result<(), Failure> {
         let sending = world.issend(long, right, 0)?;
         let refused = world.recv_buffer_in(&small, 20, left, 0).expect_err("more than 20 bytes");
         let expected = if content.0 == 0 && content.1.is_none() { "32" } else { "where 20 are allowed" };
-        assert!(refused.class() == Class::Truncate && refused.to_string().contains(expected), "{refused}");
+        assert!(
+            refused.class() == ErrorClass::Truncate && refused.to_string().contains(expected),
+            "{refused}"
+        );
         let (long, _) = sending.wait()?;
 
         let sending = world.issend(long, right, 0)?;
         let came = world.recv_buffer_in(&small, usize::MAX, left, 0);
         if content.1 == Some(700_000) {
-            assert_eq!(came.expect_err("more than a MiB").class(), Class::NoMem);
+            assert_eq!(came.expect_err("more than a MiB").class(), ErrorClass::NoMem);
         } else {
             check(&mut came?.0, left, content)?;
         }
@@ -278,10 +282,10 @@ fn no_buffers(world: &World) -> Result<(), Failure> {
         Ok::<(), Failure>(())
     })?;
     let endless = world.send(&Endless, right, 0).expect_err("too much");
-    assert_eq!(endless.class(), Class::Count, "{endless}");
-    assert_eq!(world.isend(Endless, right, 0).expect_err("too much").class(), Class::Count);
+    assert_eq!(endless.class(), ErrorClass::Count, "{endless}");
+    assert_eq!(world.isend(Endless, right, 0).expect_err("too much").class(), ErrorClass::Count);
     let far = world.recv_buffer(size, 0).expect_err("no such rank");
-    assert!(far.class() == Class::Rank && far.call() == "recv_buffer", "{far}");
+    assert!(far.class() == ErrorClass::Rank && far.call() == "recv_buffer", "{far}");
     // Nobody has heard of that.
     world.barrier()?;
     assert_eq!(world.iprobe(ANY_SOURCE, 0)?, None);
@@ -300,7 +304,7 @@ fn refused<B: SendBuf + Sync + ?Sized>(
     world.scope(|s| {
         let sending = s.issend(bad, right, 0)?;
         let error = world.recv_buffer(left, 0).expect_err("no buffer");
-        assert!(error.class() == Class::Buffer && error.to_string().contains(why), "{error}: not {why}");
+        assert!(error.class() == ErrorClass::Buffer && error.to_string().contains(why), "{error}: not {why}");
         sending.wait()?;
         Ok(())
     })

@@ -54,7 +54,7 @@ impl Header {
     }
 }
 
-/// Returns the little-endian word at `at`, a multiple of 8 below [`Header::LEN`].
+/// Returns the little-endian word at `ptr_at`, a multiple of 8 below [`Header::LEN`].
 fn word(bytes: &[u8; Header::LEN], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

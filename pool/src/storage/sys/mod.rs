@@ -10,7 +10,7 @@
 //!   `POPULATES`: whether it can;
 //! * `reserve(len)`: maps whole huge pages of the system's reserve, or says why not.
 //!
-//! [`File`](super::File) and [`Shared`](super::Shared) are for the systems that have what they are made of, and call it
+//! [`FileStorage`](super::FileStorage) and [`SharedStorage`](super::SharedStorage) are for the systems that have what they are made of, and call it
 //! where they need it.
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]

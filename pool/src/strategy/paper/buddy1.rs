@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Book, CHUNK, Level, PaperBlock, Shared, Spot, bytes, pool};
+use super::{BlockPos, CHUNK, FreeLists, Level, PaperBlock, Shared, bytes, pool};
 use crate::class::alignment;
 use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 
@@ -12,20 +12,20 @@ use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 ///
 /// # Safety
 /// Whoever writes to the memory of this storage does so through a block of a pool over it, while the block lives.
-pub unsafe trait Private: Storage {}
+pub unsafe trait PrivateStorage: Storage {}
 
 // SAFETY: memory of this process's allocator.
-unsafe impl Private for Heap {}
+unsafe impl PrivateStorage for Heap {}
 // SAFETY: a private mapping.
-unsafe impl Private for Pages {}
+unsafe impl PrivateStorage for Pages {}
 // SAFETY: a mapping of a file that nobody else has.
-unsafe impl Private for Huge {}
+unsafe impl PrivateStorage for Huge {}
 
 /// The paper's first pool, as mpjbuf has it: small in memory, quick for its time.
 ///
 /// Every block starts with a tag: live, or free and of which level. A free block goes on with links to the next and the
 /// previous of its level. The tag is one byte, but a block starts at its alignment behind it; so a request for a power
-/// of two takes twice as much, as it does in mpjbuf. Only [`Private`] storage will do, since who writes to a free block
+/// of two takes twice as much, as it does in mpjbuf. Only [`PrivateStorage`] storage will do, since who writes to a free block
 /// breaks the pool.
 ///
 /// It is here to be compared with. Take [`Magazine`](crate::Magazine).
@@ -39,15 +39,15 @@ unsafe impl Private for Huge {}
 /// ```
 ///
 /// ```compile_fail
-/// use mpj_pool::{Buddy1, Growth, Shared};
-/// let pool = Buddy1::growing(Growth::PAPER, Shared::create); // a peer could write to the links
+/// use mpj_pool::{Buddy1, Growth, SharedStorage};
+/// let pool = Buddy1::growing(Growth::PAPER, SharedStorage::create); // a peer could write to the links
 /// ```
 #[derive(Debug)]
-pub struct Buddy1<S: Private> {
-    shared: Arc<Shared<S, Links>>,
+pub struct Buddy1<S: PrivateStorage> {
+    shared: Arc<Shared<S, Buddy1Lists>>,
 }
 
-pool!(Buddy1, Links, Private);
+pool!(Buddy1, Buddy1Lists, PrivateStorage);
 
 /// Ends lists.
 const NIL: u32 = u32::MAX;
@@ -61,17 +61,17 @@ const LIVE: u8 = 255;
 /// 2. At each block's start lies its tag, at each free block's also its links, all written by this value. Users of live
 ///    blocks keep away from the first `overhead` bytes, 64 at least.
 #[derive(Default)]
-pub struct Links {
+pub struct Buddy1Lists {
     bases: Vec<(NonNull<u8>, Level)>,
     /// For each level, the first free block of each region that has one.
     lists: Vec<Vec<(usize, u32)>>,
 }
 
 // SAFETY: regions may be used from any thread, and the value is used under a lock.
-unsafe impl Send for Links {}
+unsafe impl Send for Buddy1Lists {}
 
-impl Links {
-    /// Returns the address of `at` bytes into a region; `at + 9` is at most the length of the region.
+impl Buddy1Lists {
+    /// Returns the address of `ptr_at` bytes into a region; `at + 9` is at most the length of the region.
     fn address(&self, region: usize, at: usize) -> NonNull<u8> {
         let (base, level) = self.bases[region];
         debug_assert!(at + 9 <= bytes(level));
@@ -142,7 +142,7 @@ impl Links {
     }
 }
 
-impl Book for Links {
+impl FreeLists for Buddy1Lists {
     fn overhead(len: usize) -> usize {
         alignment(len)
     }
@@ -155,7 +155,7 @@ impl Book for Links {
         self.push(region, 0, level);
     }
 
-    fn take(&mut self, level: Level) -> Option<Spot> {
+    fn take(&mut self, level: Level) -> Option<BlockPos> {
         let from = (usize::from(level)..self.lists.len()).find(|&from| !self.lists[from].is_empty())?;
         let &(region, first) = self.lists[from].first()?;
         let offset = first as usize * CHUNK;
@@ -164,10 +164,10 @@ impl Book for Links {
             self.push(region, offset + bytes(below), below);
         }
         self.set_tag(region, offset, LIVE);
-        Some(Spot { region, offset, level })
+        Some(BlockPos { region, offset, level })
     }
 
-    fn give(&mut self, Spot { region, mut offset, mut level }: Spot) {
+    fn give(&mut self, BlockPos { region, mut offset, mut level }: BlockPos) {
         let (_, top) = self.bases[region];
         while level < top && self.tag(region, offset ^ bytes(level)) == level {
             let buddy = offset ^ bytes(level);
@@ -198,7 +198,7 @@ impl Book for Links {
     }
 }
 
-impl fmt::Debug for Links {
+impl fmt::Debug for Buddy1Lists {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Links({} regions)", self.bases.len())
     }
@@ -227,7 +227,7 @@ unsafe impl<S: Storage, B: Send + 'static> RawBuffer for PaperBlock<S, B> {
         self.capacity
     }
 
-    fn region(&self) -> Option<(RegionKey, usize)> {
+    fn region_offset(&self) -> Option<(RegionKey, usize)> {
         self.keyed()
     }
 }

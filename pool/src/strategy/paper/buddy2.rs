@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Book, Level, Shared, Spot, bytes, pool};
+use super::{BlockPos, FreeLists, Level, Shared, bytes, pool};
 use crate::Storage;
 
 /// The paper's second pool, as mpjbuf has it: no byte of a block is its own, but it searches.
@@ -21,10 +21,10 @@ use crate::Storage;
 /// ```
 #[derive(Debug)]
 pub struct Buddy2<S: Storage> {
-    shared: Arc<Shared<S, Lists>>,
+    shared: Arc<Shared<S, Buddy2Lists>>,
 }
 
-pool!(Buddy2, Lists, Storage);
+pool!(Buddy2, Buddy2Lists, Storage);
 
 /// One block, live or free.
 #[derive(Clone, Copy, Debug)]
@@ -35,11 +35,11 @@ struct Node {
 
 /// The blocks of each region by level.
 #[derive(Default, Debug)]
-pub struct Lists {
+pub struct Buddy2Lists {
     regions: Vec<Vec<Vec<Node>>>,
 }
 
-impl Book for Lists {
+impl FreeLists for Buddy2Lists {
     fn overhead(_len: usize) -> usize {
         0
     }
@@ -50,14 +50,14 @@ impl Book for Lists {
         self.regions.push(levels);
     }
 
-    fn take(&mut self, level: Level) -> Option<Spot> {
+    fn take(&mut self, level: Level) -> Option<BlockPos> {
         self.regions.iter_mut().enumerate().find_map(|(region, levels)| {
             let offset = take(levels, level)?;
-            Some(Spot { region, offset, level })
+            Some(BlockPos { region, offset, level })
         })
     }
 
-    fn give(&mut self, Spot { region, mut offset, mut level }: Spot) {
+    fn give(&mut self, BlockPos { region, mut offset, mut level }: BlockPos) {
         let levels = &mut self.regions[region];
         loop {
             let list = &mut levels[usize::from(level)];

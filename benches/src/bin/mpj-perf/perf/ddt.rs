@@ -84,7 +84,7 @@ impl<T: Element> Measured for Pattern<T> {
 
     fn unpack(&mut self, from: &[u8]) -> Result<(), Failure> {
         let memory = bytemuck::cast_slice_mut(&mut self.data);
-        Unpacker::new(&self.recv, memory, self.start * size_of::<T>(), 1)?.feed(from)?;
+        Unpacker::new(&self.recv, memory, self.start * size_of::<T>(), 1)?.unpack_from(from)?;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use mpj::buffer::{Buffer, Reading};
-use mpj::pool::{AllocError, DefaultBlock, Pool, PoolStats, Written, global};
+use mpj::pool::{AllocError, DefaultBlock, FilledBlock, Pool, PoolStats, global};
 use mpj::{Intracomm, World};
 
 use super::Failure;
@@ -76,8 +76,8 @@ enum Lane<'a> {
     },
     Buffer(&'a Buffer<DefaultBlock, Reading>),
     Block {
-        send: Written<DefaultBlock>,
-        recv: Written<DefaultBlock>,
+        send: FilledBlock<DefaultBlock>,
+        recv: FilledBlock<DefaultBlock>,
     },
     Object(&'a Mesh),
     /// The same from its parts: encodes, sends as many bytes from one slice, receives them into one, and decodes others.
@@ -101,9 +101,9 @@ impl Lane<'_> {
     }
 
     fn block(bytes: usize) -> Result<Self, Failure> {
-        let written = |value: u8| -> Result<Written<DefaultBlock>, Failure> {
-            let mut block = Written::new(global().alloc(bytes)?);
-            block.push(&vec![value; bytes])?;
+        let written = |value: u8| -> Result<FilledBlock<DefaultBlock>, Failure> {
+            let mut block = FilledBlock::new(global().alloc(bytes)?);
+            block.extend_from_slice(&vec![value; bytes])?;
             Ok(block)
         };
         Ok(Lane::Block { send: written(1)?, recv: written(2)? })

@@ -10,7 +10,7 @@ use crate::sync::cell::UnsafeCell;
 
 /// An operation that has ended when as many things have moved as it waits for.
 struct Operation {
-    hand: Hand,
+    hand: PollState,
     moved: AtomicUsize,
     waits_for: usize,
     /// How often it was polled: loom sees two polls at once, and one that does not see what the last one wrote.
@@ -37,7 +37,7 @@ impl Operation {
 /// `others` threads do what they do while this one hears of something: the operation ends once, on one of them.
 fn ends_once(others: &'static [fn(&Operation) -> bool], waits_for: usize) {
     loom::model(move || {
-        let (hand, moved, polls) = (Hand::new(), AtomicUsize::new(0), UnsafeCell::new(0));
+        let (hand, moved, polls) = (PollState::new(), AtomicUsize::new(0), UnsafeCell::new(0));
         let operation = Arc::new(Operation { hand, moved, waits_for, polls });
         let start = |other: &'static fn(&Operation) -> bool| {
             let operation = Arc::clone(&operation);

@@ -84,7 +84,7 @@ impl Message {
 
     /// A message in one piece in a block of the rank's pool, which is read where it lies.
     pub(super) fn lent(world: &World, bytes: usize) -> Result<Self, Failure> {
-        let send = Some(world.slice(1.5, bytes / size_of::<f64>())?);
+        let send = Some(world.alloc_slice(1.5, bytes / size_of::<f64>())?);
         Ok(Message { bytes, kind: Kind::Lent { send, sending: None } })
     }
 
@@ -138,7 +138,7 @@ impl Message {
             }
             Kind::Lent { .. } => {
                 let (lent, _) = world.recv_block(from, 1)?;
-                black_box(lent.view::<f64>()?.iter().step_by(8).sum::<f64>());
+                black_box(lent.try_as_slice::<f64>()?.iter().step_by(8).sum::<f64>());
             }
             Kind::Object { .. } => drop(black_box(world.recv_object::<Vec<(u64, f64)>>(from, 1)?)),
         }

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::path::Path as FilePath;
 
 use clap::ValueEnum;
-use mpj::{Intracomm, Path, World};
+use mpj::{DataPath, Intracomm, World};
 
 use super::Failure;
 use super::memory::Pages;
@@ -22,8 +22,8 @@ use message::{Message, Shape};
 
 const SIZES: [usize; 10] =
     [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
-const PATHS: [(&str, Path); 3] =
-    [("auto", Path::Auto), ("buffered", Path::Buffered), ("zerocopy", Path::ZeroCopy)];
+const PATHS: [(&str, DataPath); 3] =
+    [("auto", DataPath::Auto), ("buffered", DataPath::Buffered), ("zerocopy", DataPath::ZeroCopy)];
 const ROUNDS: usize = 5;
 
 /// The curves of one shape, written freshly before each send or not: one for each path, if the shape can be lent one for that,
@@ -117,7 +117,7 @@ struct Lane {
 fn lanes(world: &World, shape: Shape, bytes: usize) -> Result<Vec<Lane>, Failure> {
     let mut lanes = Vec::new();
     for (name, path) in PATHS {
-        lanes.push(Lane { name, world: world.by_path(path), message: Message::new(shape, bytes)? });
+        lanes.push(Lane { name, world: world.with_path(path), message: Message::new(shape, bytes)? });
     }
     if shape == Shape::Contiguous {
         let (world, message) = (world.comm().clone(), Message::lent(world, bytes)?);

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mpj_pool::{
-    AllocError, DefaultBlock, Heap, Pages, Pool, RawBuffer, Shared, Storage, StorageError, global,
+    AllocError, DefaultBlock, Heap, Pages, Pool, RawBuffer, SharedStorage, Storage, StorageError, global,
 };
 
 use super::contender::{Contender, Kind, Name, write_all};
@@ -17,7 +17,7 @@ use crate::perf::stats::now_ns;
 pub(super) fn all() -> Result<Vec<Box<dyn Contender + Send>>, AllocError> {
     let mut all: Vec<Box<dyn Contender + Send>> = vec![Box::new(Warm::new()?), Box::<JustRing>::default()];
     all.push(Box::new(Region { storage: "pages", make: |bytes| Pages::create(bytes).map(boxed) }));
-    all.push(Box::new(Region { storage: "shared", make: |bytes| Shared::create(bytes).map(boxed) }));
+    all.push(Box::new(Region { storage: "shared", make: |bytes| SharedStorage::create(bytes).map(boxed) }));
     all.push(Box::new(Region { storage: "heap", make: |bytes| Heap::create(bytes).map(boxed) }));
     Ok(all)
 }

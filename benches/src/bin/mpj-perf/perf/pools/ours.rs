@@ -1,6 +1,6 @@
 //! The pools of this project, each with its own type.
 
-use mpj_pool::strategy::{NameError, STRATEGIES, Visitor, visit};
+use mpj_pool::strategy::{PoolNameError, STRATEGIES, Visitor, visit};
 use mpj_pool::{Growth, Pool};
 
 use super::contender::{Contender, Entrant, Kind, Name, Ours};
@@ -15,7 +15,7 @@ pub(super) fn names() -> impl Iterator<Item = Name> {
 }
 
 /// Makes the pool of that name.
-pub(super) fn make(name: Name) -> Result<Box<dyn Contender + Send>, NameError> {
+pub(super) fn make(name: Name) -> Result<Box<dyn Contender + Send>, PoolNameError> {
     let growth = match name.strategy {
         "magazine" | "buddy" => Growth::DEFAULT,
         _ => Growth::PAPER,

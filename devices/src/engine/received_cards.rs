@@ -4,29 +4,29 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::channel::Channel;
-use super::credit::Say;
-use super::outbox::ANNOUNCED;
-use super::peer::{Contact, Outbox, Peer};
+use super::credit::CreditKind;
+use super::outbox::MAX_AWAITING_REPLY;
+use super::peer::{Outbox, Peer, Wireup};
 use crate::device::PeerId;
 use crate::fault::Fault;
-use crate::header::{Head, Kind};
-use crate::steps::{Step, reach};
+use crate::header::{FrameKind, Head};
+use crate::steps::{KillPoint, reach};
 
 impl Engine {
-    /// Answers a message that a peer has announced on a channel: [`Kind::Clear`] or [`Kind::Done`].
-    pub(crate) fn answer(&self, to: PeerId, channel: &Channel, kind: Kind, op: u64, extra: u64) {
+    /// Answers a message that a peer has announced on a channel: [`Kind::Cts`] or [`Kind::Fin`].
+    pub(crate) fn answer(&self, to: PeerId, channel: &Channel, kind: FrameKind, op: u64, extra: u64) {
         // Only of a rank that does not exist there is no peer. One that cannot be reached is reported (`take_answer`).
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
         self.bind(&mut out, channel);
-        let mut head = Head::new(kind, 0, channel.number(), 0);
+        let mut head = Head::new(kind, 0, channel.wire_id(), 0);
         head.op.set(op);
         head.extra.set(extra);
         note_answer(peer);
         self.push(&mut out, head);
         match kind {
-            Kind::Clear => reach(Step::Cleared, self.site.rank),
-            Kind::Done => reach(Step::Confirmed, self.site.rank),
+            FrameKind::Cts => reach(KillPoint::CtsSent, self.site.rank),
+            FrameKind::Fin => reach(KillPoint::FinSent, self.site.rank),
             _ => (),
         }
     }
@@ -44,7 +44,7 @@ impl Engine {
 
     fn end_there(&self, to: PeerId, context: u64, op: u64, announced: u64) {
         let Ok(peer) = self.peer(to) else { return };
-        let mut head = Head::new(Kind::Gone, 0, 0, 0);
+        let mut head = Head::new(FrameKind::Nack, 0, 0, 0);
         head.hash.set(context);
         head.op.set(op);
         head.extra.set(announced);
@@ -64,17 +64,17 @@ impl Engine {
         if out.gone {
             return;
         }
-        let grown = self.credit.grow(out.room);
-        let is_new = grown > 0 && out.room == self.credit.first && out.recalled == 0;
-        let is_short = grown == 0 && out.room < self.credit.most;
-        out.room += grown;
+        let grown = self.credit.grow(out.credit_given);
+        let is_new = grown > 0 && out.credit_given == self.credit.initial && out.recalled == 0;
+        let is_short = grown == 0 && out.credit_given < self.credit.max;
+        out.credit_given += grown;
         let bytes = bytes + grown;
         // Counted before the frame goes: the peer may use the room as soon as it has it.
         peer.granted.fetch_add(bytes, Ordering::Release);
-        self.push(&mut out, credit(Say::Grant, bytes));
+        self.push(&mut out, credit(CreditKind::Grant, bytes));
         drop(out);
         if is_new {
-            self.credit.note_grown(to);
+            self.credit.add_reclaimable(to);
         }
         if is_short {
             self.recall(to);
@@ -88,10 +88,10 @@ impl Engine {
         let granted = |id| self.peers.get(id).map_or(0, |peer| peer.granted.load(Ordering::Relaxed));
         let idle = self.credit.take_idle(needy, granted).and_then(|idle| self.peers.get(idle));
         let Some(mut out) = idle.map(Peer::outbox).filter(|out| !out.gone) else { return };
-        out.recalled = out.room.saturating_sub(self.credit.first);
+        out.recalled = out.credit_given.saturating_sub(self.credit.initial);
         let bytes = out.recalled;
         if bytes > 0 {
-            self.push(&mut out, credit(Say::Recall, bytes));
+            self.push(&mut out, credit(CreditKind::Recall, bytes));
         }
     }
 
@@ -99,15 +99,16 @@ impl Engine {
     /// has left: it has not waited for that, and answers without end would pile up here.
     pub(super) fn give_back(&self, to: &Peer, asked: u64) -> Option<()> {
         let mut out = to.outbox();
-        if out.contact == Contact::Met && !out.gone {
-            let is_answer =
-                |head: &Head| head.short.kind() == Kind::Credit as u8 && head.op.get() == Say::Return as u64;
+        if out.contact == Wireup::Connected && !out.gone {
+            let is_answer = |head: &Head| {
+                head.short.kind() == FrameKind::Credit as u8 && head.op.get() == CreditKind::Return as u64
+            };
             if out.waiting.iter().any(|frame| is_answer(&frame.head)) {
                 return None;
             }
             let bytes = asked.min(out.credit);
             out.credit -= bytes;
-            self.push(&mut out, credit(Say::Return, bytes));
+            self.push(&mut out, credit(CreditKind::Return, bytes));
         }
         Some(())
     }
@@ -123,26 +124,26 @@ impl Engine {
             return None;
         }
         out.recalled = 0;
-        self.credit.shrink(self.credit.first + bytes);
-        out.room -= bytes;
-        let has_grown = out.room > self.credit.first;
+        self.credit.reclaim(self.credit.initial + bytes);
+        out.credit_given -= bytes;
+        let has_grown = out.credit_given > self.credit.initial;
         drop(out);
         if has_grown {
-            self.credit.note_grown(from.id);
+            self.credit.add_reclaimable(from.id);
         }
         Some(())
     }
 
-    /// Notes eager room freed by a receive of an early message, and returns it to the sender as [`Inbox::free`] does.
+    /// Notes eager room freed by a receive of an early message, and returns it to the sender as [`Inbox::free_credit`] does.
     ///
-    /// [`Inbox::free`]: super::inbox::Inbox::free
+    /// [`Inbox::free_credit`]: super::inbox::Inbox::free
     pub(crate) fn release(&self, from: PeerId, bytes: u64) {
         let Some(peer) = self.peers.get(from) else {
             return self.grant(from, bytes);
         };
         let mut out = peer.outbox();
         out.freed += bytes;
-        if out.freed >= self.credit.first / 4 {
+        if out.freed >= self.credit.initial / 4 {
             let all = std::mem::take(&mut out.freed);
             drop(out);
             self.grant(from, all);
@@ -151,8 +152,8 @@ impl Engine {
 }
 
 /// Returns the head of a frame of credit.
-fn credit(say: Say, bytes: u64) -> Head {
-    let mut head = Head::new(Kind::Credit, 0, 0, 0);
+fn credit(say: CreditKind, bytes: u64) -> Head {
+    let mut head = Head::new(FrameKind::Credit, 0, 0, 0);
     head.op.set(say as u64);
     head.extra.set(bytes);
     head
@@ -163,8 +164,8 @@ fn credit(say: Say, bytes: u64) -> Head {
 /// # Errors
 /// As many as may wait for an answer do.
 pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
-    if out.announced.saturating_sub(peer.heard.load(Ordering::Relaxed)) >= ANNOUNCED {
-        return Err(Fault::TooManyMessages { rank: peer.id.0, limit: ANNOUNCED });
+    if out.announced.saturating_sub(peer.replies_received.load(Ordering::Relaxed)) >= MAX_AWAITING_REPLY {
+        return Err(Fault::TooManyMessages { rank: peer.id.0, limit: MAX_AWAITING_REPLY });
     }
     out.announced += 1;
     Ok(())
@@ -172,6 +173,6 @@ pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault>
 
 /// Counts an answer to a message that the peer had announced, before the peer can hear of it; its outbox is locked.
 fn note_answer(peer: &Peer) {
-    let answered = peer.answered.load(Ordering::Relaxed);
-    peer.answered.store(answered + 1, Ordering::Release);
+    let answered = peer.replies_sent.load(Ordering::Relaxed);
+    peer.replies_sent.store(answered + 1, Ordering::Release);
 }
